@@ -1,6 +1,4 @@
-"""
-Tokens as nobody's library would make them, for tests of those that verify.
-"""
+"""Forged tokens that no library would issue, for tests of token verification."""
 
 from __future__ import annotations
 

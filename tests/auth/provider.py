@@ -24,7 +24,7 @@ KEYS = "/keys"
 
 
 class _Site(Site):
-    """Knows its connections, so that a test can wait until they are gone."""
+    """Tracks its connections, so that a test can wait until they are closed."""
 
     noisy = False
 
@@ -47,11 +47,11 @@ class _Site(Site):
 
 class Provider(Resource):
     """
-    Answers with what it is told to; by default with the key ``k1`` of :func:`forge.rsa_key`.
+    OpenID Connect provider that serves :attr:`answers`; by default its key is ``k1``.
 
     :ivar url: of the issuer, once it listens.
-    :ivar asked: the paths that were asked for.
-    :ivar answers: by path, what is answered instead: a code, headers, a body.
+    :ivar asked: the paths of all requests.
+    :ivar answers: by path, the answer that replaces the default: a code, headers, a body.
     :ivar silent: paths that get no answer.
     """
 
@@ -83,7 +83,7 @@ class Provider(Resource):
         self.url = self.url or f"https://localhost:{host.port}"
 
     async def stop(self) -> None:
-        """Listen no longer."""
+        """Stop listening, and wait until all connections are closed."""
         if self._port is not None:
             port, self._port = self._port, None
             stopped: Any = port.stopListening()
@@ -94,15 +94,15 @@ class Provider(Resource):
 
     @property
     def ca_pem(self) -> bytes:
-        """CA of its certificate."""
+        """PEM of the CA that signed its certificate."""
         return authority("serving").certificate_pem
 
     def token(self, **claims: Any) -> bytes:
-        """A token that it issued."""
+        """Return a token of this issuer."""
         return forge.token({"iss": self.url, **claims})
 
     def render_GET(self, request: Request) -> Any:
-        """Answer, and remember."""
+        """Record the path and answer it."""
         path = request.path.decode()
         self.asked.append(path)
         if path in self.silent:

@@ -40,7 +40,7 @@ def credentials(headers: Mapping[str, Sequence[str]]) -> PresentedCredentials:
 
 
 class FakeRequest:
-    """What credentials are taken from: headers, and the connection's handle."""
+    """The parts of a request that carry credentials: headers, and the connection's handle."""
 
     credentials = None
     is_forwarded = False

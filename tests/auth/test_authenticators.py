@@ -31,7 +31,7 @@ TWO_TOKENS: Sent = ({"Authorization": ["Bearer token-1", "Bearer token-2"]}, Non
 
 
 def bearer(token: str) -> Sent:
-    """A request with a token."""
+    """Return the headers of a request with a bearer token."""
     return {"Authorization": [f"Bearer {token}"]}, None
 
 
@@ -137,7 +137,7 @@ class OIDCContractTests(AuthenticatorContract, OIDCCase, CredentialsCase):
 
 
 class HostContractTests(AuthenticatorContract, CredentialsCase):
-    """Whom the host of an aggregated server believes."""
+    """Contract tests for :class:`HostAuthenticator`."""
 
     front = client_identity(PROXY, ca="forwarding")
 
@@ -158,7 +158,7 @@ class HostContractTests(AuthenticatorContract, CredentialsCase):
 
 
 class HeaderContractTests(AuthenticatorContract, CredentialsCase):
-    """A header of an embedder's own."""
+    """Contract tests for :class:`KeyAuthenticator`, an embedder's own."""
 
     def make_authenticator(self) -> IAuthenticator:
         return KeyAuthenticator()
@@ -171,7 +171,7 @@ class HeaderContractTests(AuthenticatorContract, CredentialsCase):
 
 
 class _Old:
-    """As authenticators of release 0.1 are."""
+    """An authenticator with the signature of release 0.1."""
 
     def authenticate(self, request: Any) -> Deferred[User | None]:
         return maybeDeferred(self._user, request.requestHeaders.getRawHeaders(KEY, []))
@@ -183,7 +183,9 @@ class _Old:
 
 
 class RequestAuthenticatorContractTests(HeaderContractTests):
-    """One that still takes requests."""
+    """
+    Contract tests for :class:`RequestAuthenticator`, which adapts authenticators of release 0.1.
+    """
 
     def make_authenticator(self) -> IAuthenticator:
         with warnings.catch_warnings():

@@ -65,7 +65,7 @@ class AnswerCacheTests(SynchronousTestCase):
         self.asked[1].callback("yes")
 
     def test_raises(self) -> None:
-        """So does an ask that raises at once."""
+        """A call that raises immediately fails its caller and is not cached."""
 
         def broken() -> Deferred[str]:
             raise ValueError

@@ -30,7 +30,7 @@ KEY = "X-Lab-Key"
 
 @implementer(IAuthenticator)
 class KeyAuthenticator:
-    """Knows one user by a header of its own."""
+    """An authenticator with one user and a header of its own."""
 
     credential_headers = HeaderSet.of(KEY)
 
@@ -53,18 +53,18 @@ class CredentialHeadersTests(CredentialsCase):
         )
 
     def user(self, presented: PresentedCredentials) -> str:
-        """The name of the user that the certificate is."""
+        """Return the user name of the certificate, or an empty string."""
         user = self.successResultOf(self.x509.authenticate(presented))
         return "" if user is None else user.name
 
     def test_registry(self) -> None:
-        """It has what authenticators declare, and what names an identity everywhere."""
+        """The registry has all declared headers and those that identify users in any server."""
         for name in (b"x-lab-key", b"X_Lab_Key", b"Cookie", b"X-Remote-User", b"Impersonate-Uid"):
             self.assertIn(name, self.registry)
         self.assertNotIn(b"Accept", self.registry)
 
     def test_taken(self) -> None:
-        """Authenticators see what they declare; in the request no credential is left."""
+        """Authenticators see the headers they declare; the request keeps no credentials."""
         request = self.request(
             {
                 "Authorization": ["Bearer x"],
@@ -86,7 +86,7 @@ class CredentialHeadersTests(CredentialsCase):
         self.assertIs(self.registry.take_from(request), presented)
 
     def test_without_impersonation(self) -> None:
-        """A server that knows no impersonation takes its headers away unread."""
+        """A server without impersonation removes its headers without reading them."""
         registry = CredentialHeaders(self.x509, impersonation=False)
         request = self.request({"Impersonate-User": ["jane"], "X-Lab-Key": ["x"]})
         self.assertEqual(list(registry.take_from(request).headers.getAllRawHeaders()), [])
@@ -106,7 +106,7 @@ class CredentialHeadersTests(CredentialsCase):
         self.assertEqual(self.user(credentials({})), "")
 
     def test_undeclared(self) -> None:
-        """An authenticator that does not say what it reads is refused, alone or among others."""
+        """An authenticator that declares no headers is refused, alone or in a union."""
         silent: Any = object()
         for make in (
             lambda: CredentialHeaders(silent, impersonation=True),
@@ -120,7 +120,7 @@ class PresentedCredentialsTests(CredentialsCase):
     """Tests for :class:`PresentedCredentials`."""
 
     def test_repr(self) -> None:
-        """It says which credentials there are, and none of them."""
+        """The representation names the kinds of credentials and hides their values."""
         presented = self.credentials(
             {"Authorization": ["Bearer s3cret"], "Cookie": ["s3cret"]}, client_identity("jane")
         )
@@ -130,7 +130,7 @@ class PresentedCredentialsTests(CredentialsCase):
             self.assertIn(part, shown)
 
     def test_bad_token(self) -> None:
-        """A malformed token is an error for whoever asks for it, and for nobody else."""
+        """Two tokens, or a token that is too long, raise Unauthorized when the token is read."""
         for lines in (["Bearer a", "Bearer b"], ["Bearer " + "x" * 40_000]):
             presented = credentials({"Authorization": lines})
             self.assertRaises(Unauthorized, presented.bearer_token)

@@ -85,7 +85,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
         return (authenticator or self.authenticator()).authenticate(presented)
 
     def test_doors(self) -> None:
-        """It authenticates requests and tokens."""
+        """The class implements IAuthenticator and ITokenAuthenticator."""
         verifyObject(IAuthenticator, self.authenticator())
         verifyObject(ITokenAuthenticator, self.authenticator())
 
@@ -136,7 +136,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
         )
 
     def test_not_valid(self) -> None:
-        """Anything but a clear yes with a name is no."""
+        """Any review but a clear yes with a name is a refusal."""
         for status in (
             {},
             {"authenticated": False, "error": "expired"},
@@ -191,7 +191,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
         self.assertEqual(self.reviewer.posted[0][1]["spec"]["audiences"], ["exec"])
 
     def test_cached(self) -> None:
-        """Yes and no count for ten seconds, whatever is configured beyond that."""
+        """Answers are cached for ten seconds at most, even if configured for longer."""
         for status, check in (
             ({"authenticated": True, "user": {"username": "jane"}}, self.successResultOf),
             ({}, lambda answer: self.failureResultOf(answer, Unauthorized)),
@@ -261,7 +261,7 @@ class RetryTests(ReviewCase):
             self.assertTrue(self.successResultOf(answer).allowed, problem)
 
     def test_total_time(self) -> None:
-        """Trying ends after the total time, with an error."""
+        """Retries end after the total time with an error."""
         self.reviewer.answer = lambda spec: fail(BadGateway("refused"))
         for seconds in (1.0, 5.0):
             began = self.clock.seconds()
@@ -282,7 +282,7 @@ class RetryTests(ReviewCase):
         self.assertTrue(waiting.called)
 
     def test_lasting_troubles(self) -> None:
-        """Lasting errors are not retried, and are not the user's 401 or 403."""
+        """Lasting errors are not retried, and become internal errors, not the user's 401 or 403."""
         for problem in (Forbidden("no"), Unauthorized(), NotFound("reviews", "x")):
             self.reviewer.posted.clear()
             self.failing(1, problem)
@@ -300,7 +300,7 @@ class DelegatedAuthorizerTests(ReviewCase):
         self.authorizer = DelegatedAuthorizer(self.client, self.clock)
 
     def test_door(self) -> None:
-        """It is an authorizer."""
+        """The class implements IAuthorizer."""
         verifyObject(IAuthorizer, self.authorizer)
 
     def test_allowed(self) -> None:
@@ -339,7 +339,7 @@ class DelegatedAuthorizerTests(ReviewCase):
             self.assertFalse(decision.allowed, status)
 
     def test_contradiction(self) -> None:
-        """Both at once is an error."""
+        """An answer that is both allowed and denied is an error."""
         self.reviewer.answer = lambda spec: {"allowed": True, "denied": True}
         self.failureResultOf(self.authorizer.authorize(EXEC), InternalError)
 
@@ -350,7 +350,7 @@ class DelegatedAuthorizerTests(ReviewCase):
         self.failureResultOf(answer, ServiceUnavailable)
 
     def test_other_questions(self) -> None:
-        """An answer counts for its question only: every attribute and every fact of the user."""
+        """A cached answer applies only to the same attributes and the same user in every detail."""
         self.reviewer.answer = lambda spec: {"allowed": spec["user"] == "jane"}
         self.assertTrue(self.successResultOf(self.authorizer.authorize(EXEC)).allowed)
         from dataclasses import replace

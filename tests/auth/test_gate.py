@@ -80,13 +80,15 @@ class GateTests(CredentialsCase):
     token = {"Authorization": ["Bearer t"]}
 
     def test_user(self) -> None:
-        """A context gets its user, who is on record, and no caller."""
+        """The context carries the authenticated user, also for the audit log, and no caller."""
         context = self.identified(self.gate(), self.token)
         self.assertEqual((context.user.name, context.caller), ("ann", None))
         self.assertEqual((context.subject.user, context.subject.caller), ("ann", ""))
 
     def test_visibility(self) -> None:
-        """A permission for some objects is one only for a caller that applies the visibility."""
+        """
+        A decision that is limited to visible objects fails if the caller cannot apply the limit.
+        """
         answer = Decision(True, visibility=OnlyLabelled("a"))
         gate = Gate(self.tokens, FixedAuthorizer(answer), GatePolicy())
         visibility = self.successResultOf(Deferred.fromCoroutine(gate.authorize_visible(GET)))
@@ -99,7 +101,9 @@ class GateTests(CredentialsCase):
             self.refused(self.gate(), Unauthorized, headers)
 
     def test_impersonation(self) -> None:
-        """Checked: the request is answered as the other user, and the sender is its caller."""
+        """
+        A permitted impersonation sets the user, and the authenticated user becomes the caller.
+        """
         context = self.identified(self.gate(), {**self.token, **AS_JANE})
         self.assertEqual(context.user.name, "jane")
         assert context.caller is not None
@@ -135,13 +139,13 @@ class GateTests(CredentialsCase):
         self.assertEqual(self.identified(gate, named, proxy).subject.session, "s-0")
 
     def test_session_of_a_user(self) -> None:
-        """A user who speaks for nobody else brings no session id."""
+        """Without impersonation, the Audit-Id header does not set the session id."""
         gate = self.gate(accepts_session=lambda session: True)
         context = self.identified(gate, {**self.token, "Audit-Id": ["s-9"]})
         self.assertEqual(context.subject.session, "s-0")
 
     def test_other_sites(self) -> None:
-        """A page gets nowhere with what a browser sends unasked; a token in a header it must know."""
+        """A request from another site's page is refused unless it carries a bearer token."""
         jane = client_identity("jane")
         self.refused(self.gate(), Forbidden, PAGE, jane)
         self.refused(self.gate(), Forbidden, {**PAGE, KEY: ["secret"]})
@@ -154,7 +158,9 @@ class GateTests(CredentialsCase):
             self.identified(self.gate(**policy), PAGE, jane)
 
     def test_outage(self) -> None:
-        """The policy says what a client gets when nobody can decide."""
+        """
+        While authentication is unavailable, the outage policy decides which error the client gets.
+        """
         self.tokens.is_away = True
         self.refused(self.gate(), ServiceUnavailable, self.token)
         gate = self.gate(outage=lambda problem: NotFound("answers", "any"))
@@ -165,7 +171,7 @@ class GateTests(CredentialsCase):
         self.failureResultOf(gate.review(Subject("s-0"), context.evidence), Forbidden)
 
     def test_hidden_impersonation(self) -> None:
-        """A session ends when its impersonator may not know of the user any more."""
+        """A session ends when its impersonator may no longer see the user."""
         gate = self.gate()
         context = self.identified(gate, {**self.token, **AS_JANE})
         hidden = Decision(False, "", hidden=True)
@@ -182,14 +188,14 @@ class GateTests(CredentialsCase):
         self.withdrawn(gate, context)
 
     def test_impersonator(self) -> None:
-        """A token that came to another user does not keep the session, whoever is impersonated."""
+        """A session ends when its token now names another user, also under impersonation."""
         gate = self.gate()
         context = self.identified(gate, {**self.token, **AS_JANE})
         self.tokens.users["t"] = "eve"
         self.withdrawn(gate, context)
 
     def test_undeclared(self) -> None:
-        """An authenticator that declares no headers is no authenticator of a gate."""
+        """The gate refuses an authenticator that declares no headers."""
         nothing: Any = object()
         self.assertRaises(TypeError, Gate, nothing, self.permissions)
 

@@ -18,7 +18,7 @@ ADMIN = User("admin", ("system:masters",))
 
 
 def asked(headers: Mapping[str, Sequence[str]]) -> Impersonation | None:
-    """What headers ask for in the name of the administrator."""
+    """Return the impersonation that these headers request, on behalf of the administrator."""
     return impersonation(Headers(dict(headers)), ADMIN)
 
 
@@ -35,18 +35,20 @@ class ImpersonationTests(SynchronousTestCase):
         return found
 
     def test_nobody(self) -> None:
-        """Requests of oneself name nobody; an empty name is none."""
+        """
+        Without impersonation headers, or with an empty user name, no impersonation takes place.
+        """
         self.assertIsNone(asked({"Authorization": ["x"]}))
         self.assertIsNone(asked({"Impersonate-User": [""]}))
 
     def test_user(self) -> None:
-        """A user is authenticated, and to be them is one right."""
+        """The impersonated user is authenticated, and impersonating a user needs one permission."""
         found = self.impersonated({"impersonate-user": ["jane"]})
         self.assertEqual(found.user, User("jane", ("system:authenticated",)))
         self.assertEqual(found.needs, (need(resource="users", name="jane"),))
 
     def test_everything(self) -> None:
-        """Each group, the uid and each value of each extra is a right of its own."""
+        """Each group, the uid and each value of an extra needs its own permission."""
         found = self.impersonated(
             {
                 "Impersonate-User": ["jane"],
@@ -79,7 +81,9 @@ class ImpersonationTests(SynchronousTestCase):
         )
 
     def test_service_account(self) -> None:
-        """It is asked for as such, and has its groups unless others are asked for."""
+        """
+        A service account needs its own permission and has its own groups unless others are given.
+        """
         name = "system:serviceaccount:lab:bot"
         found = self.impersonated({"Impersonate-User": [name]})
         self.assertEqual(
@@ -93,13 +97,15 @@ class ImpersonationTests(SynchronousTestCase):
         self.assertEqual(found.user.groups, ("g", "system:authenticated"))
 
     def test_almost_a_service_account(self) -> None:
-        """What only looks like one is a user."""
+        """A malformed service account name is impersonated as an ordinary user."""
         for name in ("system:serviceaccount:lab", "system:serviceaccount:a:b:c"):
             found = self.impersonated({"Impersonate-User": [name]})
             self.assertEqual(found.needs, (need(resource="users", name=name),))
 
     def test_anonymous(self) -> None:
-        """Whoever acts as nobody known is not authenticated."""
+        """
+        Impersonating system:anonymous or system:unauthenticated does not add system:authenticated.
+        """
         found = self.impersonated({"Impersonate-User": ["system:anonymous"]})
         self.assertEqual(found.user.groups, ("system:unauthenticated",))
         found = self.impersonated(
@@ -108,14 +114,14 @@ class ImpersonationTests(SynchronousTestCase):
         self.assertEqual(found.user.groups, ("system:unauthenticated",))
 
     def test_no_user(self) -> None:
-        """Groups, uid or extra of nobody: what Kubernetes calls an internal error."""
+        """Groups, uid or extra without a user are an internal error, as in Kubernetes."""
         for name in ("Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-K"):
             with self.assertRaises(InternalError) as caught:
                 asked({name: ["x"]})
             self.assertIn("without impersonating a user", caught.exception.message)
 
     def test_senseless(self) -> None:
-        """Nothing that begins so is passed over: it could have narrowed what is allowed."""
+        """Invalid impersonation headers are refused: ignoring one could widen the permissions."""
         for headers in (
             {"Impersonate-User": ["jane", "root"]},
             {"Impersonate-User": ["jane"], "Impersonate-Groups": ["dev"]},
@@ -126,7 +132,7 @@ class ImpersonationTests(SynchronousTestCase):
         self.assertRaises(BadRequest, impersonation, raw, ADMIN)
 
     def test_headers(self) -> None:
-        """Whatever begins with Impersonate- asks for it, and nothing else does."""
+        """Any header that begins with ``Impersonate-`` requests impersonation."""
         for name, asks in (
             ("Impersonate-User", True),
             ("impersonate-extra-", True),

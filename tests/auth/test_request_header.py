@@ -37,7 +37,7 @@ class RequestHeaderTests(CredentialsCase):
         return self.successResultOf(self.authenticator.authenticate(credentials))
 
     def test_door(self) -> None:
-        """It is an authenticator."""
+        """The class implements IAuthenticator."""
         verifyObject(IAuthenticator, self.authenticator)
 
     def test_user_and_caller(self) -> None:
@@ -61,7 +61,7 @@ class RequestHeaderTests(CredentialsCase):
         self.assertIn("system:authenticated", user.forwarded_by.groups)
 
     def test_shared(self) -> None:
-        """All requests of a user have one object, which their sessions keep; of others another."""
+        """Requests of the same user share one User object; any difference makes another."""
         headers = {"X-Remote-User": ["jane"], "X-Remote-Extra-Scopes": ["a"]}
         user = self.user(headers)
         self.assertIs(self.user(headers), user)
@@ -77,7 +77,7 @@ class RequestHeaderTests(CredentialsCase):
         self.assertLess(len(self.authenticator._users), 300)
 
     def test_other_names(self) -> None:
-        """Headers may be called otherwise, and there may be several of a sort."""
+        """Header names are configurable, and each kind may have several."""
         names = HeaderNames(
             ("X-First", "X-User"), ("X-Roles", "X-Teams"), (), ("X-More-", "X-Yet-")
         )
@@ -100,7 +100,7 @@ class RequestHeaderTests(CredentialsCase):
         self.assertEqual((user.uid, set(user.extra["key"])), ("", {"a", "b"}))
 
     def test_declared(self) -> None:
-        """All its headers are declared, however they are spelt, and no others."""
+        """All configured headers are declared, in any spelling, and no others."""
         headers = HeaderNames(("X-User",), ("X-Teams",), ("X-Id",), ("X-More-",)).headers
         for name in (b"x-user", b"X-TEAMS", b"X-Id", b"x-more-key", b"X_User"):
             self.assertIn(name, headers)
@@ -108,14 +108,16 @@ class RequestHeaderTests(CredentialsCase):
             self.assertNotIn(name, headers)
 
     def test_any_name(self) -> None:
-        """If a CA signs only proxies, each of its certificates is one; another CA's are none."""
+        """
+        With ``any_name``, every certificate of the CA is a proxy's; those of other CAs are not.
+        """
         ca = authority("forwarding").certificate_pem
         self.authenticator = RequestHeaderAuthenticator(ca, [], self.clock, any_name=True)
         self.assertIsNotNone(self.user(JANE, client_identity("anyone", ca="forwarding")))
         self.assertIsNone(self.user(JANE, client_identity("anyone")))
 
     def test_untrusted(self) -> None:
-        """The same headers from anyone else are nothing."""
+        """Without a proxy's certificate the headers are ignored."""
         for shown in (
             None,
             client_identity("exec-apiserver"),  # the user CA
@@ -141,7 +143,7 @@ class RequestHeaderTests(CredentialsCase):
         self.assertEqual(caller.name, "exec-apiserver")
 
     def test_two_users(self) -> None:
-        """Two different users are refused: one may have slipped past the proxy."""
+        """A header with two different values is refused: the client may have sent one of them."""
         for header in ("X-Remote-User", "X-Remote-Uid"):
             headers = {**JANE, header: ["jane", "admin"]}
             presented = self.credentials(headers, PROXY)
@@ -153,11 +155,11 @@ class RequestHeaderTests(CredentialsCase):
         self.failureResultOf(self.authenticator.authenticate(presented), Unauthorized)
 
     def test_strangers_headers_are_not_read(self) -> None:
-        """Broken headers of someone who may not send any are no error."""
+        """Invalid headers are ignored if they do not come from a proxy."""
         self.assertIsNone(self.user({"X-Remote-User": ["a", "b"]}, None))
 
     def test_anonymous(self) -> None:
-        """Someone the proxy does not know stays unknown."""
+        """A user whom the proxy reports as anonymous is not authenticated."""
         for headers in (
             {"X-Remote-User": ["system:anonymous"]},
             {"X-Remote-User": ["x"], "X-Remote-Group": ["system:unauthenticated"]},

@@ -94,11 +94,11 @@ class IssuedTests(AccountsCase):
     """Contents of a token, and its user."""
 
     def test_door(self) -> None:
-        """It is an :class:`IAudienceAuthenticator`."""
+        """The class implements :class:`IAudienceAuthenticator`."""
         self.assertTrue(verifyObject(IAudienceAuthenticator, self.authenticator))
 
     def test_claims(self) -> None:
-        """A token says what Kubernetes' say, no more and no less."""
+        """A token has the same claims as a token of Kubernetes."""
         parts = self.issue(bound=("secret", self.pin)).split(b".")
         head, claims = (json.loads(forge.unb64(part)) for part in parts[:2])
         key = self.keys.signing()
@@ -140,7 +140,7 @@ class IssuedTests(AccountsCase):
             self.assertIsNone(self.user(token))
 
     def test_audiences(self) -> None:
-        """Others than this server may ask about tokens that are for them."""
+        """A token for other audiences can be reviewed for those audiences."""
         token = self.issue(audiences=["vault", "store"])
         self.assertRefused(token, "it is for another audience")
         asked = self.authenticator.authenticate_for(token, ["other", "store"])
@@ -148,7 +148,7 @@ class IssuedTests(AccountsCase):
         self.assertEqual((known.user.name, known.audiences), (USER.name, ("store",)))
 
     def test_time(self) -> None:
-        """A token is good until its time is over, but for what clocks may differ by."""
+        """A token is valid until it expires, plus the leeway for clocks."""
         token = self.issue(600)
         for later in (-60, 0, 600, 659):
             self.time = NOW + later
@@ -160,7 +160,7 @@ class IssuedTests(AccountsCase):
 
 
 class StaleTests(AccountsCase):
-    """A store whose copy at hand is behind what others have written."""
+    """A store with a stale local copy."""
 
     def behind(self, resource: Any, namespace: str, name: str, *, stale: bool = False) -> Any:
         if stale:
@@ -175,7 +175,7 @@ class StaleTests(AccountsCase):
         )
 
     def test_just_made(self) -> None:
-        """An account that the copy does not have yet, or has an older one of, is looked up."""
+        """If the local copy lacks the account or has an older one, the store is read."""
         token = self.issue()
         self.assertIsNotNone(self.user(token))
         self.successResultOf(self.copy.create(SERVICEACCOUNTS.resource, named("robot", "u-0")))
@@ -196,14 +196,16 @@ class VoidTests(AccountsCase):
         self.assertRefused(token, "its serviceaccount has been deleted")
 
     def test_account_going(self) -> None:
-        """An account that waits for its finalizers counts as deleted."""
+        """An account that is being deleted counts as deleted."""
         token = self.issue()
         self.remove(SERVICEACCOUNTS, self.account)
         self.make(SERVICEACCOUNTS, named("robot", "u-1", deletionTimestamp="2027-01-15T08:00:00Z"))
         self.assertRefused(token, "its serviceaccount has been deleted")
 
     def test_bound(self) -> None:
-        """A token that is bound to a Secret is void without it, and with another of its name."""
+        """
+        A token bound to a Secret is void once that Secret is deleted, even if it is recreated.
+        """
         token = self.issue(bound=("secret", self.pin))
         self.assertIsNotNone(self.user(token))
         self.remove(SECRETS, self.pin)
@@ -212,7 +214,7 @@ class VoidTests(AccountsCase):
         self.assertRefused(token, "its secret has been deleted")
 
     def test_key_replaced(self) -> None:
-        """Tokens of the old key are good for as long as it is listed, and not a look longer."""
+        """Tokens of a replaced key are valid only while the key is listed."""
         old, token = forge.public_pem(forge.ec_key()), self.issue()
         self.write("signing.key", forge.private_pem(forge.rsa_key()))
         self.clock.advance(2)
@@ -247,7 +249,7 @@ class ForgedTests(AccountsCase):
     def test_older_issuer(self) -> None:
         """Tokens of a former issuer name are accepted, and verifying keys alone are enough."""
         user = self.user(forge.token(self.good, kid=None))
-        self.assertEqual(user, USER)  # without a jti there is nothing to be told of it
+        self.assertEqual(user, USER)  # without a jti the user has no credential id
 
     def test_algorithms(self) -> None:
         """None, a MAC keyed with our public key, another's key: all refused."""
@@ -301,7 +303,7 @@ class ForgedTests(AccountsCase):
 
 
 class KeyFileTests(AccountsCase):
-    """Files that are of no use end the start, in one line that names them."""
+    """Unusable key files fail the start with one line that names the file."""
 
     def refused(self, keys: Sequence[str], signing: str = "") -> str:
         with self.assertRaises(TLSConfigError) as caught:
@@ -311,12 +313,12 @@ class KeyFileTests(AccountsCase):
         return told
 
     def test_missing(self) -> None:
-        """A file that is not there."""
+        """A missing file is named."""
         for keys, signing in ((["/nonexistent/k"], ""), ([], "/nonexistent/k")):
             self.assertIn("/nonexistent/k", self.refused(keys, signing))
 
     def test_wrong(self) -> None:
-        """A file that holds no key, a public key where a private one is needed, a weak one."""
+        """A file without a key, without the needed private key, or with a weak key is refused."""
         empty = self.write("empty.pem", b"\n")
         public = self.write("public.pem", forge.public_pem(forge.rsa_key()))
         weak = self.write("weak.pem", forge.private_pem(forge.rsa_key("weak", 1024)))

@@ -47,12 +47,12 @@ class TokenFileTests(CredentialsCase):
         return self.authenticator.authenticate(self.credentials({"Authorization": values}))
 
     def test_doors(self) -> None:
-        """It authenticates requests and tokens."""
+        """The class implements IAuthenticator and ITokenAuthenticator."""
         verifyObject(IAuthenticator, self.authenticator)
         verifyObject(ITokenAuthenticator, self.authenticator)
 
     def test_known(self) -> None:
-        """A known token is its user, however the scheme is written."""
+        """A known token identifies its user, and the scheme is case-insensitive."""
         for value in ("Bearer token-1", "bearer token-1", "BEARER  token-1 "):
             self.assertEqual(
                 self.successResultOf(self.ask(value)),
@@ -64,13 +64,13 @@ class TokenFileTests(CredentialsCase):
         )
 
     def test_unknown(self) -> None:
-        """An unknown token is an error, not nobody."""
+        """An unknown token is refused; the request does not become anonymous."""
         for value in ("Bearer token-3", "Bearer token-1x", "Bearer TOKEN-1", "Bearer jane"):
             failure = self.failureResultOf(self.ask(value), Unauthorized)
             self.assertEqual(str(failure.value), "Unauthorized")
 
     def test_other_credentials(self) -> None:
-        """No token, or another scheme, is nobody here."""
+        """A request without a bearer token is left to the other authenticators."""
         for values in ((), ("Basic amFuZTp4",), ("Bearer",), ("Bearer ",), ("",), ("token-1",)):
             self.assertIsNone(self.successResultOf(self.ask(*values)), values)
 
@@ -84,7 +84,9 @@ class TokenFileTests(CredentialsCase):
         self.failureResultOf(self.ask(f"Bearer {token}"), Unauthorized)
 
     def test_reload(self) -> None:
-        """A changed file counts a second later; a broken one changes nothing."""
+        """
+        A changed file takes effect after a second; a broken file leaves the last one in force.
+        """
         self.successResultOf(self.ask("Bearer token-1"))
         self.write("tokens.csv", b"token-9,eve,u-9\n")
         self.clock.advance(1)
@@ -94,7 +96,7 @@ class TokenFileTests(CredentialsCase):
         self.assertIsNotNone(self.successResultOf(self.ask("Bearer token-9")))
 
     def test_broken(self) -> None:
-        """A broken file is told by record; its content is not."""
+        """The error for a broken file names the record and does not quote its content."""
         for content, told in (
             (b"ok,jane,1\nsecret,joe\n", "record 2: expected token,user,uid"),
             (b",jane,1\n", "record 1: the token or the user is empty"),
@@ -109,7 +111,7 @@ class TokenFileTests(CredentialsCase):
             self.assertNotIn("secret", str(caught.exception))
 
     def test_missing(self) -> None:
-        """A missing file is told when it is loaded."""
+        """Loading a missing file fails."""
         os.unlink(self.path)
         with self.assertRaises(TLSConfigError):
             self.authenticator.load()
@@ -124,7 +126,7 @@ class TokenFileTests(CredentialsCase):
 
 @implementer(ITokenAuthenticator)
 class Source:
-    """Answers what it was made to answer."""
+    """A token authenticator with a fixed answer."""
 
     def __init__(self, answer: Any) -> None:
         self.answer, self.asked = answer, 0
@@ -142,17 +144,17 @@ class BearerTests(CredentialsCase):
         return BearerAuthenticator(sources).authenticate(presented)
 
     def test_first_that_knows(self) -> None:
-        """Sources are asked in order until one knows."""
+        """Authenticators are tried in order until a user is found."""
         sources = [Source(None), Source(User("jane")), Source(User("joe"))]
         self.assertEqual(self.successResultOf(self.ask(*sources)), User("jane"))
         self.assertEqual([source.asked for source in sources], [1, 1, 0])
 
     def test_nobody_knows(self) -> None:
-        """A token that none knows is an error."""
+        """A token unknown to every source is an error."""
         self.failureResultOf(self.ask(Source(None), Source(None)), Unauthorized)
 
     def test_cannot_ask(self) -> None:
-        """A source that cannot be asked ends the asking."""
+        """An authenticator that is unavailable ends the search with its error."""
         self.failureResultOf(
             self.ask(Source(ServiceUnavailable("down")), Source(User("jane"))), ServiceUnavailable
         )
@@ -167,12 +169,12 @@ class AudienceTests(CredentialsCase):
         return found
 
     def test_nobody_says(self) -> None:
-        """Where nobody says for whom tokens are, they are for whoever asks, who is told nothing."""
+        """Without audiences of its own, the authenticator accepts any audience and reports none."""
         self.assertEqual(self.known(["x"], [], Source(User("jane"))), Known(User("jane")))
         self.assertIsNone(self.known(["x"], [], Source(None)))
 
     def test_this_server(self) -> None:
-        """A token that does not say for whom it is, is for this server."""
+        """A token without audiences is valid for this server's audiences only."""
         jane = User("jane")
         for asked, told in (([], ("a", "b")), (["b", "x"], ("b",))):
             self.assertEqual(self.known(asked, ["a", "b"], Source(jane)), Known(jane, told))
@@ -181,7 +183,9 @@ class AudienceTests(CredentialsCase):
         self.assertEqual(source.asked, 0)
 
     def test_says_it_itself(self) -> None:
-        """One that says it is asked for whoever it is, in its turn."""
+        """
+        An authenticator that checks audiences itself is called in its turn and reports its own.
+        """
 
         @implementer(IAudienceAuthenticator)
         class Saying(Source):
@@ -196,7 +200,7 @@ class AudienceTests(CredentialsCase):
 
 
 class SubprotocolTests(CredentialsCase):
-    """A token where browsers can put it: among the subprotocols of a WebSocket."""
+    """Tokens among the subprotocols of a WebSocket, for browsers."""
 
     def ask(self, offered: str, **more: list[str]) -> Deferred[User | None]:
         headers = {
@@ -209,7 +213,7 @@ class SubprotocolTests(CredentialsCase):
         return source.authenticate(self.presented)
 
     def test_known(self) -> None:
-        """It is as good as another; but a page can make one up, so it is not in a header."""
+        """A token in the subprotocol is accepted but not marked as sent in a header."""
         user = self.successResultOf(self.ask(f"{BEARER}dG9rZW4tMQ, v5.channel.k8s.io"))
         assert user is not None
         self.assertEqual(user.name, "jane")
@@ -217,7 +221,9 @@ class SubprotocolTests(CredentialsCase):
         self.assertFalse(self.presented.token_in_header)
 
     def test_unknown(self) -> None:
-        """One that nobody knows, or in the wrong form, is an error, not nobody."""
+        """
+        An unknown or malformed token in the subprotocol is refused; it does not become anonymous.
+        """
         for offered in (
             f"{BEARER}eA, v5.channel.k8s.io",
             f"{BEARER}dG9rZW4tMQ",
@@ -227,14 +233,14 @@ class SubprotocolTests(CredentialsCase):
             self.failureResultOf(self.ask(offered), Unauthorized)
 
     def test_header_first(self) -> None:
-        """What stands where it belongs goes before."""
+        """The Authorization header takes precedence over the subprotocol."""
         offered = f"{BEARER}eA, v5.channel.k8s.io"
         user = self.successResultOf(self.ask(offered, Authorization=["Bearer token-1"]))
         assert user is not None
         self.assertEqual(user.name, "jane")
 
     def test_empty(self) -> None:
-        """An empty one is none."""
+        """An empty token in the subprotocol is ignored."""
         self.assertIsNone(self.successResultOf(self.ask(f"{BEARER}, v5.channel.k8s.io")))
 
 
@@ -257,7 +263,9 @@ class UnionTests(CredentialsCase):
         return user.name if user else None
 
     def test_order(self) -> None:
-        """A proxy's word goes before the certificate, the certificate before the token."""
+        """
+        Proxy headers take precedence over the certificate, and the certificate over the token.
+        """
         token = {"Authorization": ["Bearer token-1"]}
         remote = {"X-Remote-User": ["remote"]}
         eve = client_identity("eve")
@@ -267,16 +275,18 @@ class UnionTests(CredentialsCase):
         self.assertIsNone(self.name(self.credentials(remote)))
 
     def test_proxy_with_a_token(self) -> None:
-        """A proxy's certificate and a person's token: the person."""
+        """If a proxy sends a token and no user headers, the token identifies the user."""
         presented = self.credentials({"Authorization": ["Bearer token-1"]}, self.proxy)
         self.assertEqual(self.name(presented), "jane")
 
     def test_bad_token_with_no_certificate(self) -> None:
-        """A bad token is never nobody, which might be let in somewhere."""
+        """
+        A bad token is refused, whichever certificate comes with it, and never becomes anonymous.
+        """
         for shown in (None, client_identity("eve", ca="evil"), self.proxy):
             presented = self.credentials({"Authorization": ["Bearer bad"]}, shown)
             self.failureResultOf(self.union.authenticate(presented), Unauthorized)
 
     def test_nothing(self) -> None:
-        """No credentials at all are nobody."""
+        """A request without credentials has no user."""
         self.assertIsNone(self.name(self.credentials()))

@@ -82,7 +82,7 @@ class X509AuthenticatorTests(CredentialsCase):
         return self.successResultOf(self.authenticator.authenticate(self.credentials(shown=shown)))
 
     def test_door(self) -> None:
-        """It is an authenticator."""
+        """The class implements IAuthenticator."""
         verifyObject(IAuthenticator, self.authenticator)
 
     def test_user(self) -> None:
@@ -109,7 +109,7 @@ class X509AuthenticatorTests(CredentialsCase):
         self.assertIsNone(self.successResultOf(plain))
 
     def test_strangers(self) -> None:
-        """Certificates of other CAs, or not for clients, are no users."""
+        """Certificates of other CAs, and server certificates, identify no user."""
         for shown in (
             client_identity("admin", "system:masters", ca="evil"),
             client_identity("exec-apiserver", ca="forwarding"),
@@ -129,7 +129,7 @@ class X509AuthenticatorTests(CredentialsCase):
             self.assertEqual(user is not None, known, passed)
 
     def test_clock_jumps(self) -> None:
-        """A request while the clock is wrong locks nobody out afterwards, in either direction."""
+        """After a clock jump in either direction is corrected, a user is accepted again."""
         jane, true = self.credentials(shown=client_identity("jane")), self.now
         for jump in (timedelta(days=730), timedelta(days=-730)):
             for known in (False, True):
@@ -139,14 +139,14 @@ class X509AuthenticatorTests(CredentialsCase):
                 self.assertEqual(user is not None, known, jump)
 
     def test_jump_within_a_minute(self) -> None:
-        """A certificate that was accepted is refused as soon as the clock says that it is over."""
+        """A cached certificate is refused as soon as the clock says it has expired."""
         jane = self.credentials(shown=client_identity("jane"))
         self.assertIsNotNone(self.successResultOf(self.authenticator.authenticate(jane)))
         self.now += timedelta(days=4000)
         self.assertIsNone(self.successResultOf(self.authenticator.authenticate(jane)))
 
     def test_verdicts_age(self) -> None:
-        """A verdict is given anew after a minute of the monotonic clock, whatever the time of day."""
+        """A verdict is cached for one minute of the monotonic clock."""
         jane = self.credentials(shown=client_identity("jane"))
         judge, checked = self.authenticator._judge, []
         judged = judge._judge
@@ -177,7 +177,7 @@ class X509AuthenticatorTests(CredentialsCase):
         self.assertIsNotNone(self.user(plain))
 
     def test_ca_changes(self) -> None:
-        """A CA that is replaced counts no more, remembered or not."""
+        """After the CA file is replaced, certificates of the old CA are refused, even if cached."""
         jane = client_identity("jane")
         self.assertIsNotNone(self.user(jane))
         self.write("users.crt", authority("evil").certificate_pem)
@@ -186,7 +186,7 @@ class X509AuthenticatorTests(CredentialsCase):
         self.assertIsNotNone(self.user(client_identity("jane", ca="evil")))
 
     def test_authorities_in_turn(self) -> None:
-        """A CA is replaced by way of a file with both; the old one may have expired."""
+        """A CA is replaced by way of a file with both CAs; an expired CA in it is harmless."""
         jane, tomorrow = client_identity("jane"), client_identity("jane", ca="evil")
         late = Authority.create("users", now=self.now - timedelta(days=3651))
         both = authority("users").certificate_pem + authority("evil").certificate_pem
@@ -268,7 +268,7 @@ class X509AuthenticatorTests(CredentialsCase):
             self.assertIn("hold CAs of which one has signed the other", str(caught.exception))
 
     def test_remembered(self) -> None:
-        """Verdicts are bounded in number."""
+        """The number of cached verdicts is bounded."""
         from twisted_exec.auth import x509 as module
 
         self.patch(module, "_VERDICTS_KEPT", 3)

@@ -59,19 +59,19 @@ class GenuineTests(ClaimsCase):
         self.assertEqual(self.read(forge.token(CLAIMS)), CLAIMS)
 
     def test_curve(self) -> None:
-        """A key of a curve signs as well."""
+        """A token signed with an elliptic-curve key is accepted."""
         key = signing_key(forge.private_pem(forge.ec_key()), "key")
         self.keys = (key.public,)
         self.assertEqual(self.read(jwt.signed(CLAIMS, key).encode(), ["ES256"]), CLAIMS)
 
     def test_no_kid(self) -> None:
-        """A token that names no key is tried with all."""
+        """A token without ``kid`` is tried with every key."""
         other = forge.jwk(forge.rsa_key("other"), "k0")
         self.keys = jwks_keys(forge.jwks(other, forge.jwk(forge.rsa_key())))
         self.assertEqual(self.read(forge.token(CLAIMS, kid=None)), CLAIMS)
 
     def test_too_many_to_try(self) -> None:
-        """... but not with any number of them, nor with all that have one name."""
+        """... but too many keys are refused, without ``kid`` or with the same ``kid``."""
         good = forge.jwk(forge.rsa_key())
         for kid, told in (("k0", {"kid": None}), ("k1", {})):
             self.keys = jwks_keys(forge.jwks(*[forge.jwk(forge.rsa_key("other"), kid)] * 20, good))
@@ -137,7 +137,7 @@ class GenuineTests(ClaimsCase):
         self.assertRefused(forge.token(CLAIMS), "wrong", algorithms=ALGORITHMS)
 
     def test_brought_keys(self) -> None:
-        """Keys that a token brings or names are not looked at, whoever's they are."""
+        """Keys in a token's header, or at URLs that it names, are ignored."""
         attacker = forge.rsa_key("attacker")
         for header in (
             {"jwk": forge.jwk(attacker)},
@@ -172,18 +172,18 @@ class FormTests(ClaimsCase):
     """Malformed tokens."""
 
     def test_parts(self) -> None:
-        """It has three parts: not one, two, or the five of an encrypted one."""
+        """A token has three parts, so the five of an encrypted token are refused."""
         good = forge.token(CLAIMS)
         for token in (b"", b"token", b"a.b", good + b".", good + b".x.y", good + b"." + good):
             self.assertRefused(token, "no JWT of three parts")
 
     def test_oversized(self) -> None:
-        """A long one is refused before anything of it is read."""
+        """An oversized token is refused before it is parsed."""
         self.assertRefused(forge.token({**CLAIMS, "pad": "x" * (40 << 10)}), "longer than 32 KiB")
         self.assertRefused(forge.token(CLAIMS, pad="x" * (5 << 10)), "its header is not")
 
     def test_deep(self) -> None:
-        """Nesting costs nothing, in either part."""
+        """Deep nesting in the header or the payload is refused."""
         deep = b"[" * 6000 + b"]" * 6000
         good = json.dumps(CLAIMS).encode()
         for header, payload in (
@@ -193,7 +193,7 @@ class FormTests(ClaimsCase):
             self.assertRefused(forge.raw(header, payload, forge.rsa_key()), "is not a JSON object")
 
     def test_duplicate_keys(self) -> None:
-        """With a key twice readers would differ about it, so none reads it."""
+        """A duplicate JSON key is refused, because parsers disagree about its value."""
         head, good = b'{"alg":"RS256","kid":"k1"}', json.dumps(CLAIMS).encode()
         for header, payload in (
             (head, b'{"sub":"root",' + good[1:]),
@@ -235,7 +235,7 @@ class FormTests(ClaimsCase):
             self.assertRefused(token, "")
 
     def test_kid_is_text(self) -> None:
-        """A key's id of another type is refused."""
+        """A ``kid`` that is not a string is refused."""
         for kid in (1, ["k1"], {"k1": 1}, True):
             self.assertRefused(forge.token(CLAIMS, kid=kid), "its kid is no string")
 
@@ -244,7 +244,7 @@ class ClaimTests(ClaimsCase):
     """Claims: issuer, audience, and times."""
 
     def test_issuer(self) -> None:
-        """The issuer is compared character by character."""
+        """The issuer must match exactly."""
         for issuer in (ISSUER + "/", ISSUER.upper(), "", None, [ISSUER], {"a": ISSUER}):
             self.assertRefused(forge.token({**CLAIMS, "iss": issuer}), "its issuer is another")
 
@@ -261,22 +261,22 @@ class ClaimTests(ClaimsCase):
         self.assertRefused(forge.token({"iss": ISSUER, "exp": NOW + 1}), "its audience is neither")
 
     def test_nobodys_audience(self) -> None:
-        """With no audience of ours no token is accepted."""
+        """Without audiences of its own, the server refuses every token."""
         self.assertRefused(forge.token(CLAIMS), "another audience", audiences=())
 
     def test_expired(self) -> None:
-        """It counts until ``exp``, and not at it."""
+        """A token is valid until ``exp``, exclusively."""
         self.read(forge.token({**CLAIMS, "exp": NOW + 1}))
         self.assertRefused(forge.token({**CLAIMS, "exp": NOW}), "it has expired")
         self.assertRefused(forge.token({**CLAIMS, "exp": NOW - 1}), "it has expired")
 
     def test_never_expires(self) -> None:
-        """A token without an end is refused."""
+        """A token without ``exp`` is refused."""
         endless = {name: value for name, value in CLAIMS.items() if name != "exp"}
         self.assertRefused(forge.token(endless), "it never expires")
 
     def test_not_yet(self) -> None:
-        """It counts from ``nbf`` on, and was not issued in the future."""
+        """A token is valid from ``nbf`` on, and ``iat`` must not be in the future."""
         self.read(forge.token({**CLAIMS, "nbf": NOW, "iat": NOW}))
         self.assertRefused(forge.token({**CLAIMS, "nbf": NOW + 1}), "not valid yet")
         self.assertRefused(forge.token({**CLAIMS, "iat": NOW + 1}), "issued in the future")
@@ -295,7 +295,7 @@ class ClaimTests(ClaimsCase):
                 self.read(forge.token(CLAIMS), leeway_seconds=seconds)
 
     def test_moments(self) -> None:
-        """A moment is a number that calendars know."""
+        """Times must be numbers in the range of the calendar."""
         for name in ("exp", "nbf", "iat"):
             for value in (None, "1", True, [NOW], {}):
                 self.assertRefused(
@@ -307,7 +307,7 @@ class ClaimTests(ClaimsCase):
                 )
 
     def test_fraction(self) -> None:
-        """Fractions of a second are read."""
+        """Times may have fractions of a second."""
         self.read(forge.token({**CLAIMS, "exp": NOW + 0.5}))
 
 
@@ -315,12 +315,12 @@ class ClaimedTests(SynchronousTestCase):
     """Tests for :func:`twisted_exec.auth.jose.jwt.claimed`."""
 
     def test_claimed(self) -> None:
-        """It says whose a token wants to be, genuine or not."""
+        """``claimed`` returns the issuer, key and algorithm without verifying the signature."""
         token = forge.token(CLAIMS, forge.rsa_key("attacker"))
         self.assertEqual(jwt.claimed(token), Claimed(ISSUER, "k1", "RS256"))
 
     def test_other_tokens(self) -> None:
-        """Other kinds of tokens are no JWTs; a JWT without an issuer has none."""
+        """Texts that are not JWTs return None; claims of a wrong type are returned as empty."""
         for token in (b"", b"abcdef.0123456789abcdef", b"a.b.c", b"x" * 40000, b"\xff.\xff.\xff"):
             self.assertIsNone(jwt.claimed(token))
         self.assertEqual(jwt.claimed(forge.token({"iss": 5}, kid=5, alg=5)), Claimed("", "", ""))
@@ -338,7 +338,7 @@ class SignedTests(ClaimsCase):
         self.assertEqual(jwt.claimed(token), Claimed(ISSUER, self.keys[0].kid, "RS256"))
 
     def test_text(self) -> None:
-        """Any text can be in a claim."""
+        """A claim can hold any text."""
         key = signing_key(forge.private_pem(forge.ec_key()), "key")
         self.keys = (key.public,)
         claims = {**CLAIMS, "sub": "jäne \U0001f600 \n"}

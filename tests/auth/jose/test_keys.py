@@ -40,7 +40,7 @@ class PemKeysTests(SynchronousTestCase):
         self.assertIn("RS256", found[0].algorithms)
 
     def test_kid(self) -> None:
-        """A key is called what kube-apiserver calls it."""
+        """A key has the same id as in kube-apiserver."""
         key = forge.rsa_key()
         der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         expected = base64.urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
@@ -48,7 +48,7 @@ class PemKeysTests(SynchronousTestCase):
         self.assertEqual(found.kid, expected)
 
     def test_published(self) -> None:
-        """As a JWK it has nothing that is private, and can be read again."""
+        """The published JWK has no private part and can be read back."""
         for text in (forge.private_pem(forge.rsa_key()), forge.private_pem(forge.ec_key())):
             public = signing_key(text, "key").public
             told = public.jwk()
@@ -119,13 +119,13 @@ class JwksKeysTests(SynchronousTestCase):
     """Tests for :func:`twisted_exec.auth.jose.keys.jwks_keys`."""
 
     def left_out(self, **changes: Any) -> None:
-        """A key with these changes is left out beside a good one."""
+        """Check that a key with these changes is skipped and a good key beside it is kept."""
         changed = {**forge.jwk(forge.rsa_key(), "changed"), **changes}
         found = jwks_keys(forge.jwks(changed, forge.jwk(forge.rsa_key(), "good")))
         self.assertEqual([key.kid for key in found], ["good"], changes)
 
     def test_left_out(self) -> None:
-        """Keys for something else, of other kinds, or broken, harm no other."""
+        """Keys of other uses or types, and broken keys, are skipped."""
         self.left_out(kty="oct", k="c2VjcmV0")
         self.left_out(kty="AKP")
         self.left_out(kty=["RSA"])
@@ -157,7 +157,7 @@ class JwksKeysTests(SynchronousTestCase):
                 pem_keys(told, "keys")
 
     def test_private_numbers(self) -> None:
-        """An issuer that publishes its private key does not make us one that signs."""
+        """From a published private key only the public half is used."""
         private = forge.jwk(forge.rsa_key(), d="AQAB", p="AQAB", q="AQAB")
         (found,) = jwks_keys(forge.jwks(private))
         self.assertFalse(found.key.is_private)

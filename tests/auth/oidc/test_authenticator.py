@@ -54,13 +54,13 @@ class OIDCCase(SynchronousTestCase):
         return self.authenticator.authenticate_token(token)
 
     def known(self, *kids: str) -> None:
-        """The issuer's keys are at hand."""
+        """Publish the issuer's keys."""
         asking = self.ask(self.token())
         self.fetcher.publish(*(kids or ("k1",)))
         self.successResultOf(asking)
 
     def assertRefused(self, token: bytes) -> str:
-        """It is 401 in a word that tells nothing; the log has the reason, which is returned."""
+        """Check that the token is refused without details; return the log line with the reason."""
         with capturedLogs() as events:
             failure = self.failureResultOf(self.ask(token), Unauthorized)
         self.assertEqual(failure.value.message, "Unauthorized")
@@ -73,31 +73,31 @@ class AuthenticateTests(OIDCCase):
     """Accepted and refused tokens."""
 
     def test_doors(self) -> None:
-        """It authenticates requests and tokens."""
+        """The class implements IAuthenticator and ITokenAuthenticator."""
         verifyObject(IAuthenticator, self.authenticator)
         verifyObject(ITokenAuthenticator, self.authenticator)
 
     def test_user(self) -> None:
-        """A genuine token is its user."""
+        """A genuine token identifies its user."""
         self.known()
         user = self.successResultOf(self.ask(self.token(groups=["dev"])))
         self.assertEqual(user, User("jane", ("oidc:dev", "system:authenticated")))
 
     def test_request(self) -> None:
-        """It is taken from a request as other tokens are."""
+        """The token of a request is its bearer token."""
         self.known()
         presented = credentials({"Authorization": [f"Bearer {self.token().decode()}"]})
         user = self.successResultOf(self.authenticator.authenticate(presented))
         self.assertEqual(getattr(user, "name", None), "jane")
 
     def test_not_ours(self) -> None:
-        """Other tokens, and those of other issuers, are left to whoever knows them."""
+        """Opaque tokens, and those of other issuers, are left to other authenticators."""
         for token in (b"opaque", b"abcdef.0123456789abcdef", self.token(iss="https://other")):
             self.assertIsNone(self.successResultOf(self.ask(token)))
         self.assertEqual(self.fetcher.asked, [])
 
     def test_refused(self) -> None:
-        """A token that claims our issuer and is not valid is refused, never passed on."""
+        """An invalid token of our issuer is refused, not left to other authenticators."""
         self.known()
         attacker = forge.rsa_key("attacker")
         claims = {"iss": URL, "aud": "exec", "sub": "root", "exp": self.now() + 60}
@@ -128,7 +128,7 @@ class AuthenticateTests(OIDCCase):
             self.assertRefused(self.token(**claims))
 
     def test_distributed_claims(self) -> None:
-        """Claims that a token says are elsewhere are fetched from nowhere."""
+        """Distributed claims are not fetched."""
         self.known()
         self.fetcher.asked.clear()
         token = self.token(
@@ -141,7 +141,7 @@ class AuthenticateTests(OIDCCase):
 
 
 class CacheTests(OIDCCase):
-    """For how long a token that was verified counts."""
+    """Caching of verified tokens."""
 
     def test_remembered(self) -> None:
         """A result is cached for a few seconds, then the token is verified again."""
@@ -164,7 +164,7 @@ class CacheTests(OIDCCase):
         self.failureResultOf(asking, Unauthorized)
 
     def test_clock_jumps(self) -> None:
-        """A clock that is wrong for a moment refuses a cached token then, and neither before nor after."""
+        """A wrong clock refuses a cached token only while it is wrong."""
         self.known()
         token, wrong = self.token(), [0.0]
         self.patch(self.authenticator, "_now", lambda: self.now() + wrong[0])
@@ -180,7 +180,7 @@ class CacheTests(OIDCCase):
         self.successResultOf(asking)
 
     def test_not_beyond_expiry(self) -> None:
-        """It does not count a moment longer than itself, remembered or not."""
+        """A cached token is refused as soon as it expires."""
         self.known()
         token = self.token(exp=self.now() + 3)
         self.successResultOf(self.ask(token))
@@ -194,7 +194,7 @@ class ProviderTests(OIDCCase):
     """Providers that are down, and keys that change."""
 
     def test_down(self) -> None:
-        """While the provider is down its tokens are refused, with a word in the log; it recovers."""
+        """While the provider is down, its tokens are refused and the log says why; it recovers."""
         asking = self.ask(self.token())
         with capturedLogs() as events:
             self.fetcher.fail("cannot reach the identity provider")
@@ -238,13 +238,13 @@ class ProviderTests(OIDCCase):
         self.assertIsNone(self.successResultOf(self.ask(self.token(sub="joe"))))
 
     def test_close(self) -> None:
-        """A server that stops waits for no provider."""
+        """Closing the authenticator ends pending requests."""
         asking = self.ask(self.token())
         self.authenticator.close()
         self.failureResultOf(asking, Unauthorized)
 
     def test_issuers(self) -> None:
-        """It takes issuers from a server's configuration."""
+        """Issuers come from the server's configuration."""
         issuer = Issuer(URL, ("exec",), Claim("sub"))
         told = Issuers(issuer=issuer).reloading(self.clock)
         authenticator = OIDCAuthenticator(told, self.clock, fetcher=self.fetcher, now=self.now)

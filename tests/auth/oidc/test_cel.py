@@ -24,7 +24,7 @@ class ExpressionTests(SynchronousTestCase):
     """Tests for :class:`Expression` and :class:`Rule`."""
 
     def test_value(self) -> None:
-        """Values are as JSON has them."""
+        """Expressions return JSON values."""
         for text, expected in (
             ("claims.sub", "jane"),
             ("'x:' + claims.sub", "x:jane"),
@@ -50,7 +50,7 @@ class ExpressionTests(SynchronousTestCase):
             claims("claims.l.all(a, claims.l.all(b, claims.l.all(c, true)))").value(long)
 
     def test_rules(self) -> None:
-        """A rule is true, and nothing like it."""
+        """A rule passes only if it is true; a truthy value is refused."""
         Rule(claims("claims.sub == 'jane'")).confirm(CLAIMS)
         for text in ("claims.sub == 'joe'", "claims.n", "claims.sub", "null", "claims.missing"):
             with self.assertRaises(InvalidToken):

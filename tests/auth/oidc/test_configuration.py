@@ -140,12 +140,12 @@ class ReadConfigurationTests(SynchronousTestCase):
         self.assertEqual((second.username, second.groups), (Claim("sub", ""), None))
 
     def test_smallest(self) -> None:
-        """Little is needed, and a configuration without issuers is one."""
+        """Few fields are required, and a configuration may have no issuers."""
         self.assertEqual(len(read_configuration(json.dumps(SMALLEST).encode(), "config")), 1)
         self.assertEqual(read_configuration(changed("jwt", None), "config"), ())
 
     def test_ca(self) -> None:
-        """The CA is part of the file."""
+        """The CA of an issuer is embedded in the file."""
         text = authority("serving").certificate_pem
         content = changed("jwt.0.issuer.certificateAuthority", text.decode())
         self.assertEqual(read_configuration(content, "config")[0].ca_pem, text)
@@ -273,7 +273,7 @@ class IssuersTests(SynchronousTestCase):
         os.makedirs(self.directory)
 
     def test_nothing(self) -> None:
-        """Nothing told is no issuer."""
+        """Without configuration there are no issuers."""
         self.assertFalse(Issuers())
         self.assertEqual(Issuers().reloading(self.clock).load(), ())
 
@@ -298,7 +298,7 @@ class IssuersTests(SynchronousTestCase):
             self.assertEqual(len(told.reloading(self.clock, ["other"]).load()), 1)
 
     def test_bad_ca(self) -> None:
-        """A CA that is none is a line at start."""
+        """An invalid CA file is an error at start."""
         path = write(self.directory, "ca.crt", b"nothing")
         told = Issuers(issuer=Issuer(URL, ("exec",), Claim("sub")), ca_file=path)
         with self.assertRaises(TLSConfigError) as caught:

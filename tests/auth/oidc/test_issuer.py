@@ -34,7 +34,7 @@ class UserOfTests(SynchronousTestCase):
         self.assertEqual(user, User(f"{URL}#jane", ("system:authenticated",)))
 
     def test_groups(self) -> None:
-        """Groups are a list or one text, with their own prefix; none is none."""
+        """Groups are a list or a string, and get their own prefix; empty values are no groups."""
         for told, expected in (
             (["dev", "ops", "dev"], ("oidc:dev", "oidc:ops")),
             ("dev", ("oidc:dev",)),
@@ -68,7 +68,7 @@ class UserOfTests(SynchronousTestCase):
             self.assertRefused({"sub": "jane", "g": value}, "its claim g", groups=Claim("g"))
 
     def test_reserved(self) -> None:
-        """No provider can name a component of Kubernetes, or a member of system:masters."""
+        """A provider cannot issue names or groups that begin with ``system:``."""
         for name in ("system:admin", "system:node:x", "system:serviceaccount:a:b", "system:"):
             self.assertRefused({"sub": name}, "begins with system:")
         self.assertRefused(
@@ -84,7 +84,7 @@ class UserOfTests(SynchronousTestCase):
         )
 
     def test_poollets(self) -> None:
-        """... nor a poollet, of whatever dialect: they see the Secrets of their machines."""
+        """... nor a poollet of any dialect, because poollets read the Secrets of their machines."""
         for dialect in DIALECTS:
             for name in (dialect.pool_identity("pool-a"), dialect.pool_identity_group):
                 self.assertRefused({"sub": name}, "its claim sub has a name that is a poollet's")
@@ -97,7 +97,7 @@ class UserOfTests(SynchronousTestCase):
             self.assertEqual(user_of({"sub": name}, issuer()).name, name)
 
     def test_unforwardable(self) -> None:
-        """A name that no header can carry is refused where it comes in."""
+        """A name that no HTTP header can carry is refused."""
         for name in ("jane\nX-Remote-User: root", "jane\r", "jane\x00", "jane\x1b[2J", " jane"):
             self.assertRefused({"sub": name}, "characters that no name has")
             self.assertRefused({"sub": "j", "g": [name]}, "characters", groups=Claim("g"))
@@ -128,13 +128,13 @@ class CheckedURLTests(SynchronousTestCase):
     """Tests for :func:`twisted_exec.auth.oidc.issuer.checked_url`."""
 
     def test_good(self) -> None:
-        """Https, with a port or a path if need be."""
+        """A URL with https is accepted, with or without a port and a path."""
         for url in (URL, f"{URL}/", f"{URL}:8443/realms/a", "https://[::1]:1/x"):
             self.assertEqual(checked_url(url), url)
         self.assertEqual(checked_url(f"{URL}/keys?p=1", query=True), f"{URL}/keys?p=1")
 
     def test_bad(self) -> None:
-        """Everything else is refused with a reason."""
+        """Any other URL is refused with a reason."""
         for url, why in (
             (None, "no URL"),
             ("", "no URL"),
@@ -159,7 +159,7 @@ class CheckedURLTests(SynchronousTestCase):
             self.assertIn(why, str(caught.exception))
 
     def test_discovery(self) -> None:
-        """The discovery document is beneath the issuer, unless told otherwise."""
+        """The discovery document is below the issuer's URL, unless configured otherwise."""
         place = f"{URL}/.well-known/openid-configuration"
         self.assertEqual(issuer().discovery, place)
         self.assertEqual(issuer(url=f"{URL}/").discovery, place)

@@ -40,7 +40,7 @@ DOCUMENT = {"issuer": URL, "jwks_uri": "https://keys.example/k?p=1"}
 
 @implementer(IKeyFetcher)
 class Fetcher:
-    """Answers on demand."""
+    """A fetcher whose answers the test supplies."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bytes]] = []
@@ -89,7 +89,7 @@ class IssuerKeysTests(SynchronousTestCase):
         )
 
     def test_kept(self) -> None:
-        """They are not asked for again while they are fresh, and then are."""
+        """Keys are fetched again only once they are no longer fresh."""
         self.known("a")
         self.clock.advance(599)
         self.assertEqual(self.successResultOf(self.kids(self.keys.known())), ["a"])
@@ -100,7 +100,9 @@ class IssuerKeysTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(asking), ["b"])
 
     def test_once_for_all(self) -> None:
-        """Any number of those who wait cost one look, and one who gives up harms no other."""
+        """
+        Concurrent requests share one fetch, and cancelling a request does not affect the others.
+        """
         asking = [self.kids(self.keys.known()) for _ in range(50)]
         asking[0].cancel()
         self.failureResultOf(asking[0])
@@ -122,7 +124,7 @@ class IssuerKeysTests(SynchronousTestCase):
         self.known("a")
 
     def test_down_later(self) -> None:
-        """Keys at hand are good for a day more, and not longer."""
+        """While the issuer is down, its keys stay valid for one more day."""
         self.known("a")
         for passed in (600, GRACE_SECONDS - 1):
             self.clock.advance(passed if passed == 600 else passed - self.clock.seconds() + 600)
@@ -166,7 +168,7 @@ class IssuerKeysTests(SynchronousTestCase):
             self.clock.advance(PAUSE_SECONDS)
 
     def test_no_keys(self) -> None:
-        """A key set that is none leaves the last one in force."""
+        """An invalid key set does not replace the current keys."""
         self.known("a")
         self.clock.advance(600)
         asking = self.kids(self.keys.known())
@@ -175,7 +177,7 @@ class IssuerKeysTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(asking), ["a"])
 
     def test_close(self) -> None:
-        """A look that is under way can be given up."""
+        """Closing cancels a fetch."""
         asking = self.kids(self.keys.known())
         self.keys.close()
         self.failureResultOf(asking, Unpublished)
@@ -217,7 +219,7 @@ class HTTPSFetcherTests(TestCase):
         return str(caught.exception)
 
     def test_door(self) -> None:
-        """It is what fetches."""
+        """The class implements IKeyFetcher."""
         verifyObject(IKeyFetcher, self.fetcher)
 
     async def test_fetch(self) -> None:
@@ -227,14 +229,14 @@ class HTTPSFetcherTests(TestCase):
         self.assertEqual(found, (b"keys", 120.0))
 
     async def test_whole(self) -> None:
-        """An issuer's keys are had of a real one."""
+        """Keys of a real provider are fetched by way of its discovery document."""
         issuer = Issuer(self.provider.url, ("exec",), Claim("sub"), ca_pem=self.provider.ca_pem)
         keys = await IssuerKeys(issuer, self.fetcher, reactor).known()
         self.assertEqual([key.kid for key in keys], ["k1"])
         self.assertEqual(self.provider.asked, [DISCOVERY, KEYS])
 
     async def test_stranger(self) -> None:
-        """A server that the CA does not vouch for gets no request."""
+        """A server with an untrusted certificate gets no request."""
         self.assertIn(
             "cannot reach the identity provider",
             await self.why(self.provider.url, authority("users").certificate_pem),
@@ -253,7 +255,7 @@ class HTTPSFetcherTests(TestCase):
         self.assertNotIn(KEYS, self.provider.asked)
 
     async def test_oversized(self) -> None:
-        """An endless answer is given up."""
+        """A response that is too large is an error."""
         self.provider.answers[KEYS] = (200, {}, b"x" * (2 << 20))
         self.assertIn("larger than", await self.why(self.provider.url + KEYS))
 
@@ -271,7 +273,7 @@ class HTTPSFetcherTests(TestCase):
         await self.assertFailure(asking, Exception)
 
     async def test_given_up(self) -> None:
-        """A question can be given up at any time, and leaves nothing behind."""
+        """A fetch can be cancelled at any time, and no error is logged."""
         for turns in range(24):
             asking = self.fetcher.fetch(self.provider.url + KEYS, self.provider.ca_pem)
             for _ in range(turns):

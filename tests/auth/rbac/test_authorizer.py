@@ -143,7 +143,7 @@ class BindingTests(RBACCase):
         )
 
     def test_door(self) -> None:
-        """It is an authorizer."""
+        """The class implements IAuthorizer."""
         verifyObject(IAuthorizer, self.authorizer)
 
     def test_cluster(self) -> None:
@@ -170,7 +170,7 @@ class BindingTests(RBACCase):
         self.assertFalse(self.may("joe", "get machines", namespace="b"))
 
     def test_dangling(self) -> None:
-        """A binding to a role that does not exist, or cannot be meant, grants nothing."""
+        """A binding to a role that does not exist, or with an invalid reference, grants nothing."""
         self.assertFalse(self.may("mallory", "get machines", namespace="a"))
         self.assertFalse(self.may("mallory", "get machines", namespace=""))
 
@@ -199,7 +199,7 @@ class BindingTests(RBACCase):
         self.assertFalse(self.may(User("system:masters"), "get /metrics"))
 
     def test_reason(self) -> None:
-        """A yes names what it follows from; a no says nothing about what there is."""
+        """The reason for allowing names the binding and the role; a denial has no reason."""
         asked = Attributes(User("jane"), "create", GROUP, "v1", "machines", "exec", "a", "vm-1")
         decision = self.successResultOf(self.authorizer.authorize(asked))
         self.assertEqual(
@@ -209,27 +209,27 @@ class BindingTests(RBACCase):
         self.assertEqual((decision.allowed, decision.reason), (False, ""))
 
     def test_changed(self) -> None:
-        """A change counts with the next question."""
+        """A change takes effect with the next decision."""
         self.assertTrue(self.may("root", "create machines/exec"))
         self.source.objects = replace(self.source.objects, cluster_role_bindings=[])
         self.assertFalse(self.may("root", "create machines/exec"))
 
     def test_unchanged(self) -> None:
-        """As long as nothing changes, nothing is worked out again."""
+        """The computed policy is reused until an object changes."""
         self.may("root", "create machines/exec")
         policy = self.authorizer._current
         self.may("jane", "create machines/exec")
         self.assertIs(self.authorizer._current, policy)
 
     def test_cannot_ask(self) -> None:
-        """A source that fails is an error, never a yes, not even from memory."""
+        """If the source fails, the decision fails too, even after an earlier success."""
         self.may("root", "create machines/exec")
         self.source.objects = ServiceUnavailable("down")
         asked = Attributes(User("root"), "create", GROUP, "v1", "machines", "exec")
         self.failureResultOf(self.authorizer.authorize(asked), ServiceUnavailable)
 
     def test_odd_objects(self) -> None:
-        """Objects that make no sense grant nothing and break nothing."""
+        """Malformed objects grant nothing and do not affect others."""
         odd: list[Any] = [
             {},
             {"metadata": None, "rules": "*", "roleRef": 7, "subjects": "x"},
@@ -275,7 +275,9 @@ class AggregationTests(RBACCase):
         )
 
     def test_gathered(self) -> None:
-        """Rules of labelled roles count, directly and through others; own ones do not."""
+        """
+        An aggregated role has the rules of roles that match, also indirectly, and none of its own.
+        """
         self.use(
             RBACObjects(
                 cluster_roles=[
@@ -294,7 +296,7 @@ class AggregationTests(RBACCase):
         self.assertFalse(self.may("root", "delete machines"))
 
     def test_circle(self) -> None:
-        """Roles that gather each other end."""
+        """Cycles of aggregated roles are resolved."""
         self.use(
             RBACObjects(
                 cluster_roles=[
@@ -308,7 +310,7 @@ class AggregationTests(RBACCase):
         self.assertTrue(self.may("root", "get machines"))
 
     def test_expressions(self) -> None:
-        """Label expressions select as everywhere."""
+        """Label expressions have the semantics of Kubernetes."""
         for expression, good in (
             ({"key": "tier", "operator": "In", "values": ["a", "b"]}, True),
             ({"key": "tier", "operator": "In", "values": ["b"]}, False),
@@ -370,7 +372,7 @@ class EscalationTests(RBACCase):
             self.assertEqual(len(rules), count)
 
     def test_what_one_has(self) -> None:
-        """Users may grant their own permissions, where they have them."""
+        """Users may grant permissions that they have in the same namespace."""
         exec_ = Rule(("create",), (GROUP,), ("machines/exec",))
         self.successResultOf(self.confirm("jane", "a", exec_))
         for namespace in ("b", ""):
@@ -392,14 +394,14 @@ class BootstrapTests(RBACCase):
         self.use(BOOTSTRAPPED)
 
     def bound(self, role_name: str) -> User:
-        """Someone with a cluster role."""
+        """Return a user with this cluster role."""
         extra = binding("extra", f"ClusterRole/{role_name}", user("bound"))
         bindings = [*BOOTSTRAPPED.cluster_role_bindings, extra]
         self.use(replace(BOOTSTRAPPED, cluster_role_bindings=bindings))
         return User("bound", (AUTHENTICATED,))
 
     def test_everyone(self) -> None:
-        """Everyone authenticated may discover and ask about themselves, and no more."""
+        """Authenticated users may use discovery and review their own access, and nothing else."""
         for what in ("get /api", "get /apis/x", "get /openapi/v3", "get /version"):
             self.assertTrue(self.may("jane", what), what)
             self.assertFalse(self.may(User("jane"), what) and what != "get /version", what)
@@ -423,7 +425,7 @@ class BootstrapTests(RBACCase):
         self.assertFalse(self.may(nobody, "get /apis"))
 
     def test_opening_a_console(self) -> None:
-        """Editors and administrators open consoles, also by way of who asks about a get; viewers do not."""
+        """Editors and administrators may open consoles, by POST or GET; viewers may not."""
         for name, good in (("admin", True), ("edit", True), ("view", False)):
             who = self.bound(name)
             self.assertEqual(self.may(who, "create machines/exec"), good, name)
@@ -466,7 +468,7 @@ class BootstrapTests(RBACCase):
             self.assertFalse(self.may(poollet, what), what)
 
     def test_forwarding(self) -> None:
-        """Our API server reaches poollets; it has no machine of its own."""
+        """The API server's user may reach poollets, and has no access to machines' consoles."""
         self.assertTrue(self.may("exec-apiserver", "create machinepools/proxy", namespace=""))
         self.assertFalse(self.may("exec-apiserver", "create machines/exec"))
 

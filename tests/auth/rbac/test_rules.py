@@ -185,14 +185,14 @@ class UncoveredTests(SynchronousTestCase):
         self.assertEqual(uncovered(EVERYTHING[:1], EVERYTHING), [EVERYTHING[1]])
 
     def test_bomb(self) -> None:
-        """A role made to be expensive is refused, at once."""
+        """A role with too many combinations is refused immediately."""
         many = tuple(f"x{number}" for number in range(1000))
         with self.assertRaises(BadRequest):
             uncovered([rule("get", "machines")], [Rule(many, many, many, many)])
         self.assertEqual(uncovered(EVERYTHING, [Rule(many, many, many, many)]), [])
 
     def test_too_many_rules(self) -> None:
-        """... nor any number of rules, whatever they are about, and be it nothing."""
+        """... and so is a role with too many rules, even if the rules allow nothing."""
         own = [rule("get", "machines")]
         for verbs in ((), ("get",)):
             empty = [Rule(verbs, (f"g{number}",), ()) for number in range(10_001)]
@@ -266,7 +266,7 @@ class ModelTests(SynchronousTestCase):
 
     @given(RULES, ASKED)
     def test_combinations(self, given_rule: Rule, what: Attributes) -> None:
-        """A rule allows what its combinations allow, and says how many they are."""
+        """A rule allows the same as its combinations together, and ``size`` is their number."""
         atoms = list(given_rule.combinations())
         self.assertEqual(len(atoms), given_rule.size())
         self.assertEqual(given_rule.allows(what), any(each.allows(what) for each in atoms))
