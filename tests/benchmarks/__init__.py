@@ -1,6 +1,6 @@
 """
-How fast, beside peers, in one run on one machine.
+Benchmarks against peers, in the same run on the same machine.
 
-``python -m tests.benchmarks`` prints ratios and asserts nothing: machines
-differ, ratios hold.
+``python -m tests.benchmarks`` prints ratios and asserts nothing: ratios are
+comparable between machines, absolute times are not.
 """

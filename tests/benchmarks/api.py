@@ -4,7 +4,7 @@ reads from it with plain blocking sockets.
 
 ``python -m tests.benchmarks.api DIRECTORY MACHINES STORAGE`` prints its port.  To each line on its
 standard input it answers with the longest time, in milliseconds, for which its
-reactor has served nobody since the line before.
+reactor was blocked since the previous line.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def pool(number: int) -> dict[str, Any]:
 
 
 class _Gaps(LineReceiver):
-    """How long the reactor served nobody."""
+    """Reports how long the reactor was blocked."""
 
     delimiter = b"\n"
     _STEP_SECONDS = 0.002
 
     def __init__(self) -> None:
         self._longest, self._before = 0.0, time.perf_counter()
-        # Looking costs the server something, too: it begins when somebody asks.
+        # Measuring costs the server something, too: it starts with the first line of input.
         self._looking = LoopingCall(self._look)
 
     def _look(self) -> None:
@@ -155,7 +155,7 @@ class Server:
         self._tls = ssl.create_default_context(cafile=PKI(str(directory)).serving_ca)
 
     def longest_gap(self) -> float:
-        """Milliseconds for which the server served nobody, since this was asked last."""
+        """Return the longest time that the reactor was blocked since the last call, in ms."""
         assert self._child.stdin is not None and self._child.stdout is not None
         self._child.stdin.write(b"\n")
         self._child.stdin.flush()
@@ -227,7 +227,7 @@ def body_of(line: ssl.SSLSocket) -> bytes:
 
 
 def dumps(document: Any) -> bytes:
-    """What everything here is compared with."""
+    """Encode with the standard library, the baseline of every comparison here."""
     return json.dumps(document, separators=(",", ":")).encode()
 
 

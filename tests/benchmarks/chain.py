@@ -142,7 +142,7 @@ def cpu_of_middle(chain: Chain) -> float:
 
 
 def bulk(chain: Chain) -> None:
-    """What a shell prints as fast as it can."""
+    """Measure the throughput of a shell that prints as fast as possible."""
     speeds = {}
     for way, opened in chain.ways:
         console = opened(LOUD)
@@ -167,7 +167,7 @@ def run(console: Console, command: bytes) -> bytes:
 
 
 def idle(chain: Chain) -> None:
-    """What each hop holds for a session that does nothing."""
+    """Measure the memory of each hop for an idle session."""
     hops = ("api", "poollet", "runtime")
     warm = [chain.through(QUIET) for _ in range(10)]
     before = {hop: procfs.resident_bytes(chain.pid(hop)) for hop in hops}

@@ -71,7 +71,7 @@ def _fresh(directory: Path, name: str) -> Path:
 
 
 class _Bare:
-    """What is measured against: the same transaction, from the same kind of process."""
+    """The baseline: the same transaction through bare grpcio, from the same kind of process."""
 
     def __init__(self, etcds: Etcds) -> None:
         channel = grpc.insecure_channel(str(etcds.members[0].endpoint))
@@ -88,7 +88,7 @@ class _Bare:
         return self._putting(key, value, pb.Compare(target=pb.Compare.CREATE, key=key))
 
     def updating(self, value: bytes) -> _Write:
-        """Put a key that is there as it was put here last."""
+        """Update the existing key, if its revision is that of the last write here."""
         key = b"/bare/lease"
         found = pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=self._revision)
         return self._putting(key, value, found)
@@ -182,7 +182,7 @@ def writes(directory: Path) -> None:
 
 
 def _compare(what: str, ours: Callable[[int], _Write], theirs: Callable[[int], _Write]) -> None:
-    """What is asked is made ready before the clock starts, and looked at when it has stopped."""
+    """Time both writes in turns; preparation and checks are outside the measured time."""
     took: dict[Any, list[float]] = {ours: [], theirs: []}
     for number in range(WARM + WRITES):
         for prepared, times in took.items():

@@ -1,5 +1,5 @@
 """
-A runtime whose machines cost nothing: what is measured is who looks after them.
+A runtime whose machines cost nothing, to measure the poollet alone.
 
 ``python -m tests.benchmarks.idle_runtime TARGET`` serves it until it is ended.
 """

@@ -1,8 +1,8 @@
 """
 The whole chain side by side with ironcore's own: API server and poollet of ours, and of theirs.
 
-Behind both is the same runtime, before both the same client, which asks ironcore-apiserver
-directly: kube-apiserver is beside it for its informers only, and on nobody's way.  The two are
+Both use the same runtime and the same client, which connects to ironcore-apiserver directly:
+kube-apiserver runs for its informers only, and no measured request passes it.  The two are
 measured in turn, round after round.  CPU and memory are of the two hops together, from ``/proc``.
 """
 
@@ -90,7 +90,7 @@ class Chain:
 
 
 def idle(chain: Chain) -> None:
-    """What the hops grow by for sessions that have carried a greeting, and then nothing."""
+    """Measure the memory growth of the hops for sessions that are idle after a greeting."""
     for _ in range(WARM):
         chain.open().close()
     before = chain.resident()
@@ -102,7 +102,7 @@ def idle(chain: Chain) -> None:
 
 def openings(chain: Chain) -> None:
     """From connecting to the greeting, one after the other."""
-    for _ in range(WARM):  # what is kept for some seconds, such as reviews, is there then
+    for _ in range(WARM):  # fills short-lived caches, such as that of reviews
         chain.open().close()
     times, before = [], chain.cpu()
     for _ in range(OPENINGS):
@@ -173,7 +173,7 @@ def report(ours: Chain, theirs: Chain) -> None:
 
 
 def missing_programs(make: Make) -> list[str]:
-    """What is not found of ironcore's programs and of those that they need."""
+    """Return the names of missing programs: ironcore's and those that they need."""
     programs = [make.program(make.apiserver), make.program("machinepoollet")]
     missing = [os.path.basename(one) for one in programs if not os.access(one, os.X_OK)]
     if needs.kube_apiserver() is not None:

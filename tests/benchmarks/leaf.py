@@ -3,8 +3,7 @@ A Pod of a leaf cluster, through root and node server, against the same leaf ask
 
 kubectl does all of them in turn, round after round, and each round begins with another, so that a
 drifting machine drifts for all.  The clusters are real ones (see :mod:`tests.interop`), with
-kubelets whose containers are processes of this host.  What is printed:
-
+kubelets whose containers are processes of this host.  It prints:
 * the least time of each way, which other work on the machine can only have made longer, and the
   median;
 * the processor's time of every process of the chain: on two cores, on which all of them run,
@@ -20,8 +19,8 @@ The ways:
 ``ours``
     through the root and ``exec-nodeserver`` to the leaf: two kube-apiservers.
 ``nginx``
-    nginx in the node server's place, the least that any hop there can take: it shows the root a
-    kubelet's face for one command, which is written into its configuration, and knows nobody.
+    nginx in the node server's place, the least that any hop there can take: it acts as a kubelet
+    for a single command, which is written into its configuration, and authenticates no client.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def nginx(clusters: LeafClusters) -> None:
 
 
 def connects(port: int) -> bool:
-    """Whether somebody listens."""
+    """Return whether a server listens on the port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -171,13 +170,13 @@ class Ways:
         }
 
     def _spent(self) -> Counter[str]:
-        """CPU seconds of everybody so far."""
+        """Return the CPU seconds of each process so far."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         found = {name: procfs.cpu_seconds(pid) for name, pid in self._pids.items()}
         return Counter({"kubectl": used.ru_utime + used.ru_stime, **found})
 
     def seconds(self, way: str) -> float:
-        """Of one command, from start to end, whose output nobody reads."""
+        """Run the command with its output discarded, and return how long it took."""
         begun = time.perf_counter()
         subprocess.run(
             [*self.argv[way], *self._command],

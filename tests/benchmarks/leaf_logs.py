@@ -134,7 +134,7 @@ def followed(
 
 
 def asked(context: ssl.SSLContext, leaf_port: int) -> int:
-    """How many logs the leaf was asked for."""
+    """Return the number of log requests that the leaf has received."""
     url = f"https://localhost:{leaf_port}{_ASKED.decode()}"
     with urllib.request.urlopen(url, context=context, timeout=30) as answer:
         return int(answer.read())

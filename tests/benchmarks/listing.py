@@ -75,7 +75,7 @@ def pages(server: api.Server) -> None:
 
 
 def stopped(server: api.Server) -> None:
-    """What readers hold who ask for the list and then read nothing."""
+    """Measure the memory for readers that request the list and then read nothing."""
     before = procfs.resident_bytes(server.pid)
     lines = [server.connect() for _ in range(STOPPED_READERS)]
     connected = procfs.resident_bytes(server.pid)

@@ -1,7 +1,7 @@
 """
 One hop with TLS on both sides, against nginx's stream proxy and a direct line.
 
-All candidates stand before the same backend, are measured in turn in the same
+All candidates have the same backend and are measured in turn in the same
 run, several rounds each; medians are printed, and their ratios to nginx.
 """
 

@@ -1,5 +1,5 @@
 """
-A runtime whose consoles cost next to nothing: what is measured is what stands before it.
+A runtime whose consoles cost next to nothing, to measure the hops in front of it.
 
 ``python -m tests.benchmarks.quick_runtime SOCKET ...`` serves machines that run at once at each of
 these UNIX sockets, one runtime for each poollet, and prints ``ready``.  All consoles are served by

@@ -1,6 +1,6 @@
 """
-What a poollet costs that has nothing to do, with 2 000 machines; and how long it takes
-from ``kubectl apply`` until 100 machines run, against the runtime alone.
+Cost of an idle poollet with 2 000 machines; and the time from ``kubectl apply`` until
+100 machines run, against the runtime alone.
 """
 
 from __future__ import annotations

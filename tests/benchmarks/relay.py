@@ -51,7 +51,7 @@ class Relay(Factory):
 def endpoints(
     directory: Path, backend_port: int, stock: bool
 ) -> tuple[IStreamServerEndpoint, IStreamClientEndpoint]:
-    """Where to listen and where to connect: ours, or Twisted's own."""
+    """Return the endpoints to listen and to connect: ours, or Twisted's own if ``stock``."""
     server = ServerTLS(str(directory / "server.crt"), str(directory / "server.key"), clock=reactor)
     client = ClientTLS("localhost", ca_pem=(directory / "ca.crt").read_bytes())
     if stock:

@@ -197,7 +197,7 @@ class Chain:
 
 
 def measure(chain: Chain, stages: list[int]) -> list[Opening]:
-    """All stages, one upon the other; :return: what is open then."""
+    """Run all stages, each on top of the previous; return the sessions that are open at the end."""
     for hop, path in chain.notes.items():
         chain.at_start[hop] = len(collections.read(path)) if path.exists() else 0
     held = open_all(chain.opening, WARM, 1)
@@ -241,7 +241,7 @@ def close_all(openings: list[Opening]) -> None:
 
 
 def burst(chain: Chain) -> None:
-    """Many at once: how many open, how many are told to come again, and the time."""
+    """Open many at once: count the opened and the refused sessions, and take the time."""
     began, before = time.perf_counter(), chain.resident()
     opened = open_all(chain.opening, BURST, BURST)
     seconds = time.perf_counter() - began

@@ -200,7 +200,7 @@ async def measured(directory: Path) -> None:
         client = KubeClient(config, reactor)
         with _manager(directory, port) as child:
             await found(client, child)
-        # Another one takes them up, whose probes are spread as they are on any day but the first.
+        # A second manager takes over the Spaces; its probes are spread, as after any restart.
         with _manager(directory, port) as child:
             before = _held()[0]
             spaces = SpaceClient(client, reactor)

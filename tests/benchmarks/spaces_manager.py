@@ -36,9 +36,9 @@ PROVIDER = "here"
 
 def kubeconfig(directory: Path, port: int, token: str, name: str = "u") -> bytes:
     """
-    One of a user of the API server.
+    Return a kubeconfig for a user of the API server.
 
-    :param name: what it calls the user, so that there are no two alike.
+    :param name: the user's name in the kubeconfig, so that each kubeconfig differs.
     """
     ca = base64.b64encode(Path(PKI(str(directory)).serving_ca).read_bytes()).decode()
     server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": ca}
@@ -67,7 +67,7 @@ class OneServer(MemorySpaces):
 
 
 class Asked(LineReceiver):
-    """Looks at everything when it is told to; at first that is what it does at its start."""
+    """Has the manager check everything on each line; the first line waits for its start."""
 
     delimiter = b"\n"
 

@@ -1,6 +1,6 @@
 """
 The SPDY codec alone: data through both of its directions, in one process,
-beside the copying that nobody could do without.
+beside the copying that any implementation needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-How much of the API server one ``kubectl exec`` runs through, on a machine that is shown as a Pod.
+Count the code of the API server that a ``kubectl exec`` runs, on a machine shown as a Pod.
 
 The server is the shipped one, on a socket with TLS.  ``kubectl`` and the poollet are plain sockets
-in threads of their own, so that nothing of theirs is counted.  What is counted is the code that
+in threads of their own, so that nothing of theirs is counted.  The trace counts the code that
 runs from the user's connection to the end of the session, with one byte to the machine and back in
 between: modules, functions, and how often the path, the stream options and the query are parsed.
 """
@@ -79,7 +79,7 @@ class Trace:
 
     def _called(self, frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
-        # A module's or class's body and comprehensions are no functions of anybody's.
+        # Bodies of modules and classes, and comprehensions, do not count as functions.
         if event != "call" or not code.co_filename.startswith(self._root):
             return
         if code.co_name.startswith("<") and code.co_name != "<lambda>":
@@ -95,7 +95,7 @@ class Trace:
         return sorted({module for module, _ in self.functions})
 
     def times(self, names: tuple[str, ...]) -> int:
-        """How often functions of these qualified names ran."""
+        """Return the number of calls of functions with these qualified names."""
         return sum(count for (_, name), count in self.functions.items() if name in names)
 
 
@@ -132,7 +132,7 @@ def _read_head(connection: ssl.SSLSocket) -> bytes:
 
 
 def _exec(pki: PKI, port: int) -> bytes:
-    """What ``kubectl exec`` does, up to the first byte that comes back; returns the answer's head."""
+    """Act as ``kubectl exec`` up to the first echoed byte, and return the head of the answer."""
     pair = pki.pair("user-admin")
     context = ssl.create_default_context(cafile=pki.serving_ca)
     context.load_cert_chain(pair.certificate, pair.key)
@@ -170,7 +170,7 @@ async def _traced(reactor: Any, scratch: Path) -> Trace:
     await server.when_ready()
     await _make_machine(storage, poollet.port)
     port: int = server.address.port  # type: ignore[union-attr]
-    await deferToThread(_exec, pki, port)  # what is done once per server is not to count
+    await deferToThread(_exec, pki, port)  # work done once per server must not count
     await deferLater(reactor, _QUIET_SECONDS)
     trace = Trace()
     with trace.running():

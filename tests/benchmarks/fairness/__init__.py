@@ -1,3 +1,3 @@
 """
-How long one user waits while another works at full speed; see :mod:`.bench`.
+Delay of a quiet user beside a user at full speed; see :mod:`.bench`.
 """

@@ -43,7 +43,7 @@ COPIED_KEYS = 200
 @dataclass(frozen=True)
 class Access:
     """
-    How to reach an API server.
+    Address and credentials of an API server.
 
     :param users: certificate and key by user.
     """
@@ -54,7 +54,7 @@ class Access:
     seconds: float
 
     def connect(self, user: str = "") -> ssl.SSLSocket:
-        """A connection of a user, or of nobody."""
+        """Connect as a user, or without a client certificate."""
         tls = ssl.create_default_context(cafile=self.ca)
         if user:
             tls.load_cert_chain(*self.users[user])
@@ -334,7 +334,7 @@ def _reader(access: Access, done: Done, until: float) -> None:
 
 
 def _absent(access: Access, done: Done, until: float) -> None:
-    """Nobody: what works is the machine."""
+    """No attack: measures the machine itself."""
     time.sleep(max(0.0, until - time.monotonic()))
 
 

@@ -1,6 +1,5 @@
 """
-How long one user waits while another works at full speed.
-
+Delay of a quiet user beside a user at full speed.
 A quiet user types through API server, poollet and runtime, three processes over TLS.  Beside it a
 second such chain runs.  Each row attacks first the second chain, which is the *control*: the
 attacker and three hops work equally hard, but not for the quiet user's chain.  Then it attacks the
@@ -285,7 +284,7 @@ class Row:
         return f"{largest:8.1f} ({p99:5.1f})"
 
     def _work(self) -> str:
-        """What the attacker did, then in parentheses what it did in controls."""
+        """The attacker's rate against the quiet chain, then in parentheses that in controls."""
         attacked, control = self._rate(self.attacks), self._rate(self.controls)
         counts: Counter[str] = Counter()
         for one in self.attacks:

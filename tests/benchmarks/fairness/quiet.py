@@ -67,7 +67,7 @@ class Typist:
                 self._read_until(due, trips)
             self._read_until(time.perf_counter() + _PATIENCE_SECONDS, trips, stop_when_idle=True)
         except ConnectionError:
-            pass  # what was lost is counted
+            pass  # lost input is counted below
         trips.lost = len(self._sent)
         self._sent.clear()
         return trips
