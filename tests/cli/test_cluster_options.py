@@ -14,7 +14,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonati
 
 
 class ClusterOptionsTests(SynchronousTestCase):
-    """What the options make of a kubeconfig."""
+    """The options override parts of a kubeconfig."""
 
     def config(self, *words: str) -> ClientConfig:
         path = self.mktemp()
@@ -30,7 +30,7 @@ class ClusterOptionsTests(SynchronousTestCase):
         return config_of(parse_options(["vm", "--kubeconfig", path, *words]))
 
     def test_none(self) -> None:
-        """Without any, the file speaks."""
+        """Without options, the file is used as it is."""
         config = self.config()
         self.assertEqual(
             (config.server, config.tls_server_name, config.namespace), ("https://a", "n", "lab")
@@ -38,7 +38,7 @@ class ClusterOptionsTests(SynchronousTestCase):
         self.assertEqual((config.token, config.impersonate), ("t", Impersonation("root")))
 
     def test_choices(self) -> None:
-        """Another context, cluster, user or namespace."""
+        """Options select another context, cluster, user or namespace."""
         self.assertEqual(self.config("--context", "y").server, "https://d")
         config = self.config("--cluster", "d", "--user", "v", "-n", "other")
         self.assertEqual(
@@ -46,7 +46,7 @@ class ClusterOptionsTests(SynchronousTestCase):
         )
 
     def test_server(self) -> None:
-        """Where it is and how it is believed."""
+        """Options set the server's address and how its certificate is verified."""
         config = self.config("-s", "https://b:1", "--insecure-skip-tls-verify")
         self.assertEqual((config.server, config.tls_server_name), ("https://b:1", ""))
         self.assertTrue(config.insecure_skip_tls_verify)
@@ -56,7 +56,7 @@ class ClusterOptionsTests(SynchronousTestCase):
         self.assertIn("certificate-authority: /nonexistent: No such", str(caught.exception))
 
     def test_blame(self) -> None:
-        """What an option brought in is not told as the file's mistake; the file's own still is."""
+        """An error that an option causes blames the option; other errors blame the file."""
         for words, told in (
             (("--server", "foo"), 'cluster "c": with the options given: server "foo" is not'),
             (("--user", "v", "--as-group", "g"), 'user "v": with the options given: as is missing'),
@@ -69,7 +69,7 @@ class ClusterOptionsTests(SynchronousTestCase):
         self.assertNotIn("options given", str(caught.exception))
 
     def test_identity(self) -> None:
-        """Who we are and as whom we act."""
+        """Options set the credentials and the impersonated user."""
         config = self.config(
             *("--token", "mine", "--as", "jane", "--as-uid", "7"),
             *("--as-group", "dev", "--as-group", "ops"),
@@ -89,7 +89,7 @@ class DurationTests(SynchronousTestCase):
     """Tests for :func:`duration`."""
 
     def test_good(self) -> None:
-        """As Go writes durations; a bare number is seconds."""
+        """Durations are written as in Go; a bare number is seconds."""
         for text, seconds in (
             ("7", 7.0),
             ("5s", 5.0),
@@ -102,6 +102,6 @@ class DurationTests(SynchronousTestCase):
             self.assertEqual(duration(text), seconds)
 
     def test_bad(self) -> None:
-        """Anything else is none."""
+        """Any other text is refused."""
         for text in ("", "-1", "-1s", "soon", "1d", "s", "5 s", "²", "1e9h", "99999h"):
             self.assertRaises(argparse.ArgumentTypeError, duration, text)

@@ -20,7 +20,7 @@ class AskOnceTests(SynchronousTestCase):
         hear_signals(self)
 
     def ends(self, asking: str, code: int, told: str) -> None:
-        """Run a program that asks, and look how it ends and what it says."""
+        """Run a program; check its exit code and its standard error."""
         program = f"import os, signal\nfrom twisted_exec.cli.command import run_in_reactor\n{dedent(asking)}"
         program += "raise SystemExit(run_in_reactor('x', ask))\n"
         done = subprocess.run(
@@ -29,16 +29,16 @@ class AskOnceTests(SynchronousTestCase):
         self.assertEqual((done.returncode, done.stderr), (code, told))
 
     def test_answer(self) -> None:
-        """The exit code is the asking one's."""
+        """The exit code is the return value of the coroutine."""
         self.ends("async def ask(reactor):\n    return 7\n", 7, "")
 
     def test_crash(self) -> None:
-        """What nobody thought of is one line, of one line."""
+        """An unexpected exception is printed as one line."""
         asking = "async def ask(reactor):\n    raise KeyError('a\\nb')\n"
         self.ends(asking, 1, "twisted-exec x: internal error: KeyError: 'a\\nb'\n")
 
     def test_interrupted(self) -> None:
-        """Who is interrupted has no answer, and says nothing."""
+        """An interrupted command exits with code 130 and prints nothing."""
         asking = """
         async def ask(reactor):
             from twisted.internet.defer import Deferred

@@ -19,7 +19,7 @@ PACKAGE = Path(cli.__file__).parent
 
 
 def destinations(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Each command, and where what is given to one of its options goes."""
+    """Yield the program and destination of every option."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
@@ -44,7 +44,7 @@ class OptionTests(SynchronousTestCase):
     """``kubectl console``, and each command of ``twisted-exec``."""
 
     def test_10_options(self) -> None:
-        """There is no option that a command takes and nothing ever looks at."""
+        """Every option of a command is read somewhere."""
         options = [
             option
             for parser in (program.make_parser(), main.make_parser())

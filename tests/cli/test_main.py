@@ -28,14 +28,14 @@ class MainTests(SynchronousTestCase):
         return code, stdout.getvalue(), stderr.getvalue()
 
     def test_pki(self) -> None:
-        """Commands do their work and print what they made."""
+        """A command prints the files that it made."""
         directory = os.path.join(self.mktemp(), "pki")
         code, stdout, stderr = self.run_main("pki", "init", directory)
         self.assertEqual((code, stderr), (0, ""))
         self.assertIn(os.path.join(directory, "ca.crt"), stdout)
 
     def test_mistakes(self) -> None:
-        """Each is one line on standard error, and exit code 1."""
+        """A mistake is one line on standard error, and exit code 1."""
         for arguments in ([], ["pki"], ["frob"], ["pki", "user", "nowhere", "--user", "ann"]):
             code, stdout, stderr = self.run_main(*arguments)
             self.assertEqual((code, stdout), (1, ""), arguments)

@@ -39,7 +39,7 @@ class PKICommandTests(SynchronousTestCase):
         return code, out.getvalue(), err.getvalue()
 
     def good(self, *arguments: str) -> list[str]:
-        """The paths printed by a command that succeeds."""
+        """Run a command that succeeds; return the names of the files it printed."""
         code, out, err = self.run_pki(*arguments)
         self.assertEqual((code, err), (0, ""))
         self.assertNotIn("PRIVATE", out)
@@ -49,7 +49,7 @@ class PKICommandTests(SynchronousTestCase):
         return [os.path.basename(path) for path in paths]
 
     def bad(self, *arguments: str) -> str:
-        """The one line of a command that fails."""
+        """Run a command that fails; return its one line of error."""
         code, out, err = self.run_pki(*arguments)
         self.assertEqual((code, out), (1, ""))
         self.assertEqual(err.count("\n"), 1)
@@ -61,7 +61,7 @@ class PKICommandTests(SynchronousTestCase):
         return pem.certificates(read_file(path), path)
 
     def test_renew(self) -> None:
-        """What ends soon is issued anew as it was, and nothing else."""
+        """Only certificates that expire soon are renewed, with the same subject."""
         self.good("init", self.directory)
         self.good("user", self.directory, "--user", "ada", "--group", "ops", "staff")
         self.good("runtime", self.directory, "--runtime", "a", "--name", "h.example", "::1")
@@ -107,7 +107,7 @@ class PKICommandTests(SynchronousTestCase):
         self.assertEqual(self.good("renew", self.directory, "--retire"), [])
 
     def test_renew_after_retiring(self) -> None:
-        """What an authority has signed that was retired is renewed by no guess."""
+        """Renewal fails for a certificate whose authority has been retired."""
         self.good("init", self.directory)
         self.good("user", self.directory, "--user", "ada")
         kept = read_file(os.path.join(self.directory, "user-ada.crt"))
@@ -118,7 +118,7 @@ class PKICommandTests(SynchronousTestCase):
         self.assertIn("none of this directory's authorities", self.bad("renew", self.directory))
 
     def test_everything(self) -> None:
-        """The commands for three hosts, each printing what to carry where."""
+        """The commands for three hosts print the files that each host needs."""
         directory = self.directory
         self.assertEqual(
             self.good("init", directory), ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]
@@ -158,7 +158,7 @@ class PKICommandTests(SynchronousTestCase):
         self.assertEqual(PeerCertificate(chain[0]).organizations, ("dev", "ops"))
 
     def test_no_overwriting(self) -> None:
-        """Nothing is replaced without ``--force``."""
+        """Existing files are replaced only with ``--force``."""
         self.good("init", self.directory)
         before = read_file(os.path.join(self.directory, "ca.key"))
         self.assertIn("give --force", self.bad("init", self.directory))
@@ -185,7 +185,7 @@ class PKICommandTests(SynchronousTestCase):
             self.assertFalse(os.path.exists(os.path.join(self.directory, "user-jane.key")))
 
     def test_bad_input(self) -> None:
-        """Whatever is wrong is one line, and exit code 1."""
+        """Any error is one line, and exit code 1."""
         self.good("init", self.directory)
         for arguments in (
             (),

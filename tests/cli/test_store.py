@@ -20,14 +20,14 @@ class StoreCommandTests(TestCase):
     """``twisted-exec backup`` and ``twisted-exec restore``."""
 
     def run_main(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error."""
+        """Return exit code, standard output and standard error."""
         stdout, stderr = io.StringIO(), io.StringIO()
         with redirect_stdout(stdout), redirect_stderr(stderr):
             code = main(arguments)
         return code, stdout.getvalue(), stderr.getvalue()
 
     async def test_commands(self) -> None:
-        """Each prints what it made, or one line with the problem."""
+        """Each command prints what it made, or one line with the problem."""
         path, file = os.path.abspath(self.mktemp()), os.path.abspath(self.mktemp())
         storage = SQLiteStorage(path, reactor)
         storage.startService()

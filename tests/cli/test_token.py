@@ -38,12 +38,12 @@ class TokenTests(ChainTestCase):
         return err
 
     async def secret(self, text: str) -> dict[str, bytes]:
-        """What the Secret of a token holds."""
+        """Return the content of a token's Secret."""
         name = f"bootstrap-token-{text.partition('.')[0]}"
         return values_of(await self.admin.get(SECRETS, name, "kube-system"))
 
     async def test_create(self) -> None:
-        """A token is shown, with what to do with it, and may do what those may who begin."""
+        """``create`` prints a token and the next command; the token identifies a bootstrapper."""
         path = os.path.join(os.path.abspath(self.mktemp()) + ".kubeconfig")
         words = ("create", "--bootstrap-kubeconfig", path, "--description", "rack 2")
         code, out, err = await self.run_command(*words)
@@ -65,20 +65,22 @@ class TokenTests(ChainTestCase):
         self.assertEqual((await self.run_command(*words, "--force"))[0], 0)
 
     async def test_unwritable(self) -> None:
-        """A token that cannot be written where it was to be is none: nobody was shown it."""
+        """If the kubeconfig cannot be written, the token is not created."""
         words = ("create", "--bootstrap-kubeconfig", os.path.join(self.mktemp(), "b.kubeconfig"))
         self.assertIn("No such file or directory", await self.failure(*words))
         self.assertEqual((await self.admin.list(SECRETS, "kube-system"))["items"], [])
 
     async def test_for_how_long(self) -> None:
-        """A day unless said; without end when asked for."""
+        """A token expires after a day by default, and never with ``--ttl 0``."""
         for words, has in (((), True), (("--ttl", "2h"), True), (("--ttl", "0"), False)):
             _, out, err = await self.run_command("create", *words)
             self.assertEqual("expiration" in await self.secret(out), has)
             self.assertIn("--bootstrap-kubeconfig=bootstrap.kubeconfig", err)
 
     async def test_groups(self) -> None:
-        """Other groups, and those of another dialect; none that bootstrap tokens cannot have."""
+        """
+        ``--group`` and ``--dialect`` set the groups; a group outside the bootstrappers is refused.
+        """
         _, out, _ = await self.run_command("create", "--group", "system:bootstrappers:a")
         found = await self.secret(out)
         self.assertEqual(found["auth-extra-groups"], b"system:bootstrappers:a")
@@ -88,7 +90,7 @@ class TokenTests(ChainTestCase):
         self.assertIn("must match system:bootstrappers:", told)
 
     async def test_list(self) -> None:
-        """What is known of each, but for its secret part."""
+        """The list shows each token's id, expiry and description, and never its secret."""
         self.assertEqual((await self.run_command("list"))[1].split()[0], "ID")
         _, first, _ = await self.run_command("create", "--ttl", "90s", "--description", "x\x1b[2J")
         _, second, _ = await self.run_command("create", "--ttl", "0")
@@ -102,7 +104,9 @@ class TokenTests(ChainTestCase):
             self.assertNotIn(made[7:23], out)
 
     async def test_delete(self) -> None:
-        """By its first part, or all of it; what is none is not repeated, it may be secret."""
+        """
+        ``delete`` takes a token or its id; an invalid token is not repeated, as it may be secret.
+        """
         _, first, _ = await self.run_command("create")
         _, second, _ = await self.run_command("create")
         code, out, _ = await self.run_command("delete", first[:6], second.strip())
@@ -114,7 +118,7 @@ class TokenTests(ChainTestCase):
         self.assertNotIn("s3cret", told)
 
     async def test_may_not(self) -> None:
-        """Who may not is told so, in one line."""
+        """Without the right to use tokens, each command fails with one line."""
         for words in (("create",), ("list",), ("delete", "abc123")):
             told = await self.failure(*words, user="jane")
             self.assertIn("twisted-exec token: ", told)

@@ -1,4 +1,4 @@
-"""What a user types, run in the reactor of the tests."""
+"""Run what a user types in the reactor of the tests."""
 
 from __future__ import annotations
 

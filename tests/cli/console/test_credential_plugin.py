@@ -31,14 +31,14 @@ time.sleep(60)
 
 
 class PluginCase(TerminalCase):
-    """Runs the program with a kubeconfig whose user is a plugin's to know."""
+    """Runs the program with a kubeconfig whose user has a credential plugin."""
 
     def plugged(self, body: str, mode: str) -> None:
         self.script = PluginScript(Path(self.mktemp()), body)
         self.mode = mode
 
     def kubeconfig(self) -> str:
-        """The path of one for the server, as that user."""
+        """Write a kubeconfig for the server and that user, and return its path."""
         plugin = {"command": "./plugin", "apiVersion": V1, "interactiveMode": self.mode}
         config = {
             "current-context": "x",
@@ -60,7 +60,7 @@ class AskPluginTests(TestCase):
     timeout = 20
 
     async def test_both_are_interrupted(self) -> None:
-        """Ctrl-C ends the plugin as well; it is the signal that counts, not who noticed first."""
+        """Ctrl-C takes precedence over an error of the plugin: the session ends by SIGINT."""
         self.addCleanup(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD))
         session = ConsoleSession(reactor, interactive=True, size=lambda: None)
         reactor.callFromThread(session.interrupted, signal.SIGINT)
@@ -95,27 +95,27 @@ class PipeTests(PluginCase):
         self.assertEqual((process.stdout, self.tokens()), (b"typed", ["Bearer t"]))
 
     async def test_asked_again(self) -> None:
-        """A token that is not accepted is asked for once more."""
+        """After the server refuses a token, the plugin runs once more for a new token."""
         self.plugged("answer(token=f't{count}')", "IfAvailable")
         self.consoles.tokens = {"Bearer t2"}
         await self.ends_with(await self.run_to_its_end(), 0)
         self.assertEqual(self.tokens(), ["Bearer t1", "Bearer t2"])
 
     async def test_fails(self) -> None:
-        """One line that names it."""
+        """A failing plugin is one line that names it."""
         self.plugged("sys.exit(3)", "Never")
         told = f"the credential plugin {self.script.path} failed with exit code 3"
         await self.ends_with(await self.run_to_its_end(), 1, told)
 
     async def test_no_terminal(self) -> None:
-        """A plugin that must talk to a person says what it misses."""
+        """A plugin that needs a terminal fails without one, and the error says so."""
         self.plugged("", "Always")
         told = "needs a terminal as standard input, and there is none"
         process = await self.run_to_its_end()
         await self.ends_with(process, 1, f"the credential plugin {self.script.path} {told}")
 
     async def test_timeout(self) -> None:
-        """``--timeout`` is for the plugin, too."""
+        """``--timeout`` also limits the plugin."""
         self.plugged("time.sleep(60)", "Never")
         await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
 
@@ -134,7 +134,9 @@ class PersonTests(PluginCase):
     """A person at a terminal."""
 
     async def test_asks_the_person(self) -> None:
-        """The plugin asks on a terminal that is not raw yet; then it is the machine's."""
+        """
+        The plugin prompts before the terminal becomes raw; afterwards input goes to the machine.
+        """
         self.consoles.machines["default/vm"] = EchoAttachment
         self.plugged(ASKING, "Always")
         process = self.start_on_terminal("--kubeconfig", self.kubeconfig())
@@ -151,7 +153,7 @@ class PersonTests(PluginCase):
         self.assertIs(self.script.runs()[0]["info"]["spec"]["interactive"], True)
 
     async def test_interrupted(self) -> None:
-        """Ctrl-C while it asks ends everything."""
+        """Ctrl-C at the plugin's prompt ends the program by SIGINT."""
         self.plugged(ASKING, "IfAvailable")
         process = self.start_on_terminal()
         await process.until(b"Password: ")

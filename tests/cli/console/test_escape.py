@@ -46,7 +46,7 @@ class ParseEscapeTests(SynchronousTestCase):
         self.assertIsNone(parse_escape("none"))
 
     def test_what_is_given_is_all(self) -> None:
-        """A key that leaves, a mark that opens the menu, or both; the user is told of what there is."""
+        """The description names the escape key, the menu mark, or both, as configured."""
         for text, told in (
             (DEFAULT, "Ctrl-] leaves, ~? helps"),
             ("~,^]", "Ctrl-] leaves, ~? helps"),
@@ -57,7 +57,7 @@ class ParseEscapeTests(SynchronousTestCase):
             self.assertEqual(str(parse_escape(text)), told, text)
 
     def test_refused(self) -> None:
-        """What is no such key is refused, with a word on what to give."""
+        """An invalid escape option is refused, and the error gives an example."""
         for text in (
             "", "x", "7", " ", "^", "^]]", "^1", "ctrl", "ctrl-", "^\xe9", "F1", "~~", "~,%", "^A,^B",
             ",", "^],", "^],none", "\x7f", "\u2028",
@@ -77,7 +77,7 @@ class EscapeKeyTests(SynchronousTestCase):
             self.assertEqual(key.feed(data), (data, False))
 
     def test_key_in_the_middle(self) -> None:
-        """What was typed before the key is still sent, what follows is not."""
+        """Bytes typed before the escape key are sent; bytes after it are dropped."""
         self.assertEqual(EscapeKey(0x1D).feed(b"exit\r\x1dmore"), (b"exit\r", True))
 
     def test_keyboard_protocols(self) -> None:
@@ -123,7 +123,7 @@ class MenuTests(SynchronousTestCase):
     """Tests for :class:`Menu`, and for it beside a key that leaves."""
 
     def typed(self, data: bytes, menu: Menu | None = None) -> list[Typed]:
-        """What comes of it, bytes joined; the same on any split."""
+        """Feed the data at once and byte by byte; return the events, with adjacent bytes joined."""
         whole = joined((menu or Menu("~")).feed(data))
         if menu is None:
             menu = Menu("~")
@@ -136,7 +136,9 @@ class MenuTests(SynchronousTestCase):
         return whole
 
     def test_commands(self) -> None:
-        """At the start of a line; one may follow another, or stand behind any line end."""
+        """
+        Commands work at the start of a line, after any line end, and directly after each other.
+        """
         for key, command in ((b".", Command.LEAVE), (b"?", Command.HELP), (b"B", Command.BREAK)):
             for before in (b"", b"ls\r", b"ls\n", b"\r\r"):
                 expected: list[Typed] = [before] if before else []
@@ -147,7 +149,7 @@ class MenuTests(SynchronousTestCase):
         )
 
     def test_every_command_is_in_the_help(self) -> None:
-        """Nothing is only known to those who read the source."""
+        """The help lists every command."""
         keys = {key for key, _ in HELP}
         for command in Command:
             shown = command.value.decode().replace("\x1a", "^Z")
@@ -162,26 +164,26 @@ class MenuTests(SynchronousTestCase):
         self.assertEqual(escapes.help(), [])
 
     def test_inside_a_line(self) -> None:
-        """There it is a character as any other."""
+        """Within a line, the mark is an ordinary character."""
         for data in (b"cd ~\r", b"a~.", b"x~~", b"\r ~."):
             self.assertEqual(self.typed(data), [data])
 
     def test_doubled(self) -> None:
-        """Twice at the start of a line it is sent once, and what follows is inside that line."""
+        """A doubled mark at the start of a line is sent as one, and the line continues."""
         self.assertEqual(self.typed(b"~~.~."), [b"~.~."])
 
     def test_unknown(self) -> None:
-        """Any other key is sent behind it, so that ~/bin/x can be typed."""
+        """A mark before any other key is sent with that key, so that ~/bin/x can be typed."""
         self.assertEqual(self.typed(b"~/bin/x\r"), [b"~/bin/x\r"])
         self.assertEqual(self.typed(b"~b\r~\r~."), [b"~b\r~\r", Command.LEAVE])
 
     def test_sysrq(self) -> None:
-        """It takes the next key; what is no letter and no digit is a change of mind."""
+        """The SysRq command takes the next key; any key but a letter or digit cancels it."""
         self.assertEqual(self.typed(b"~Sh"), [SysRq(b"h")])
         self.assertEqual(self.typed(b"~S9~S\x1bls"), [SysRq(b"9"), b"ls"])
 
     def test_nothing_is_held_back_but_the_mark(self) -> None:
-        """A lone key goes at once; the mark as soon as it is known what it is."""
+        """Every key is sent at once, except the mark, which waits for the next key."""
         menu = Menu("~")
         self.assertEqual(menu.feed(b"\x1b"), [b"\x1b"])
         self.assertEqual(menu.feed(b"\r"), [b"\r"])
@@ -189,21 +191,21 @@ class MenuTests(SynchronousTestCase):
         self.assertEqual(joined(menu.feed(b"x")), [b"~x"])
 
     def test_leaves(self) -> None:
-        """Nothing follows leaving, by either key."""
+        """Input after leaving is dropped, by whichever key the user leaves."""
         for data in (b"a\r~.b\x1dc", b"a\r\x1d~.b"):
             escapes = parse_escape(DEFAULT)
             assert escapes is not None
             self.assertEqual(escapes.feed(data), [b"a\r", Command.LEAVE])
 
     def test_key_behind_the_mark(self) -> None:
-        """The key that leaves does so everywhere."""
+        """The escape key also leaves after the mark."""
         escapes = parse_escape(DEFAULT)
         assert escapes is not None
         self.assertEqual(escapes.feed(b"~"), [])
         self.assertEqual(escapes.feed(b"\x1d"), [Command.LEAVE])
 
     def test_alone(self) -> None:
-        """Where one of them is switched off its keys are the machine's."""
+        """With only the menu or only the key configured, the other's bytes go to the machine."""
         only_menu, only_key = parse_escape("~"), parse_escape("^]")
         assert only_menu is not None and only_key is not None
         self.assertEqual(only_menu.feed(b"\x1d~."), [b"\x1d~."])
@@ -211,7 +213,7 @@ class MenuTests(SynchronousTestCase):
 
     @given(st.lists(st.sampled_from([b"~", b"\r", b"a", b"S", b"B", b"?", b"\x1b"]), max_size=12))
     def test_any_keys(self, keys: list[bytes]) -> None:
-        """However they arrive, the same comes of them; without the mark all is sent."""
+        """Splitting the input does not change the events; without the mark, all bytes are sent."""
         data = b"".join(keys)
         found = self.typed(data)
         if b"~" not in data:
@@ -219,7 +221,7 @@ class MenuTests(SynchronousTestCase):
 
 
 def joined(typed: list[Typed]) -> list[Typed]:
-    """Neighbouring bytes as one."""
+    """Join adjacent bytes."""
     found: list[Typed] = []
     for one in typed:
         if found and isinstance(one, bytes) and isinstance(found[-1], bytes):

@@ -23,7 +23,7 @@ class ModesTests(SynchronousTestCase):
         return modes.undo()
 
     def test_untouched(self) -> None:
-        """Text, cursor movements and finished changes leave nothing to undo."""
+        """Text, cursor movements, and modes that are already reset leave nothing to undo."""
         for output in (
             b"$ ls\r\n",
             b"\x1b[2J\x1b[H\x1b[5;10Hx\x1b[K",
@@ -35,29 +35,29 @@ class ModesTests(SynchronousTestCase):
             self.assertEqual(self.undo_after(output), b"", output)
 
     def test_editor(self) -> None:
-        """Leaving an editor leaves its screen, its mouse and its hidden cursor."""
+        """Leaving an editor resets its screen, its mouse tracking and its hidden cursor."""
         self.assertEqual(
             self.undo_after(b"\x1b[?1049h\x1b[?1h\x1b=\x1b[?2004h\x1b[?1002;1006h\x1b[?25l"),
             b"\x1b[?1l\x1b[?25h\x1b[?1002l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b>",
         )
 
     def test_colour(self) -> None:
-        """A coloured prompt that was not ended."""
+        """An open text attribute is reset."""
         self.assertEqual(self.undo_after(b"\x1b[0;1mbold"), b"\x1b[m")
 
     def test_keyboard_protocols(self) -> None:
-        """Keys are reported as before."""
+        """Keyboard protocols are reset."""
         self.assertEqual(self.undo_after(b"\x1b[>1u\x1b[>5u"), b"\x1b[<2u")
         self.assertEqual(self.undo_after(b"\x1b[>1u\x1b[<u"), b"")
         self.assertEqual(self.undo_after(b"\x1b[>4;2m"), b"\x1b[>4m")
         self.assertEqual(self.undo_after(b"\x1b[>4;2m\x1b[>4m"), b"")
 
     def test_full_reset(self) -> None:
-        """A machine that reset the terminal itself."""
+        """After a full reset by the machine there is nothing to undo."""
         self.assertEqual(self.undo_after(b"\x1b[?1049h\x1b[?25l\x1bc"), b"")
 
     def test_unfinished(self) -> None:
-        """A sequence that never ends is not kept for ever."""
+        """The memory for an unfinished sequence is bounded."""
         modes = Modes()
         for _ in range(1000):
             modes.feed(b"\x1b[?" + b"1;" * 50)
@@ -65,7 +65,7 @@ class ModesTests(SynchronousTestCase):
 
     @given(cuts=st.lists(st.integers(0, 60), max_size=10))
     def test_any_split(self, cuts: list[int]) -> None:
-        """However the output is split."""
+        """Splitting the output does not change the result."""
         whole = b"a\x1b[?1049h\x1b[31mb\x1b[?25l\x1b[>4;1m\x1b[>1u\x1b(0"
         edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
         pieces = [whole[start:stop] for start, stop in pairwise(edges)]
@@ -73,7 +73,7 @@ class ModesTests(SynchronousTestCase):
 
     @given(st.binary(max_size=300))
     def test_anything(self, output: bytes) -> None:
-        """No output is a mistake, and undoing leaves nothing to undo."""
+        """Any output is accepted, and after its undo sequence there is nothing left to undo."""
         undo = self.undo_after(output)
         if b"\x1b" not in output:
             self.assertEqual(undo, b"")

@@ -31,7 +31,7 @@ class ParseOptionsTests(SynchronousTestCase):
     """Tests for :func:`parse_options`."""
 
     def test_defaults(self) -> None:
-        """A name is enough."""
+        """The name alone is enough; all options have defaults."""
         options = parse_options(["vm"])
         self.assertEqual(options.name, "vm")
         self.assertEqual(str(options.escape), "Ctrl-] leaves, ~? helps")
@@ -41,7 +41,7 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertIsNone(options.timeout)
 
     def test_kind(self) -> None:
-        """A name may be what ``kubectl get -o name`` writes; it is no path all the same."""
+        """A name may have the form of ``kubectl get -o name``; any other path is refused."""
         for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
         self.assertEqual(parse_options(["machine"]).name, "machine")
@@ -53,7 +53,7 @@ class ParseOptionsTests(SynchronousTestCase):
             self.assertIn("is no name", stderr.getvalue())
 
     def test_among(self) -> None:
-        """A kind says which dialects it may be of, ``--dialect`` says the one."""
+        """The kind narrows the possible dialects, and ``--dialect`` selects one."""
         for arguments, names in (
             (["vm"], [each.name for each in DIALECTS]),
             (["machine/vm"], ["ironcore", "onmetal", "spheric-machines"]),
@@ -96,7 +96,7 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertEqual((options.linger, options.timeout), (2, 0.5))
 
     def test_mistakes(self) -> None:
-        """Each is one line that names what is wrong, and exit code 1."""
+        """A mistake on the command line is one line that names it, and exit code 1."""
         for arguments, word in (
             ([], "NAME"),
             (["vm", "--linger", "soon"], "'soon'"),
@@ -127,7 +127,7 @@ class ExplainTests(SynchronousTestCase):
     """Tests for :func:`explain`."""
 
     def test_refusals(self) -> None:
-        """What an API server refuses, in a user's words."""
+        """Errors of an API server are explained in the user's terms."""
         self.assertEqual(explain(NotFound("machines", "vm")), 'machine "vm" not found')
         lost = NotFound("pools", "p", "x.y", 'pools.x.y "p" not found: machine vm was in it')
         self.assertEqual(explain(lost), 'pool "p" not found: machine vm was in it')
@@ -141,7 +141,7 @@ class ExplainTests(SynchronousTestCase):
         self.assertEqual(explain(BadGateway("poollet down")), "poollet down")
 
     def test_others(self) -> None:
-        """A bad kubeconfig speaks for itself; a mistake of ours says so."""
+        """A kubeconfig error is shown as it is; an unexpected exception is an internal error."""
         self.assertEqual(explain(KubeConfigError("f: not YAML")), "f: not YAML")
         self.assertEqual(explain(ValueError("x")), "internal error: ValueError: x")
 
@@ -174,7 +174,9 @@ class PatienceTests(SynchronousTestCase):
         return patiently(self.ask, self.clock, self.said.append)
 
     def test_comes_again(self) -> None:
-        """It waits for as long as the server says, and not much longer, and says so."""
+        """
+        A refusal is retried after the delay that the server gives, and the user gets a message.
+        """
         opening = self.opening(
             TooManyRequests("full", 3), ServiceUnavailable("starting", retry_after_seconds=1), "ok"
         )
@@ -187,7 +189,9 @@ class PatienceTests(SynchronousTestCase):
         self.assertEqual(self.said[1:], ["starting; trying again in 1 s"])
 
     def test_not_for_ever(self) -> None:
-        """After a minute in all the last refusal is told; one that asks for more is told at once."""
+        """
+        After a minute of retries the last refusal is returned; a longer Retry-After fails at once.
+        """
         opening = self.opening(*[TooManyRequests("full", 10)] * 9)
         self.clock.pump([1.0] * 70)
         self.failureResultOf(opening, TooManyRequests)
@@ -196,14 +200,14 @@ class PatienceTests(SynchronousTestCase):
         self.failureResultOf(opening, TooManyRequests)
 
     def test_other_refusals(self) -> None:
-        """Whatever does not pass by itself is told at once."""
+        """Refusals that a retry would not help fail at once."""
         for refusal in (NotFound("machines", "vm"), TooManyRequests("full"), BadGateway("no")):
             refusal.retry_after_seconds = None if refusal.code == 429 else 1
             self.failureResultOf(self.opening(refusal), type(refusal))
         self.assertEqual((self.said, self.clock.getDelayedCalls()), ([], []))
 
     def test_cancelled(self) -> None:
-        """A user who leaves meanwhile ends the wait."""
+        """Cancelling ends the wait."""
         opening = self.opening(TooManyRequests("full", 3), "ok")
         opening.cancel()
         self.failureResultOf(opening, CancelledError)

@@ -124,7 +124,7 @@ class ProcessCase(ConsolesCase):
         return attachment
 
     async def ends_with(self, process: ConsoleProcess, code: int, stderr: str = "") -> None:
-        """It ends so, with this line on standard error or none."""
+        """Wait for the end; check the exit code and the line on standard error."""
         told = await process.ended
         self.assertEqual(process.stderr.decode(), f"{stderr}\n" if stderr else "")
         self.assertEqual(told, code)
@@ -134,7 +134,7 @@ class PipeTests(ProcessCase):
     """Standard input and output are pipes, as in scripts."""
 
     async def test_input_and_its_end(self) -> None:
-        """Input is sent, its end is told, output comes back whole; exit code 0."""
+        """Input and its end are sent, all output is written, and the exit code is 0."""
         attachment = self.serve(EchoAttachment())
         process = self.start()
         content = os.urandom(1 << 20)
@@ -160,7 +160,7 @@ class PipeTests(ProcessCase):
         self.assertEqual((asked.read_only, asked.tty), (True, True))
 
     async def test_force(self) -> None:
-        """It is asked for in the request; a pipe has no menu."""
+        """``--force`` travels in the request; input from a pipe has no escape menu."""
         attachment = self.serve(EchoAttachment())
         process = self.start("--force")
         process.type(b"~.~B\n")
@@ -187,7 +187,7 @@ class PipeTests(ProcessCase):
         self.assertEqual(attachment.input_ends, 0)
 
     async def test_exit_code(self) -> None:
-        """A process's code is the program's; what ended is told."""
+        """The command exits with the process's exit code and prints why the session ended."""
 
         class Exiting(RecordingAttachment):
             def attached(self, transport: Any) -> None:
@@ -201,7 +201,7 @@ class PipeTests(ProcessCase):
         self.assertEqual(process.stdout, b"bye\n")
 
     async def test_ended_from_the_other_side(self) -> None:
-        """Why, in one line, and exit code 1."""
+        """A session that the server ends is one line with the reason, and exit code 1."""
         attachment = self.serve(RecordingAttachment(b"up"))
         process = self.start()
         await process.until(b"up")
@@ -209,13 +209,13 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 1, 'session ended: MachineDeleted: machine "vm" was deleted')
 
     async def test_refusals(self) -> None:
-        """What the server refuses is the one line."""
+        """A refusal by the server is printed as one line."""
         await self.ends_with(self.start(), 1, 'machine "vm" not found')
         self.consoles.machines["default/vm"] = Forbidden("user test may not")
         await self.ends_with(self.start(), 1, "forbidden: user test may not")
 
     async def test_lost(self) -> None:
-        """A connection that dies is never success."""
+        """A connection lost without a status is a failure."""
         attachment = self.serve(RecordingAttachment(b"up"))
         process = self.start()
         await process.until(b"up")
@@ -223,12 +223,12 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 1, "connection lost before the session's status")
 
     async def test_timeout(self) -> None:
-        """The whole session is bounded."""
+        """``--timeout`` limits the whole session."""
         self.serve(RecordingAttachment(b"up"))
         await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
 
     async def test_clock_is_set(self) -> None:
-        """A clock that is set an hour forward ends no session."""
+        """Setting the clock forward does not end a session."""
         self.serve(EchoAttachment())
         noon = self.mktemp()
         process = self.start("--timeout", "60", command=SET_CLOCK, env={"NOON": noon})
@@ -241,7 +241,7 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 0)
 
     async def test_no_server(self) -> None:
-        """Nobody listens: the server is named."""
+        """If the connection is refused, the error names the server."""
         path = self.kubeconfig()
         with open(path) as file:
             text = file.read().replace(self.config.server, "http://127.0.0.1:1")
@@ -251,7 +251,7 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 1, "cannot reach http://127.0.0.1:1: connection refused")
 
     async def test_bad_kubeconfig(self) -> None:
-        """The file and what is wrong with it."""
+        """A kubeconfig error names the file and the problem."""
         process = self.start("--context", "none")
         self.assertEqual(await process.ended, 1)
         self.assertRegex(process.stderr.decode(), r'\A/.*kubeconfig: no context "none"\n\Z')
@@ -260,7 +260,7 @@ class PipeTests(ProcessCase):
         self.assertRegex(process.stderr.decode(), r"\Ano kubeconfig: /nonexistent .*\n\Z")
 
     async def test_reader_went_away(self) -> None:
-        """``| head`` ends it without a word."""
+        """With a closed standard output, as in ``| head``, the command ends silently."""
         attachment = self.serve(RecordingAttachment(b"up"))
         process = self.start()
         await process.until(b"up")
@@ -269,7 +269,7 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 0)
 
     async def test_disk_full(self) -> None:
-        """Output that cannot be kept is a failure."""
+        """Failure to write output fails the command."""
         self.serve(RecordingAttachment(b"precious"))
         full = os.open("/dev/full", os.O_WRONLY)
         self.addCleanup(os.close, full)
@@ -277,14 +277,14 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 1, "cannot write output: No space left on device")
 
     async def test_closed_descriptors(self) -> None:
-        """Without standard input it is as if it were empty."""
+        """A missing standard input is read as empty."""
         attachment = self.serve(EchoAttachment(b"up"))
         process = self.start(childFDs={1: "r", 2: "r"})
         await self.ends_with(process, 0)
         self.assertEqual((process.stdout, attachment.input_ends), (b"up", 1))
 
     async def test_signal(self) -> None:
-        """The session is left in order, and a shell sees the signal."""
+        """A signal ends the session first; the program then dies of the signal."""
         attachment = self.serve(RecordingAttachment(b"up"))
         process = self.start()
         await process.until(b"up")
@@ -293,7 +293,7 @@ class PipeTests(ProcessCase):
         self.assertEqual(attachment.detached_with, ["client closed"])
 
     async def test_slow_reader(self) -> None:
-        """Output is held back at the machine's end, and nothing is lost."""
+        """A slow reader pauses the machine's output, and no output is lost."""
 
         class Producer:
             paused = False
@@ -333,7 +333,7 @@ class TerminalCase(ProcessCase):
 
     def start_on_terminal(self, *arguments: str) -> ConsoleProcess:
         far, near = os.openpty()
-        # Kept open, so that the terminal outlives the program and can be looked at.
+        # Kept open, so that the terminal outlives the program and the test can inspect it.
         self.near = os.dup(near)
         self.addCleanup(self._close_near)
         self.before = termios.tcgetattr(near)
@@ -350,7 +350,7 @@ class TerminalCase(ProcessCase):
             self.near = -1
 
     async def ends_so(self, process: ConsoleProcess, code: int) -> None:
-        """It ends with this code, and the terminal is as it was."""
+        """Wait for the end; check the exit code and that the terminal is restored."""
         told = await process.exited
         self.assertEqual(termios.tcgetattr(self.near), self.before)
         self.assertTrue(os.get_blocking(self.near))
@@ -375,7 +375,7 @@ class TerminalTests(TerminalCase):
         self.assertEqual(attachment.detached_with, ["client closed"])
 
     async def test_other_escape(self) -> None:
-        """Another key, or none, leaves; Ctrl-] is then an ordinary one."""
+        """With another escape key, Ctrl-] is sent to the machine."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal("--escape", "^a")
         await process.until(rb"Ctrl-A leaves\.\r\n\$ ")
@@ -384,7 +384,7 @@ class TerminalTests(TerminalCase):
         self.assertEqual(attachment.received, b"\x1d")
 
     async def test_menu(self) -> None:
-        """At the start of a line ~ asks for what is no key; what it asks for arrives in order."""
+        """Menu commands at the start of a line are sent in order with the input."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal()
         await process.until(rb"\$ ")
@@ -399,7 +399,7 @@ class TerminalTests(TerminalCase):
         self.assertEqual(attachment.detached_with, ["client closed"])
 
     async def test_menu_of_a_read_only_session(self) -> None:
-        """There is nothing to ask for, and that is said."""
+        """In a read-only session the menu sends no request and explains why."""
         attachment = self.serve(EchoAttachment(b"login: "))
         process = self.start_on_terminal("--read-only")
         await process.until(b"login: ")
@@ -421,7 +421,7 @@ class TerminalTests(TerminalCase):
         await self.ends_so(process, 0)
 
     async def test_size(self) -> None:
-        """The terminal's size is told at once and whenever it changes."""
+        """The terminal's size is sent at the start and whenever it changes."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal()
         await process.until(rb"\$ ")
@@ -436,7 +436,7 @@ class TerminalTests(TerminalCase):
         await self.ends_so(process, 0)
 
     async def test_ended_from_the_other_side(self) -> None:
-        """The reason begins a line of its own on a terminal that is itself again."""
+        """The reason is printed on a line of its own, after the terminal is restored."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal()
         await process.until(rb"\$ ")
@@ -445,7 +445,7 @@ class TerminalTests(TerminalCase):
         self.assertIn(b"$ \r\nsession ended: MachineDeleted: machine gone\r\n", process.stdout)
 
     async def test_left_in_an_editor(self) -> None:
-        """What the machine did to the terminal is undone as well."""
+        """On leaving, the modes that the machine set on the terminal are reset."""
         self.serve(EchoAttachment(b"\x1b[?1049h\x1b[?25lvi"))
         process = self.start_on_terminal()
         await process.until(rb"vi")
@@ -454,7 +454,7 @@ class TerminalTests(TerminalCase):
         self.assertTrue(process.stdout.endswith(b"\x1b[?25h\x1b[?1049l\r\n"), process.stdout)
 
     async def test_refused(self) -> None:
-        """Nothing happened to the terminal."""
+        """A refused connection leaves the terminal untouched."""
         process = self.start_on_terminal()
         await self.ends_so(process, 1)
         self.assertEqual(process.stdout, b'machine "vm" not found\r\n')

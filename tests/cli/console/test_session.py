@@ -32,7 +32,7 @@ from twisted_exec.wire.remotecommand.messages import (
 
 
 class FakeStream:
-    """The stream to the machine, as the session sees it; ``told`` is what it was told."""
+    """The stream to the machine, as the session sees it; ``told`` records the session's calls."""
 
     def __init__(self, session: ConsoleSession, can_half_close: bool = True) -> None:
         self.session = session
@@ -135,7 +135,7 @@ class TypingTests(SessionCase):
     """Keys go to the machine, output to the user."""
 
     def test_both_ways(self) -> None:
-        """What is typed is sent, what the machine says is written."""
+        """Typed bytes are sent to the machine; the machine's output is written."""
         self.begin()
         stream = self.attach()
         self.session.typed(b"ls\r")
@@ -143,7 +143,7 @@ class TypingTests(SessionCase):
         self.assertEqual((stream.sent, self.sink.written), (b"ls\r", b"bin\r\n"))
 
     def test_size(self) -> None:
-        """The terminal's size is told at once, and again when it changes."""
+        """The terminal's size is sent at the start, and again when it changes."""
         size = TerminalSize(80, 24)
         self.begin(size=lambda: size)
         stream = self.attach()
@@ -159,7 +159,7 @@ class TypingTests(SessionCase):
         self.assertEqual(self.attach().sent, b"early")
 
     def test_piped_input_waits(self) -> None:
-        """A pipe is not read before there is somewhere to send."""
+        """Piped input is not read before the stream is open."""
         self.begin(interactive=False)
         self.assertFalse(self.source.reading)
         self.attach()
@@ -170,7 +170,9 @@ class EscapeTests(SessionCase):
     """The escape key leaves."""
 
     def test_leaves(self) -> None:
-        """Exit code 0, no message; what was typed before is sent."""
+        """
+        The escape key ends the session with exit code 0 and no message; earlier input is sent.
+        """
         self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"a\x1db")
@@ -182,7 +184,7 @@ class EscapeTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome())
 
     def test_does_not_wait_for_a_dead_peer(self) -> None:
-        """Neither a server nor a reader that hangs keeps the user for more than a second."""
+        """A server or reader that hangs delays leaving by at most one second."""
         self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"\x1d")
@@ -191,7 +193,7 @@ class EscapeTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome())
 
     def test_leaves_a_stuck_session(self) -> None:
-        """The key is read although the stream takes no input."""
+        """The escape key works while the stream is paused."""
         self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         stream.flow.pauseProducing()
@@ -227,7 +229,7 @@ class EscapeTests(SessionCase):
 
 
 class MenuTests(SessionCase):
-    """What is asked for by the menu."""
+    """Commands of the escape menu."""
 
     def test_in_order(self) -> None:
         """A BREAK, a SysRq and roles are sent in order with what is typed."""
@@ -238,7 +240,7 @@ class MenuTests(SessionCase):
         self.assertEqual(stream.told, [Break(), Break(), Role.DRIVE, Role.WATCH])
 
     def test_waits_with_what_is_typed(self) -> None:
-        """Nothing overtakes what was typed before there was a stream, or while it was stuck."""
+        """Menu commands keep their place in input that waits for the stream."""
         self.begin(escapes=parse_escape("^],~"))
         self.session.typed(b"a\r~Bb\r")
         stream = self.attach()
@@ -250,7 +252,7 @@ class MenuTests(SessionCase):
         self.assertEqual(stream.sent, b"a\r|b\rc\r|x")
 
     def test_leaves(self) -> None:
-        """~. leaves a session, also one that is stuck or not there yet; what follows is not sent."""
+        """~. leaves, even while the stream is paused or not open yet; later input is dropped."""
         for stuck in (False, True):
             self.begin(escapes=parse_escape("^],~"))
             stream = self.attach()
@@ -264,7 +266,7 @@ class MenuTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome())
 
     def test_help(self) -> None:
-        """Help is said to the user, not to the machine."""
+        """Help is printed for the user; nothing goes to the machine."""
         said: list[str] = []
         self.begin(escapes=parse_escape("^],~"), say=said.append)
         stream = self.attach()
@@ -274,7 +276,7 @@ class MenuTests(SessionCase):
         self.assertEqual((stream.sent, self.sink.written), (b"", b""))
 
     def test_read_only(self) -> None:
-        """One who looks on is told that there is nothing to ask for."""
+        """In a read-only session, each menu command that sends something prints an explanation."""
         said: list[str] = []
         self.begin(escapes=parse_escape("^],~"), say=said.append, read_only=True)
         stream = self.attach()
@@ -283,7 +285,7 @@ class MenuTests(SessionCase):
         self.assertEqual(said, [NOTHING_TO_ASK] * 4)
 
     def test_suspend(self) -> None:
-        """Job control is somebody else's."""
+        """~ and Ctrl-Z suspend the client."""
         stops: list[None] = []
         self.begin(escapes=parse_escape("^],~"), suspend=lambda: stops.append(None))
         self.attach()
@@ -291,7 +293,7 @@ class MenuTests(SessionCase):
         self.assertEqual(stops, [None])
 
     def test_only_from_a_terminal(self) -> None:
-        """In a pipe there is no menu."""
+        """Piped input has no escape menu."""
         self.begin(interactive=False, escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"~.\r~B")
@@ -299,10 +301,10 @@ class MenuTests(SessionCase):
 
 
 class EndOfInputTests(SessionCase):
-    """A pipe is at its end."""
+    """End of piped input."""
 
     def test_told(self) -> None:
-        """Without linger the other end is told, and ends the session well."""
+        """Without a linger time, the end of input is sent, and the session ends with success."""
         self.begin(interactive=False)
         stream = self.attach()
         self.session.input_ended()
@@ -315,7 +317,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome())
 
     def test_linger(self) -> None:
-        """With linger the session goes on until there was that much quiet."""
+        """With linger, the session ends after that many quiet seconds."""
         self.begin(interactive=False, linger_seconds=2)
         stream = self.attach()
         self.session.input_ended()
@@ -330,7 +332,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome())
 
     def test_linger_counts_only_the_machines_quiet(self) -> None:
-        """While the user's output is stuck nothing can arrive, and nobody leaves."""
+        """The linger time does not run while output is paused."""
         self.begin(interactive=False, linger_seconds=2)
         stream = self.attach()
         self.session.input_ended()
@@ -343,7 +345,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(stream.told, ["pause", "resume", "leave"])
 
     def test_without_half_close(self) -> None:
-        """Where the end of input cannot be told, quiet ends the session from here."""
+        """If the stream cannot send the end of input, the client leaves after a quiet second."""
         self.begin(interactive=False)
         stream = self.attach(can_half_close=False)
         self.session.input_ended()
@@ -351,7 +353,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(stream.told, ["leave"])
 
     def test_process_ends_while_lingering(self) -> None:
-        """Its code wins over the quiet that was waited for."""
+        """The process's exit code takes precedence over the linger time."""
         self.begin(interactive=False, linger_seconds=2)
         self.attach()
         self.session.input_ended()
@@ -362,7 +364,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_terminal_closed(self) -> None:
-        """A terminal at its end is a window that was closed."""
+        """End of input from a terminal means a closed window, and leaves the session."""
         self.begin()
         stream = self.attach()
         self.session.input_ended()
@@ -370,7 +372,7 @@ class EndOfInputTests(SessionCase):
 
 
 class OtherSideTests(SessionCase):
-    """The session is ended from the other side."""
+    """Sessions that the other side ends."""
 
     def end(self, ending: Ending) -> Outcome:
         self.begin()
@@ -386,24 +388,24 @@ class OtherSideTests(SessionCase):
         return self.outcome()
 
     def test_process_ended(self) -> None:
-        """Its code is ours."""
+        """The exit code is that of the process."""
         outcome = self.end(Ending(COMPLETED, "/bin/sh ended with code 7", 7))
         self.assertEqual(outcome.exit_code, 7)
         self.assertEqual(outcome.line, "session ended: Completed: /bin/sh ended with code 7")
 
     def test_process_ended_well(self) -> None:
-        """Success is said as well."""
+        """A session that completes ends with exit code 0 and a message."""
         self.assertEqual(self.end(Ending(COMPLETED)), Outcome(0, "session ended: Completed"))
 
     def test_machine_deleted(self) -> None:
-        """Any other reason is a failure that names itself."""
+        """Any other reason is a failure, and the message names it."""
         outcome = self.end(Ending(MACHINE_DELETED, 'machine "vm" was deleted'))
         self.assertEqual(
             outcome, Outcome(1, 'session ended: MachineDeleted: machine "vm" was deleted')
         )
 
     def test_lost(self) -> None:
-        """A connection that dies without a word is never taken for success."""
+        """A connection lost without a status is a failure."""
         self.begin()
         self.attach()
         self.session.detached("connection lost before the session's status")
@@ -411,7 +413,7 @@ class OtherSideTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome(1, "connection lost before the session's status"))
 
     def test_refused(self) -> None:
-        """What the server refused is the one line."""
+        """A refusal by the server is the one-line message."""
         self.begin()
         self.session.failed('machine "x" not found')
         self.sink.flush()
@@ -422,7 +424,7 @@ class TimeoutTests(SessionCase):
     """``--timeout`` bounds everything."""
 
     def test_while_connecting(self) -> None:
-        """The attempt is given up."""
+        """The timeout cancels the connection attempt."""
         self.begin(timeout=5)
         attempt: Deferred[None] = Deferred()
         self.session.connecting(attempt)
@@ -432,7 +434,7 @@ class TimeoutTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
 
     def test_open_session(self) -> None:
-        """A session that goes on is ended."""
+        """The timeout ends an open session."""
         self.begin(timeout=5, interactive=False)
         stream = self.attach()
         self.clock.advance(5)
@@ -442,7 +444,7 @@ class TimeoutTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
 
     def test_reader_who_does_not_read(self) -> None:
-        """Not even the tail may take longer."""
+        """The timeout also limits the writing of the last output."""
         self.begin(timeout=5, interactive=False)
         self.attach()
         self.session.ended(Ending(COMPLETED))
@@ -451,7 +453,7 @@ class TimeoutTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
 
     def test_no_timer_is_left(self) -> None:
-        """A session that ended keeps nobody waiting."""
+        """A session that has ended leaves no timer behind."""
         self.begin(timeout=5, interactive=False)
         self.attach()
         self.session.ended(Ending(COMPLETED))
@@ -476,7 +478,7 @@ class OutputTests(SessionCase):
         self.assertTrue(self.source.reading)
 
     def test_type_ahead_is_bounded(self) -> None:
-        """A paste into a stuck session stops being read, and is sent later."""
+        """Reading of input pauses while too much of it waits for the stream."""
         self.begin()
         stream = self.attach()
         stream.flow.pauseProducing()
@@ -488,7 +490,7 @@ class OutputTests(SessionCase):
         self.assertTrue(self.source.reading)
 
     def test_reader_went_away(self) -> None:
-        """``kubectl console x | head`` ends without a word."""
+        """With a closed standard output, as in ``| head``, the session ends silently."""
         self.begin(interactive=False)
         stream = self.attach()
         self.session.output_lost(None)
@@ -497,7 +499,7 @@ class OutputTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome())
 
     def test_disk_full(self) -> None:
-        """Output that is lost is a failure."""
+        """Failure to write output fails the session."""
         self.begin(interactive=False)
         self.attach()
         self.session.output_lost(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
@@ -506,10 +508,10 @@ class OutputTests(SessionCase):
 
 
 class SignalTests(SessionCase):
-    """Deadly signals."""
+    """Signals that end the program."""
 
     def test_leaves_in_order(self) -> None:
-        """The session is left, then the program dies of the signal."""
+        """A signal ends the session first, then the program."""
         self.begin()
         stream = self.attach()
         self.session.interrupted(signal.SIGTERM)
@@ -519,7 +521,7 @@ class SignalTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome(signal=signal.SIGTERM))
 
     def test_while_the_tail_is_written(self) -> None:
-        """A reader who does not read does not keep a program that was interrupted."""
+        """A signal ends the program even if the last output is not read."""
         self.begin(interactive=False)
         self.attach()
         self.session.ended(Ending(COMPLETED))
@@ -528,7 +530,7 @@ class SignalTests(SessionCase):
         self.assertEqual(self.outcome(), Outcome(signal=signal.SIGINT))
 
     def test_attached_too_late(self) -> None:
-        """A stream that comes up after the end is not kept."""
+        """A stream that opens after the end is aborted."""
         self.begin()
         self.session.interrupted(signal.SIGTERM)
         self.assertEqual(self.attach().told, ["abort"])

@@ -45,7 +45,7 @@ class InputTests(TestCase):
             self.assertEqual(await self.read_all(file.fileno()), content)
 
     async def test_dev_null(self) -> None:
-        """No input is an end at once."""
+        """The null device is at its end immediately."""
         fd = os.open("/dev/null", os.O_RDONLY)
         self.addCleanup(os.close, fd)
         self.assertEqual(await self.read_all(fd), b"")
@@ -89,7 +89,7 @@ class OutputTests(TestCase):
         self.assertEqual(rest, content)
 
     async def test_reader_gone(self) -> None:
-        """A reader who has seen enough is no error."""
+        """A closed pipe is not an error."""
         read, write = os.pipe()
         self.addCleanup(os.close, write)
         os.close(read)
@@ -98,7 +98,7 @@ class OutputTests(TestCase):
         self.assertIsNone(await lost)
 
     async def test_disk_full(self) -> None:
-        """What could not be kept is told."""
+        """A failed write is reported with its error."""
         fd = os.open("/dev/full", os.O_WRONLY)
         self.addCleanup(os.close, fd)
         output, lost = self.output(fd)

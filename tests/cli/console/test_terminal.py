@@ -49,7 +49,7 @@ class TerminalTests(PtyCase):
     """Tests for :class:`Terminal`."""
 
     def test_raw_and_back(self) -> None:
-        """Raw inside, exactly as before outside."""
+        """The terminal is raw inside the context, and restored exactly afterwards."""
         before = termios.tcgetattr(self.near)
         with Terminal(self.near) as terminal:
             terminal.make_raw()
@@ -57,21 +57,21 @@ class TerminalTests(PtyCase):
         self.assertEqual(termios.tcgetattr(self.near), before)
 
     def test_restored_after_an_error(self) -> None:
-        """An exception passes, the terminal is itself again."""
+        """After an exception the terminal is restored."""
         with self.assertRaises(RuntimeError), Terminal(self.near) as terminal:
             terminal.make_raw()
             raise RuntimeError("anything")
         self.assertTrue(self.echoes())
 
     def test_type_ahead_is_kept(self) -> None:
-        """What was typed before the terminal became raw is read after."""
+        """Bytes typed before the terminal became raw can still be read afterwards."""
         os.write(self.far, b"early")
         with Terminal(self.near) as terminal:
             terminal.make_raw()
             self.assertEqual(os.read(self.near, 100), b"early")
 
     def test_restore_does_not_wait_for_a_reader(self) -> None:
-        """A window that does not read its output cannot keep the terminal raw."""
+        """The terminal is restored even if its output is not read."""
         with Terminal(self.near) as terminal:
             terminal.make_raw()
             with nonblocking(self.near, os.O_WRONLY) as fd, self.assertRaises(BlockingIOError):
@@ -80,21 +80,21 @@ class TerminalTests(PtyCase):
         self.assertTrue(self.echoes())
 
     def test_hung_up(self) -> None:
-        """A window that was closed is nothing to complain about."""
+        """Restoring a closed terminal is not an error."""
         with Terminal(self.near) as terminal:
             terminal.make_raw()
             self._close_far()
         self.assertFalse(terminal.raw)
 
     def test_size(self) -> None:
-        """Columns and rows as the window has them now; nothing where it does not know."""
+        """The size is the terminal's current size, or None if unknown."""
         terminal = Terminal(self.near)
         self.assertIsNone(terminal.size())
         set_size(self.far, 132, 43)
         self.assertEqual(terminal.size(), TerminalSize(132, 43))
 
     def test_no_terminal(self) -> None:
-        """A pipe has no modes and no size, and nothing fails."""
+        """On a pipe there is no size, and setting raw mode does nothing."""
         read, write = os.pipe()
         self.addCleanup(os.close, read)
         self.addCleanup(os.close, write)
@@ -108,7 +108,7 @@ class NonblockingTests(PtyCase):
     """Tests for :func:`nonblocking`."""
 
     def test_terminal_is_opened_again(self) -> None:
-        """The flag is never set on the descriptor that the shell shares with us."""
+        """The descriptor that the shell shares is never made non-blocking."""
         with nonblocking(self.near, os.O_RDONLY) as fd:
             self.assertNotEqual(fd, self.near)
             self.assertFalse(os.get_blocking(fd))
@@ -131,7 +131,7 @@ class NonblockingTests(PtyCase):
         self.assertTrue(os.get_blocking(read))
 
     def test_file_is_left_alone(self) -> None:
-        """Files never block; their flags are nobody's business."""
+        """Files never block, so their flags are left unchanged."""
         with tempfile.TemporaryFile() as file, nonblocking(file.fileno(), os.O_RDONLY) as fd:
             self.assertEqual(fd, file.fileno())
             self.assertTrue(os.get_blocking(fd))
@@ -141,7 +141,7 @@ class SignalsTests(PtyCase):
     """Tests for :class:`Signals`."""
 
     def test_resize(self) -> None:
-        """SIGWINCH is told; handlers are put back after."""
+        """SIGWINCH reports a resize; the previous signal handler is restored afterwards."""
         before = signal.getsignal(signal.SIGWINCH)
         told: list[str] = []
         with Signals(Terminal(self.near), lambda: told.append("resized"), lambda _: None):
@@ -150,7 +150,9 @@ class SignalsTests(PtyCase):
         self.assertEqual(signal.getsignal(signal.SIGWINCH), before)
 
     def test_first_deadly_signal_is_told(self) -> None:
-        """The program may end in order on the first of them."""
+        """
+        The first deadly signal is passed to the callback, so that the program can end in order.
+        """
         told: list[int] = []
         terminal = Terminal(self.near)
         with Signals(terminal, lambda: None, told.append):
@@ -166,7 +168,7 @@ class SignalsTests(PtyCase):
         self.assertEqual(told, [])
 
     def test_continued(self) -> None:
-        """After a stop that nobody saw coming, the terminal is raw again and the size told."""
+        """After SIGCONT, the terminal is raw again and a resize is reported."""
         told: list[str] = []
         with Terminal(self.near) as terminal:
             terminal.make_raw()
@@ -233,7 +235,7 @@ class ProcessTests(PtyCase):
         self.assertTrue(self.echoes())
 
     def test_second_signal_waits_for_nobody(self) -> None:
-        """A program that does not come to its end dies of the second signal, restored too."""
+        """A second signal kills a program that does not end, and the terminal is restored."""
         child = self.start(99)
         child.send_signal(signal.SIGTERM)
         while child.poll() is None:

@@ -44,7 +44,7 @@ class CommandTests(RPCCase):
         return [(name, request) for name, request, _ in self.runtime.calls]
 
     async def test_version(self) -> None:
-        """Name and version, as a table or for a script."""
+        """``version`` prints the runtime's name and version."""
         self.runtime.answers["version"] = lambda _: pb.VersionResponse(
             runtime_name="r", runtime_version="1.0.0"
         )
@@ -58,7 +58,7 @@ class CommandTests(RPCCase):
         )
 
     async def test_status(self) -> None:
-        """The classes."""
+        """``status`` prints the machine classes."""
         answer = pb.StatusResponse()
         answer.machine_class_status.add(quantity=3).machine_class.name = "c"
         self.runtime.answers["status"] = lambda _: answer
@@ -70,7 +70,7 @@ class CommandTests(RPCCase):
         self.assertEqual(out.splitlines()[1].split()[0], "c")
 
     async def test_list(self) -> None:
-        """Machines, those with all of some labels."""
+        """``list -l`` selects machines by labels."""
         machine = pb.Machine()
         machine.metadata.id = "m"
         self.runtime.answers["list_machines"] = lambda _: pb.ListMachinesResponse(
@@ -83,7 +83,9 @@ class CommandTests(RPCCase):
         self.assertEqual(self.asked(), [("list_machines", pb.ListMachinesRequest(filter=wanted))])
 
     async def test_get(self) -> None:
-        """One machine, also of a runtime that does not filter; nobody's id is not found."""
+        """
+        ``get`` selects the machine even if the runtime does not filter; an unknown id is not found.
+        """
         machines = [pb.Machine(), pb.Machine()]
         machines[1].metadata.id = "m"
         self.runtime.answers["list_machines"] = lambda _: pb.ListMachinesResponse(machines=machines)
@@ -95,7 +97,9 @@ class CommandTests(RPCCase):
         )
 
     async def test_events(self) -> None:
-        """What happened, to all or to one; a revision without events says so."""
+        """
+        ``events`` lists those of one machine; a revision without events is an error that says so.
+        """
         event = event_pb2.Event()
         event.spec.reason = "Started"
         self.runtime.answers["list_events"] = lambda _: pb.ListEventsResponse(events=[event])
@@ -109,7 +113,7 @@ class CommandTests(RPCCase):
         self.assertIn("(revision onmetal) cannot tell list_events: it has no such method", err)
 
     async def test_create(self) -> None:
-        """What a file says is made, and shown as it was made."""
+        """The machine in the file is created, and printed as the runtime returns it."""
 
         def create(request: pb.CreateMachineRequest) -> pb.CreateMachineResponse:
             made = pb.CreateMachineResponse(machine=request.machine)
@@ -128,7 +132,7 @@ class CommandTests(RPCCase):
         self.assertEqual(request.machine.spec.power, pb.POWER_OFF)
 
     async def test_create_nonsense(self) -> None:
-        """A file that holds no machine is one line, and nothing is asked."""
+        """A file without a valid machine is a one-line error, and no request is sent."""
         self.serve()
         path = self.mktemp()
         for content, told in (
@@ -148,7 +152,7 @@ class CommandTests(RPCCase):
         self.assertEqual(self.runtime.calls, [])
 
     async def test_power(self) -> None:
-        """On and off."""
+        """``power`` switches a machine on or off."""
         self.serve()
         for word, power in (("on", pb.POWER_ON), ("off", pb.POWER_OFF)):
             code, out, _ = await self.run_command("power", word, "m")
@@ -157,7 +161,7 @@ class CommandTests(RPCCase):
             self.assertEqual(self.asked()[-1], ("update_machine_power", request))
 
     async def test_delete(self) -> None:
-        """Several, as far as they are there."""
+        """``delete`` deletes the machines that exist and reports the others as not found."""
 
         def delete(request: pb.DeleteMachineRequest) -> pb.DeleteMachineResponse:
             if request.machine_id == "nobody":
@@ -172,14 +176,14 @@ class CommandTests(RPCCase):
         )
 
     async def test_nobody_there(self) -> None:
-        """The user who named the runtime is told what keeps it from answering."""
+        """If the runtime cannot be reached, the error says why."""
         self.assertEqual(
             await self.run_command("version"),
             (1, "", f"twisted-exec iri: {self.target}: there is no such socket\n"),
         )
 
     async def test_refused(self) -> None:
-        """A refusal is the runtime's own, with when to come again."""
+        """A refusal is printed with the runtime's message and delay."""
 
         def refuse(_: object) -> None:
             raise TooManyRequests("full", 7)
@@ -192,7 +196,7 @@ class CommandTests(RPCCase):
         )
 
     async def test_slow(self) -> None:
-        """An answer is waited for as long as is said."""
+        """A request fails after ``--request-timeout``."""
         waiting: Deferred[pb.VersionResponse] = Deferred()
         self.runtime.answers["version"] = lambda _: waiting
         self.serve()
@@ -202,7 +206,7 @@ class CommandTests(RPCCase):
         waiting.callback(pb.VersionResponse())
 
     async def test_certificates(self) -> None:
-        """Half of a certificate is refused; so is TCP without any."""
+        """An incomplete set of TLS files is refused, and so is TCP without TLS."""
         code, _, err = await self.run_command("version", "--cert-file", "c")
         self.assertEqual(code, 1)
         self.assertIn("--ca-file, --cert-file and --key-file go together", err)
@@ -215,7 +219,7 @@ class MutualTests(TCPCase):
     """A runtime on another host, which takes certificates only."""
 
     async def test_version(self) -> None:
-        """With a certificate of the right authority it is asked as any other."""
+        """TLS options let the command reach a runtime that requires client certificates."""
         self.runtime.answers["version"] = lambda _: pb.VersionResponse(runtime_name="r")
         target = str(self.serve().target)
         files = self.files("client", client_identity("ann"), "serving")
@@ -232,7 +236,7 @@ class ProcessTests(RPCCase):
     """The program as a process."""
 
     async def test_program(self) -> None:
-        """It finds the runtime by the environment, answers, and says with what it ends."""
+        """The process finds the runtime by the environment and exits with the command's code."""
         self.runtime.answers["version"] = lambda _: pb.VersionResponse(runtime_name="r")
         server = self.serve()
         command = "import sys; from twisted_exec.cli.main import main; sys.exit(main())"

@@ -26,7 +26,7 @@ COMMAND = "import sys; from twisted_exec.cli.main import main; sys.exit(main())"
 
 
 class User:
-    """Whom the console is for."""
+    """Records the events of one console."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -48,7 +48,7 @@ class ExecCase(RPCCase):
     """A runtime whose exec URLs lead to a console's end of another make."""
 
     async def lead(self, **more: Any) -> Foreign:
-        """Every Exec makes a token that is spent by any request."""
+        """Serve a foreign console server; each Exec makes a URL that works for a single request."""
         foreign = Foreign(reactor, **more)
         foreign.make = EchoAttachment
         site = Site(foreign, reactor)  # type: ignore[arg-type]
@@ -92,21 +92,21 @@ class OpenTests(ExecCase):
     """Tests for :func:`open_console`."""
 
     async def test_version_four(self) -> None:
-        """A WebSocket of version 4 is the second that is tried, with a URL of its own."""
+        """Version 4 of the WebSocket protocol is tried second, with a new URL."""
         foreign = await self.lead()
         stream = await self.open()
         self.assertEqual((stream.protocol, self.urls), ("v4.channel.k8s.io", 2))
         self.assertEqual(foreign.asked, [b"websocket", b"websocket"])
 
     async def test_spdy_only(self) -> None:
-        """Where only SPDY is spoken, it is the third."""
+        """If the server only speaks SPDY, the third URL uses SPDY."""
         foreign = await self.lead(speaks=())
         stream = await self.open()
         self.assertEqual((stream.protocol, self.urls), ("v4.channel.k8s.io", 3))
         self.assertEqual(foreign.asked[-1], b"SPDY/3.1")
 
     async def test_for_whom(self) -> None:
-        """The Exec and the request for the token say for whom, and for which machine."""
+        """The Exec and the stream request carry the user's name and the machine's uid."""
         foreign = await self.lead()
         await self.open()
         facts = {"user": "Zoë", "machine_uid": "u-1", "session": ""}
@@ -117,14 +117,14 @@ class OpenTests(ExecCase):
         self.assertEqual(foreign.queries[-1][b"tty"], [b"true"])
 
     async def test_unknown_machine(self) -> None:
-        """Nobody's id is asked for once."""
+        """An unknown machine is not found, after a single request."""
         await self.lead()
         with self.assertRaises(NotFound):
             await self.open("nobody")
         self.assertEqual(len(self.runtime.calls), 1)
 
     async def test_refusal(self) -> None:
-        """What the console's end says of the request itself is not asked again."""
+        """A refusal that concerns the request itself is not retried with another protocol."""
         foreign = await self.lead()
         foreign.refusal = 409, "busy"
         with self.assertRaises(APIError) as caught:
@@ -132,7 +132,7 @@ class OpenTests(ExecCase):
         self.assertEqual((caught.exception.code, self.urls), (409, 1))
 
     async def test_empty(self) -> None:
-        """A runtime that offers no console is told as that."""
+        """A runtime that returns no console URL is a 501 error."""
         await self.lead()
         self.runtime.answers["exec"] = lambda _, **__: pb.ExecResponse()
         with self.assertRaises(APIError) as caught:
@@ -163,7 +163,9 @@ class ProcessTests(ExecCase):
         return program
 
     async def test_terminal(self) -> None:
-        """What is typed reaches the machine, what it says the screen; the escape key leaves."""
+        """
+        Typed bytes reach the machine, its output reaches the screen, and the escape key leaves.
+        """
         await self.lead(speaks=())
         program = self.spawn("m", usePTY=True)
         await program.until(rb"Connected to m\.")

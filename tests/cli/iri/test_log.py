@@ -49,7 +49,7 @@ class LogTests(RuntimeCase):
         self.machine_id = (await self.client.create_machine(wanted)).machine.metadata.id
 
     async def read(self, *arguments: str, machine_id: str = "") -> tuple[bytes, bool]:
-        """What a command line prints, and whether that was all."""
+        """Return what a command line prints, and whether the log was complete."""
         options = make_parser().parse_args(["iri", "log", "ID", *arguments])
         got: list[bytes] = []
         complete = await read_log(
@@ -64,7 +64,9 @@ class LogTests(RuntimeCase):
         return b"".join(got), complete
 
     async def test_whole(self) -> None:
-        """All that was printed, or its last lines, once the machine has printed it."""
+        """
+        The log is all that the machine has printed, or its last lines, optionally with timestamps.
+        """
         await self.begin()
         found: Any = None
         while found != (b"one\r\ntwo\r\n", True):
@@ -75,7 +77,7 @@ class LogTests(RuntimeCase):
         self.assertRegex(stamped, rb"(?s)^\d{4}-\d\d-\d\dT\S+Z one\r\n\S+Z two\r\n$")
 
     async def test_follow(self) -> None:
-        """It goes on until the machine is deleted."""
+        """``-f`` follows the log until the machine is deleted."""
         await self.begin()
         got: list[bytes] = []
         options = make_parser().parse_args(["iri", "log", "ID", "-f"])
@@ -96,13 +98,13 @@ class LogTests(RuntimeCase):
         self.assertTrue(await reading)
 
     async def test_nobody(self) -> None:
-        """Nobody's id has no log."""
+        """The log of an unknown machine is not found."""
         await self.begin()
         with self.assertRaises(NotFound):
             await self.read(machine_id="nobody")
 
     async def test_refused(self) -> None:
-        """What the stream server refuses is told in its words."""
+        """A refusal by the stream server is an API error with the server's code."""
         await self.begin()
         with self.assertRaises(APIError) as caught:
             await read_log(

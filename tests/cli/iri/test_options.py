@@ -29,19 +29,19 @@ class PlaceTests(SynchronousTestCase):
         return place(options, environment or {}, sockets or {})
 
     def test_address(self) -> None:
-        """What is given is what is meant, whatever the environment says."""
+        """``--address`` takes precedence over the environment."""
         found = self.found("--address", "unix:///a", environment={IRI: "unix:///b"})
         self.assertEqual(found, Place("unix:///a", "ironcore"))
 
     def test_environment(self) -> None:
-        """ironcore's variable goes before onmetal's; an empty one is none."""
+        """ironcore's variable takes precedence over onmetal's; an empty variable is ignored."""
         both = {IRI: "unix:///i", ORI: "unix:///o"}
         self.assertEqual(self.found(environment=both), Place("unix:///i", "ironcore"))
         both[IRI] = ""
         self.assertEqual(self.found(environment=both), Place("unix:///o", "onmetal"))
 
     def test_sockets(self) -> None:
-        """The first socket that exists is taken, and hints at its revision."""
+        """The first existing socket is used, and implies the revision."""
         here = self.mktemp()
         with open(here, "w"):
             pass
@@ -49,18 +49,22 @@ class PlaceTests(SynchronousTestCase):
         self.assertEqual(self.found(sockets=sockets), Place(f"unix://{here}", "spheric"))
 
     def test_revision(self) -> None:
-        """What is said of the revision goes before any hint."""
+        """
+        ``--revision`` takes precedence over the revision that an environment variable implies.
+        """
         found = self.found("--revision", "ironcore-0.2", environment={ORI: "unix:///o"})
         self.assertEqual(found, Place("unix:///o", "ironcore-0.2"))
 
     def test_nowhere(self) -> None:
-        """Without any runtime the message says what can be done."""
+        """Without any runtime, the error says what to do."""
         with self.assertRaises(NoRuntimeError) as caught:
             self.found()
         self.assertIn("Give --address, or set IRI_MACHINE_RUNTIME_ENDPOINT", str(caught.exception))
 
     def test_users(self) -> None:
-        """A runtime's user is a number or a name; nobody's name is refused in words."""
+        """
+        ``--runtime-uid`` takes a number or a user name; an unknown name is refused with a message.
+        """
         parser = make_parser()
         parsed = parser.parse_args(["iri", "version", "--runtime-uid=7", "--runtime-uid=root"])
         self.assertEqual(parsed.runtime_uid, [7, 0])
@@ -70,5 +74,5 @@ class PlaceTests(SynchronousTestCase):
         self.assertIn("there is no user 'nobody-at-all' on this host", errors.getvalue())
 
     def test_revisions(self) -> None:
-        """The names here are those that there are."""
+        """The revisions of the option are those of the registry."""
         self.assertEqual(REVISIONS, tuple(registry.REVISIONS))

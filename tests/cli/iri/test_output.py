@@ -17,7 +17,7 @@ NOW = 1_800_000_000.0
 
 
 def machine() -> pb.Machine:
-    """One that has all that is shown, and secrets."""
+    """Return a machine with all fields that the output shows, and with secrets."""
     made = pb.Machine(
         spec=pb.MachineSpec(
             power=pb.POWER_OFF,
@@ -46,10 +46,12 @@ def machine() -> pb.Machine:
 
 
 class TableTests(SynchronousTestCase):
-    """What a person sees."""
+    """Tables for people."""
 
     def test_machines(self) -> None:
-        """Id, whose it is, what it is, and how it is; whatever the poollet's labels are called."""
+        """
+        A row has id, owner, class, state, power and age; the owner comes from any poollet's labels.
+        """
         self.assertEqual(
             output.machines([machine(), pb.Machine()], NOW),
             "ID       NAMESPACE   NAME     CLASS    STATE     POWER   AGE\n"
@@ -58,7 +60,7 @@ class TableTests(SynchronousTestCase):
         )
 
     def test_status(self) -> None:
-        """Each class with what it has."""
+        """Each row has a class and its resources."""
         answer = pb.StatusResponse()
         one = answer.machine_class_status.add(quantity=3)
         one.machine_class.name = "c"
@@ -72,7 +74,7 @@ class TableTests(SynchronousTestCase):
         )
 
     def test_events(self) -> None:
-        """When, what, and to which machine."""
+        """Each row has time, type, reason, machine and message."""
         event = event_pb2.Event()
         event.spec.reason, event.spec.message, event.spec.type = "Started", "it runs", "Normal"
         event.spec.event_time = int(NOW) * 10**9
@@ -85,17 +87,17 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(shown[2].split(), ["<none>"] * 5)
 
     def test_terminal(self) -> None:
-        """Nothing that a runtime says can move the cursor."""
+        """Control characters from a runtime are replaced."""
         answer = pb.VersionResponse(runtime_name="\x1b[2Jx\ny", runtime_version="1")
         self.assertEqual(output.version(answer), "NAME      VERSION\n?[2Jx y   1\n")
 
     def test_unknown_state(self) -> None:
-        """A state that nobody defined is a number."""
+        """An unknown state is printed as its number."""
         self.assertEqual(output.state(9), "9")
 
 
 class DocumentTests(SynchronousTestCase):
-    """What a script sees."""
+    """JSON and YAML for scripts."""
 
     def test_forms(self) -> None:
         """JSON and YAML hold the same."""
@@ -106,7 +108,7 @@ class DocumentTests(SynchronousTestCase):
         )
 
     def test_list(self) -> None:
-        """Several are a list, also of one or none."""
+        """A list is printed as a list, even with one item or none."""
         self.assertEqual(json.loads(output.document([], "json")), [])
         self.assertEqual(len(json.loads(output.document([machine()], "json"))), 1)
 

@@ -35,7 +35,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
 from twisted_exec.spaces.interfaces import SpaceName
 
-TOKEN = "token-of-one"  # no part of a path that somebody made up
+TOKEN = "token-of-one"  # not part of any temporary path
 ELSEWHERE = ClientConfig("https://one.example:6443", token=TOKEN)
 NAMESPACE = "spaceprovider-default"
 
@@ -91,7 +91,7 @@ class KubeconfigTests(CommandTestCase):
         self.assertEqual((await self.run_command(*words, "--force"))[0], 0)
 
     async def test_none(self) -> None:
-        """A Space that is not there, one that is ambiguous, and one without credentials are told."""
+        """A missing Space, an ambiguous name, and missing credentials each have their own error."""
         self.assertIn('there is no space "one"', await self.failure("kubeconfig", "one"))
         for provider in ("kcp", "kind"):
             await self.put_space(ELSEWHERE, provider=provider)
@@ -106,7 +106,7 @@ class KubeconfigTests(CommandTestCase):
         self.assertIn("secret spaceprovider-kcp/external-one does not exist", told)
 
     async def test_may_not(self) -> None:
-        """Who may not read Spaces is told, and how to get along with the right to one provider's."""
+        """Without the right to list Spaces, the error suggests ``--provider``."""
         await self.put_space(ELSEWHERE)
         told = await self.failure("kubeconfig", "one", user="jane")
         self.assertIn("name the provider with --provider", told)
@@ -127,7 +127,7 @@ class ExecCredentialTests(CommandTestCase):
         return found
 
     async def test_token(self) -> None:
-        """A token, in the version that was asked for, and when to ask again."""
+        """The credential has the requested API version, the current token and an expiry time."""
         await self.put_space(ELSEWHERE)
         self.assertEqual((await self.told())["apiVersion"], VERSIONS[0])
         for version in VERSIONS:
@@ -139,7 +139,7 @@ class ExecCredentialTests(CommandTestCase):
         self.assertEqual((await self.told())["status"]["token"], "t2")
 
     async def test_another_server(self) -> None:
-        """Nobody is told them for another server."""
+        """Credentials of a Space are refused for another server."""
         await self.put_space(ELSEWHERE)
         cluster = {"server": "https://evil.example"}
         info = {"kind": "ExecCredential", "apiVersion": VERSIONS[0], "spec": {"cluster": cluster}}
@@ -150,7 +150,7 @@ class ExecCredentialTests(CommandTestCase):
         self.assertEqual((await self.told(**info))["status"]["token"], TOKEN)
 
     async def test_after_401(self) -> None:
-        """Our own clients ask again, as client-go does, when a server answers 401."""
+        """After a 401, our clients read the credentials again, as client-go does."""
         await self.start_space("t1")
         await self.put_space(self.config("t1"))
         _, out, _ = await self.run_command("kubeconfig", "one", "--static")
@@ -178,21 +178,23 @@ class AnsweredTests(SynchronousTestCase):
     """Tests for the pure parts of ``exec-credential``."""
 
     def test_certificate(self) -> None:
-        """A certificate is told with its key, as PEM."""
+        """A client certificate is returned with its key, as PEM."""
         pair = {"certificate": Material(data=b"CERT"), "key": Material(data=b"KEY")}
         found = answered(VERSIONS[0], ClientConfig("https://x", **pair), "one", 0)["status"]
         self.assertEqual((found["clientCertificateData"], found["clientKeyData"]), ("CERT", "KEY"))
         self.assertNotIn("token", found)
 
     def test_password(self) -> None:
-        """A password cannot be told, and what can be done instead is."""
+        """A password does not fit into an ExecCredential; the error suggests ``--static``."""
         told = ClientConfig("https://x", username="u", password="p")
         with self.assertRaises(InputError) as caught:
             answered(VERSIONS[0], told, "one", 0)
         self.assertIn("--static", str(caught.exception))
 
     def test_when(self) -> None:
-        """Before they end, not at every request when they have, and else in five minutes."""
+        """
+        Credentials are read again a minute before expiry, after at least 10 s, at most 5 minutes.
+        """
         self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), ASK_AGAIN_SECONDS)
         for end, asked in ((10_000, 300), (200, 140), (61, 10), (-5, 10)):
             self.patch(client_config, "expiry_of", lambda _, end=end: float(end))
@@ -200,7 +202,7 @@ class AnsweredTests(SynchronousTestCase):
         self.assertEqual(SHORTEST_SECONDS, 10)
 
     def test_asked_for(self) -> None:
-        """What is no question is not answered."""
+        """An invalid ``KUBERNETES_EXEC_INFO`` is refused."""
         for text in (
             "{",
             "[]",
@@ -212,7 +214,7 @@ class AnsweredTests(SynchronousTestCase):
 
 
 class PinnedTests(SynchronousTestCase):
-    """Which cluster a written kubeconfig asks, whatever ``$KUBECONFIG`` is by then."""
+    """A written kubeconfig keeps its cluster, whatever ``$KUBECONFIG`` is when it is used."""
 
     def words(self, *more: str, environ: dict[str, str] | None = None) -> tuple[list[str], str]:
         options = make_parser().parse_args(["space", "kubeconfig", "one", *more])
@@ -235,7 +237,7 @@ class PinnedTests(SynchronousTestCase):
         return path
 
     def test_files(self) -> None:
-        """All files that were merged, and the context that was the current one."""
+        """A written kubeconfig keeps the merged files and the current context."""
         one, two = self.write("a"), self.write("b")
         found = self.words(environ={"KUBECONFIG": f"{one}:{two}"})
         self.assertEqual(found, (["--context=a"], f"{one}:{two}"))
@@ -244,11 +246,13 @@ class PinnedTests(SynchronousTestCase):
         self.assertEqual(self.words("--kubeconfig", two, "--context=x")[0], ["--context=x"])
 
     def test_none(self) -> None:
-        """In a pod there is none: never is it the kubeconfig that this is written for."""
+        """
+        Without a kubeconfig, as in a pod, the written one sets ``KUBECONFIG`` to the null device.
+        """
         self.assertEqual(self.words(), ([], os.devnull))
 
     def test_options(self) -> None:
-        """What was said on the command line is said again; but no secret is written down."""
+        """Options are repeated in the kubeconfig, with absolute paths; secrets are refused."""
         words, _ = self.words("-s", "https://h", "--as", "joe", "--as-group", "g", "--client-key=k")
         self.assertEqual(
             words,
@@ -278,14 +282,14 @@ class RotateTests(CommandTestCase):
         return str((found["metadata"].get("annotations") or {}).get(spaces.ROTATE, ""))
 
     async def answer(self) -> None:
-        """The manager says that it has seen what was asked."""
+        """Act as the manager: acknowledge the rotation request in the status."""
         while not await self.asked():
             pass
         patch = {"status": {"rotated": await self.asked()}}
         await self.admin.patch(SPACE, "one", patch, NAMESPACE, subresource="status")
 
     async def test_asked(self) -> None:
-        """It is asked for, each time anew."""
+        """Each ``rotate`` requests a new rotation."""
         await self.put_space(ELSEWHERE)
         code, out, _ = await self.run_command("rotate", "one")
         self.assertEqual((code, out), (0, "space default/one: asked for new credentials\n"))
@@ -294,7 +298,7 @@ class RotateTests(CommandTestCase):
         self.assertNotEqual(await self.asked(), first)
 
     async def test_wait(self) -> None:
-        """Until the Secret holds others."""
+        """``--wait`` returns once the Secret has new credentials."""
         await self.put_space(ELSEWHERE)
         running = Deferred.fromCoroutine(self.run_command("rotate", "one", "--wait"))
         await self.answer()
@@ -302,7 +306,7 @@ class RotateTests(CommandTestCase):
         self.assertEqual((await running)[:2], (0, "space default/one: has new credentials\n"))
 
     async def test_cannot(self) -> None:
-        """A provider that cannot is no success, and the manager's words are told."""
+        """If the provider cannot rotate, the command fails with the manager's message."""
         space = await self.put_space(ELSEWHERE)
         event = {
             "metadata": {"name": "e", "namespace": NAMESPACE},
@@ -322,13 +326,13 @@ class RotateTests(CommandTestCase):
         self.assertIn("no new credentials: have that done there", await running)
 
     async def test_nobody_does(self) -> None:
-        """Without a manager it is not waited for ever."""
+        """Without a manager, ``--wait`` fails after the timeout."""
         await self.put_space(ELSEWHERE)
         told = await self.failure("rotate", "one", "--wait", "--timeout", "50ms")
         self.assertIn("has no new credentials after 0.05 s; kubectl describe tells", told)
 
     async def test_trouble(self) -> None:
-        """What keeps the manager from it is told, such as that its provider is gone."""
+        """After a timeout the error quotes the failing condition, such as a missing provider."""
         await self.put_space(ELSEWHERE)
         why = 'there is no SpaceProviderDesc "default": make it'
         told_of = {

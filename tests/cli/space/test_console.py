@@ -33,7 +33,7 @@ from twisted_exec.wire.stream_options import CONSOLE
 
 
 class SpaceConsoleTests(HubTestCase):
-    """Whom a Space's server sees."""
+    """The identity under which a Space's server sees the user."""
 
     async def setUp(self) -> None:
         self.token_file = os.path.abspath(self.mktemp())
@@ -42,7 +42,7 @@ class SpaceConsoleTests(HubTestCase):
         await super().setUp()
 
     async def console(self, *words: str, kubeconfig: str = "", user: str = "admin") -> str:
-        """What is told when the console cannot be opened, which none of these can."""
+        """Return the error of a console that cannot be opened."""
         path = kubeconfig or self.kubeconfig(f"user-{user}")
         options = parse_options(["vm", "--kubeconfig", path, *words])
         program = _Console(options, config_of(options))
@@ -53,11 +53,11 @@ class SpaceConsoleTests(HubTestCase):
         raise AssertionError("it is open")
 
     def refusals(self, audit: AuditList) -> list[dict[str, Any]]:
-        """What the Space's server has on record."""
+        """Return the sessions in the audit log of the Space's server."""
         return [each for each in audit if each["event"] == "start"]
 
     async def test_as_oneself(self) -> None:
-        """The Space's server and CA, and the user's own certificate."""
+        """By default the console uses the Space's server and CA, and the user's own certificate."""
         await self.start_space("t1")
         await self.put_space(self.config("t1"))
         told = await self.console("--space", "one", "-n", "lab")
@@ -68,7 +68,9 @@ class SpaceConsoleTests(HubTestCase):
         self.assertEqual(self.refusals(self.audit), [])
 
     async def test_as_the_space(self) -> None:
-        """The Space's own user by its Secret, and its server's audit says who is using that."""
+        """
+        ``--space-credentials`` connects as the Space's user; the user agent names the real user.
+        """
         await self.start_space("t1")
         await self.put_space(self.config("t1"))
         told = await self.console("--space", "one", "--space-credentials")
@@ -79,7 +81,7 @@ class SpaceConsoleTests(HubTestCase):
         self.assertEqual(record["agent"], told)
 
     async def test_the_secret_is_not_for_all(self) -> None:
-        """Who may see a Space and not its Secret comes as themselves only."""
+        """A user who may not read the Secret reaches the Space only under their own identity."""
         await self.start_space("t1")
         await self.put_space(self.config("t1"))
         await self.let("jane", ["spaces"])
@@ -91,7 +93,7 @@ class SpaceConsoleTests(HubTestCase):
         self.assertEqual([each["user"] for each in self.refusals(self.behind_audit)], ["jane"])
 
     async def test_not_ready(self) -> None:
-        """A Space that is not ready is told to be, and one that is not there."""
+        """A Space that is not ready, or does not exist, is named in the error."""
         await self.put_space(ClientConfig("https://x", token="t"), Phase=spaces.NOT_READY)
         output = await self.console("--space", "one")
         self.assertEqual(output, 'space "default/one" cannot be reached: it is NotReady')
@@ -99,7 +101,7 @@ class SpaceConsoleTests(HubTestCase):
         self.assertEqual(output, 'there is no space "two"')
 
     async def hostile(self) -> Consoles:
-        """A Space whose server is somebody's who keeps what they are shown."""
+        """Serve a Space whose server belongs to an attacker and records credentials."""
         consoles = Consoles()
         pair = pki().pair("apiserver")
         tls = ServerTLS(pair.certificate, pair.key, client_cas=[pki().client_ca], clock=reactor)
@@ -112,7 +114,7 @@ class SpaceConsoleTests(HubTestCase):
         return consoles
 
     def as_robot(self) -> str:
-        """A kubeconfig of somebody who has a token and no certificate."""
+        """Return the path of a kubeconfig with a token and no client certificate."""
         path = self.mktemp()
         ca = Material(data=read(pki().serving_ca))
         with open(path, "wb") as file:
@@ -120,7 +122,7 @@ class SpaceConsoleTests(HubTestCase):
         return path
 
     async def test_hostile(self) -> None:
-        """A server that only an object names never sees a token, or hears that there is one."""
+        """A token is not sent to a Space's server unless ``--send-token-to`` names that server."""
         consoles = await self.hostile()
         output = await self.console("--space", "one", kubeconfig=self.as_robot())
         self.assertEqual(consoles.heads, [])
@@ -138,13 +140,13 @@ class SpaceConsoleTests(HubTestCase):
         self.assertEqual(shown, ["Bearer secret-token"])
 
     async def test_hostile_and_a_certificate(self) -> None:
-        """A certificate is shown there, and nothing else."""
+        """A client certificate is used with an untrusted server, and no token is sent."""
         consoles = await self.hostile()
         await self.console("--space", "one")
         self.assertIsNone(consoles.heads[0].getRawHeaders("authorization"))
 
     async def let(self, user: str, resources: list[str]) -> None:
-        """Let somebody read these."""
+        """Grant a user read access to these resources."""
         rules = [{"apiGroups": ["*"], "resources": resources, "verbs": ["get", "list"]}]
         role = {"metadata": {"name": "reader"}, "rules": rules}
         await self.admin.create(CLUSTERROLES.resource, role)
@@ -159,14 +161,14 @@ class SpaceConsoleTests(HubTestCase):
 
 
 class OptionsTests(SynchronousTestCase):
-    """The command line."""
+    """Options of the command line."""
 
     def refused(self, *words: str) -> None:
         with self.assertRaises(SystemExit), redirect_stderr(io.StringIO()):
             parse_options(["vm", *words])
 
     def test_only_with_space(self) -> None:
-        """What says something of a Space goes with one."""
+        """Options that concern a Space require ``--space``."""
         for words in (
             ("--provider=x",),
             ("--space-credentials",),
@@ -177,12 +179,12 @@ class OptionsTests(SynchronousTestCase):
             parse_options(["vm", "--space=one", *words])
 
     def test_no_server(self) -> None:
-        """A token goes to a server with TLS, and to a whole address."""
+        """``--send-token-to`` takes a complete https URL only."""
         for server in ("x", "http://x", "https://", "https://x:y"):
             self.refused("--space=one", f"--send-token-to={server}")
 
     def test_agent(self) -> None:
-        """Whatever a user is called, the header is one line of ASCII, and ends where it should."""
+        """The user's name is escaped in the User-Agent header."""
         found = FoundSpace(SpaceName("one", "kcp", "spaceprovider-kcp"), {})
         for user, told in (
             ("a) evil; (b", "a%29%20evil%3B%20%28b"),
