@@ -1,6 +1,5 @@
 """
-What an attachment may expect of its transport, and the user of the machine's end, whatever
-the protocol beneath: the same scenarios are played with each.
+The contract of attachment transports: every streaming protocol runs the same scenarios.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ else:
 
 Heard = tuple[str, bytes] | str
 """
-``("output", b"hi")``, ``("status", b"{...}")``, ``("pong", b"1")``; ``"ping"``: the server asks;
-``"end"``: all is said, in the protocol's way; ``"broken"``: it says that we broke the protocol.
+``("output", b"hi")``, ``("status", b"{...}")``, ``("pong", b"1")``; ``"ping"``: a ping from the
+server; ``"end"``: the protocol's normal close; ``"broken"``: its close for a protocol error.
 """
 
 BREAK = b'{"Width":80,"Height":24,"Break":250}\n'
@@ -52,7 +51,7 @@ class ContractUser(ABC):
     """
     The user's side of a session that is up.
 
-    :ivar broken: what is no frame of a client's.
+    :ivar broken: bytes that are not a valid client frame.
     """
 
     client: MemoryClient
@@ -60,49 +59,49 @@ class ContractUser(ABC):
 
     @abstractmethod
     def types(self, data: bytes) -> None:
-        """Input."""
+        """Send input."""
 
     @abstractmethod
     def resizes(self, document: bytes) -> None:
-        """Sizes, as they are on the wire."""
+        """Send terminal sizes, exactly as given."""
 
     @abstractmethod
     def ends_input(self) -> None:
-        """There is no more of it."""
+        """Signal the end of input."""
 
     @abstractmethod
     def pings(self, number: int) -> None:
-        """Ask for a sign of life, a number from 0 up."""
+        """Send a ping with this number, from 0 up."""
 
     @abstractmethod
     def leaves(self) -> None:
-        """Politely."""
+        """Close the connection with the protocol's closing handshake."""
 
     @abstractmethod
     def hears(self) -> list[Heard]:
-        """What the server said since the last time."""
+        """Return what the server sent since the last call."""
 
     def output(self) -> bytes:
-        """Of it the output; there must be nothing else."""
+        """Return the output since the last call; fail if the server sent anything else."""
         heard = self.hears()
         assert all(one[0] == "output" for one in heard), heard
         return b"".join(bytes(one[1]) for one in heard)  # type: ignore[arg-type]
 
     @property
     def flow(self) -> Any:
-        """What the connection's transport holds back when its buffer is full."""
+        """The producer that the connection's transport pauses when its buffer is full."""
         return self.client.transport.producer
 
 
 class AttachmentTransportContract(SynchronousTestCase):
     """
-    Mix it in before the test case, and say how a user's side is made.
+    Mix it in before the test case, and implement :meth:`new_user`.
 
     The test case has a server in memory and:
 
     :cvar limits: of the server.
     :ivar clock: its clock.
-    :ivar attach: says which attachment the next user is to meet; it is kept as ``attachment``.
+    :ivar attach: sets the next user's attachment; it is kept as ``attachment``.
     """
 
     limits: Limits
@@ -111,13 +110,13 @@ class AttachmentTransportContract(SynchronousTestCase):
     attach: Callable[[RecordingAttachment], None]
 
     def new_user(self, query: bytes = b"") -> ContractUser:
-        """A session that is up; nothing was said that is to be heard."""
+        """An established session; the server has sent nothing yet."""
         raise NotImplementedError
 
     def begin(
         self, attachment: RecordingAttachment | None = None, query: bytes = b""
     ) -> ContractUser:
-        """A session that is up."""
+        """An established session with this attachment."""
         self.attach(RecordingAttachment() if attachment is None else attachment)
         return self.new_user(query)
 
@@ -128,7 +127,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     # The attachment's view.
 
     def test_provided(self) -> None:
-        """The transport and the attachment are what they say."""
+        """The transport and the attachment provide their interfaces."""
         self.begin()
         verifyObject(IAttachmentTransport, self.transport)
         verifyObject(IAttachment, self.attachment)
@@ -157,7 +156,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertLessEqual(len(sizes), 4)
 
     def test_empty_write(self) -> None:
-        """Writing nothing is nothing."""
+        """An empty write sends nothing."""
         user = self.begin()
         self.transport.write(b"")
         self.assertEqual(user.hears(), [])
@@ -168,7 +167,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(user.output(), b"login: ")
 
     def test_sizes(self) -> None:
-        """Sizes arrive, however they are cut; what is none ends them, and nothing else."""
+        """Sizes may be split anywhere; an invalid document stops further sizes, but not input."""
         user = self.begin()
         for part in (b'{"Width":80,"Height":24}\n{"Wi', b'dth":81,"Height":25}\n', b"x", b"{}"):
             user.resizes(part)
@@ -177,7 +176,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.received, b"on")
 
     def test_wishes(self) -> None:
-        """A BREAK and a role come in order with what is typed, also when that waits."""
+        """Break and role requests keep their order among the keys, also while input is paused."""
         user = self.begin()
         self.transport.pause_input()
         user.types(b"a")
@@ -206,7 +205,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.received, b"h")
 
     def test_many_wishes(self) -> None:
-        """A user that floods an attachment with them is made to wait, as one that types."""
+        """A user that floods an attachment with break requests is paused, as with input."""
         user = self.begin()
         self.transport.pause_input()
         while user.client.transport.producerState == "producing":
@@ -216,7 +215,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(user.client.transport.producerState, "producing")
 
     def test_23_sizes_that_nobody_takes(self) -> None:
-        """Sizes of which nobody takes notice hold nothing up, are not kept, and outlive nothing."""
+        """Sizes that the attachment ignores do not pause input, pile up, or leave timers behind."""
 
         class Deaf(RecordingAttachment):
             def window_changed(self, size: TerminalSize) -> None:
@@ -235,11 +234,11 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_nothing_but_a_console(self) -> None:
-        """Where there is neither BREAK nor a role the user is told so, once."""
+        """An attachment without break or role support reports each to the user once."""
 
         @implementer_only(IAttachment)
         class Plain(RecordingAttachment):
-            """As an application may have it."""
+            """An attachment of an application that implements only the console."""
 
         user = self.begin(Plain())
         for _ in range(3):
@@ -261,7 +260,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.received, b"onetwothree")
 
     def test_piece_by_piece(self) -> None:
-        """An attachment may take one piece and pause again; what was read already waits too."""
+        """An attachment may pause after each piece; input already read stays queued."""
 
         class OneByOne(RecordingAttachment):
             def data_received(self, data: bytes) -> None:
@@ -277,8 +276,8 @@ class AttachmentTransportContract(SynchronousTestCase):
 
     def test_bounded_input(self) -> None:
         """
-        Input is kept up to a limit while the attachment takes none, and pings are answered
-        as long; then the user is not read any more.
+        Paused input is buffered up to a limit, and pings are still answered; at the limit the
+        transport stops reading from the user.
         """
         user = self.begin()
         limit = self.limits.input_bytes
@@ -312,7 +311,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertTrue(late.paused)
 
     def test_two_producers(self) -> None:
-        """There is room for one producer."""
+        """A second producer is refused."""
         self.begin()
         self.transport.registerProducer(RecordingProducer(), True)
         with self.assertRaises(RuntimeError):
@@ -321,7 +320,9 @@ class AttachmentTransportContract(SynchronousTestCase):
     # Signs of life.
 
     def test_pings(self) -> None:
-        """A ping is answered, and while the user reads nothing only the latest, later."""
+        """
+        Pings are answered; for a user that stops reading, only the latest, once it reads again.
+        """
         user = self.begin()
         user.pings(0)
         self.assertEqual(user.hears(), [("pong", b"0")])
@@ -333,7 +334,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(user.hears(), [("pong", b"999")])
 
     def test_30_quiet(self) -> None:
-        """A session may be quiet for ever: the user is pinged, and not pressed for an answer."""
+        """A session may stay idle: the user is pinged every 30 s and need not answer."""
         user = self.begin()
         self.clock.advance(29)
         self.assertEqual(user.hears(), [])
@@ -348,7 +349,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     # What the user asked for.
 
     def test_21_looking_on(self) -> None:
-        """Neither keys nor sizes of one who looks on reach the machine; they are told so, once."""
+        """A read-only user's keys and sizes do not reach the machine; a notice says so once."""
         user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
         self.assertTrue(self.transport.options.read_only)
         user.resizes(b'{"Width":80,"Height":24}')
@@ -363,7 +364,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(user.output(), b"seen")
 
     def test_21_no_input_asked(self) -> None:
-        """Input of one who asked for output alone is dropped without a word; sizes count."""
+        """Without stdin=true, input is dropped silently; terminal sizes still count."""
         user = self.begin(query=b"?stdout=true&tty=true")
         user.types(b"x" * 5000)
         user.resizes(BREAK + b'{"Width":80,"Height":24}')
@@ -372,7 +373,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
     def test_options(self) -> None:
-        """An attachment can see the stream options of the request, under their old name too."""
+        """An attachment can read the stream options of the request, also by their old name."""
         self.begin(query=b"?stdin=1&stdout=1&tty=1&force=true")
         options = self.transport.options
         self.assertEqual((options.tty, options.force, options.read_only), (True, True, False))
@@ -384,7 +385,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     # The end.
 
     def ended(self, ending: Ending) -> tuple[ContractUser, Any]:
-        """The user, and the Status that it got."""
+        """Return the user, and the Status that it received."""
         user = self.begin()
         self.transport.write(b"last words")
         self.transport.end(ending)
@@ -397,41 +398,43 @@ class AttachmentTransportContract(SynchronousTestCase):
         return user, json.loads(status)
 
     def over(self, user: ContractUser, reason: str) -> None:
-        """The connection is closed, not reset, the attachment detached, nothing left to do."""
+        """The connection is closed, not reset; the attachment is detached and no timer is left."""
         self.assertTrue(user.client.closed)
         self.assertFalse(user.client.aborted)
         self.assertEqual(self.attachment.detached_with, [reason])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_order(self) -> None:
-        """Output, status, the protocol's end; then the user leaves, and only then we do."""
+        """
+        Output, status and the protocol's close are sent; the server closes after the user does.
+        """
         user, status = self.ended(Ending(COMPLETED))
         self.assertEqual(status, {"metadata": {}, "status": "Success"})
         user.leaves()
         self.over(user, COMPLETED)
 
     def test_user_just_closes(self) -> None:
-        """Some leave without a word."""
+        """A user may drop the connection after the status, without a closing handshake."""
         user, status = self.ended(Ending(LINE_LOST, "the line is lost"))
         self.assertEqual((status["status"], status["message"]), ("Failure", "the line is lost"))
         user.client.lose()
         self.over(user, LINE_LOST)
 
     def test_exit_code(self) -> None:
-        """A process's code is in the status."""
+        """The status carries a process's exit code."""
         _, status = self.ended(Ending(COMPLETED, exit_code=7))
         self.assertEqual(status["reason"], "NonZeroExitCode")
         self.assertEqual(status["details"]["causes"], [{"reason": "ExitCode", "message": "7"}])
 
     def test_input_after_the_end(self) -> None:
-        """What the user still sends is thrown away."""
+        """Input after the end is dropped."""
         user, _ = self.ended(Ending(COMPLETED))
         user.types(b"typed")
         user.resizes(b'{"Width":1,"Height":1}')
         self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
 
     def test_end_while_input_is_paused(self) -> None:
-        """A user that was made to wait is read again, to see it leave."""
+        """A paused user is read again after the end, so that its close is noticed."""
         user = self.begin()
         self.transport.pause_input()
         user.types(b"x" * self.limits.input_bytes)
@@ -442,7 +445,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.received, b"")
 
     def test_silent_user(self) -> None:
-        """A user that never leaves is waited for, but not for ever."""
+        """After the end, the server waits ``close_seconds`` for the user to close, then closes."""
         user, _ = self.ended(Ending(COMPLETED))
         self.clock.advance(self.limits.close_seconds - 1)
         self.assertFalse(user.client.closed)
@@ -450,7 +453,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.over(user, COMPLETED)
 
     def test_slow_reader(self) -> None:
-        """A user that still reads the output is given more time, each time it reads."""
+        """A user that is still reading output gets more time with each read."""
         user = self.begin()
         flow = user.flow
         flow.pauseProducing()
@@ -464,7 +467,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertTrue(user.client.closed)
 
     def test_stuck_reader(self) -> None:
-        """One that reads nothing is cut off in the end."""
+        """After the end, the connection of a user that reads nothing is reset."""
         user = self.begin()
         user.flow.pauseProducing()
         user.client.transport.loseConnection = lambda: None  # a buffer that never empties
@@ -477,7 +480,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.detached_with, [COMPLETED])
 
     def test_user_leaves(self) -> None:
-        """A user that leaves is told once; what the attachment does afterwards is harmless."""
+        """A closing user detaches the attachment once; later calls of the attachment do nothing."""
         user = self.begin()
         self.transport.registerProducer(RecordingProducer(), True)
         user.leaves()
@@ -490,7 +493,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.over(user, "client closed")
 
     def test_30_user_vanishes(self) -> None:
-        """So is one whose connection is lost."""
+        """A lost connection detaches the attachment; a late producer is stopped."""
         user = self.begin()
         user.client.lose()
         self.over(user, "connection closed")
@@ -499,7 +502,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(late.calls, ["stop"])
 
     def test_end_at_once(self) -> None:
-        """An attachment may end while it is attached."""
+        """An attachment may end the session from within ``attached``."""
 
         class Refusing(RecordingAttachment):
             def attached(self, transport: IAttachmentTransport) -> None:
@@ -512,7 +515,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(json.loads(status)["message"], "no line")
 
     def test_cut(self) -> None:
-        """When there is no time left, the connection is reset."""
+        """``cut`` resets the connection and detaches the attachment."""
         user = self.begin()
         self.transport.cut()
         self.assertTrue(user.client.aborted)
@@ -521,7 +524,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     # Users that break the protocol.
 
     def test_violation(self) -> None:
-        """They get a status and are told what they did; the attachment ends at once."""
+        """A protocol error yields a status that names it and detaches the attachment at once."""
         user = self.begin()
         user.client.send(user.broken)
         (name, status), *_, end = user.hears()
@@ -533,17 +536,17 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.over(user, why)
 
     def test_violation_after_the_end(self) -> None:
-        """Whoever breaks it while the session ends is hung up on."""
+        """After the end, a protocol error closes the connection at once."""
         user, _ = self.ended(Ending(COMPLETED))
         user.client.send(user.broken)
         self.over(user, COMPLETED)
 
 
 class EndOfInputContract(AttachmentTransportContract):
-    """The same for protocols that can tell the end of input."""
+    """The contract for protocols that can signal the end of input."""
 
     def test_end_of_input(self) -> None:
-        """The input ends once, after all of it; nothing comes behind, and output goes on."""
+        """The end of input follows all queued input, once; output continues."""
         user = self.begin()
         self.transport.pause_input()
         user.types(b"ab")
@@ -555,7 +558,7 @@ class EndOfInputContract(AttachmentTransportContract):
         self.assertEqual(user.output(), b"still here")
 
     def test_echo(self) -> None:
-        """A whole session: input, its echo, the input's end, success."""
+        """An echo session ends with success after the end of input."""
         user = self.begin(EchoAttachment())
         user.types(b"hi")
         user.ends_input()
@@ -563,10 +566,10 @@ class EndOfInputContract(AttachmentTransportContract):
 
 
 class NoEndOfInputContract(AttachmentTransportContract):
-    """The same for those that cannot."""
+    """The contract for protocols that cannot signal the end of input."""
 
     def test_no_end_of_input(self) -> None:
-        """What would tell it in a newer version is passed over."""
+        """The end-of-input message of a newer version is ignored."""
         user = self.begin()
         user.ends_input()
         user.types(b"on")

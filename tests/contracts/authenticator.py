@@ -1,5 +1,5 @@
 """
-What every :class:`~twisted_exec.auth.interfaces.IAuthenticator` promises.
+Contract of every :class:`~twisted_exec.auth.interfaces.IAuthenticator`.
 
 Inherit :class:`AuthenticatorContract` beside ``CredentialsCase`` and say how to make an
 authenticator, and which requests it knows.
@@ -32,7 +32,7 @@ class AuthenticatorContract:
         raise NotImplementedError
 
     def known(self) -> Sent:
-        """A request of a user whom it knows by a valid credential."""
+        """A request with a valid credential of a known user."""
         raise NotImplementedError
 
     def invalid(self) -> list[Sent]:
@@ -40,12 +40,12 @@ class AuthenticatorContract:
         return []
 
     def presented(self: Any, authenticator: IAuthenticator, sent: Sent) -> PresentedCredentials:
-        """What a server with this authenticator takes out of a request."""
+        """Return the credentials that a server with this authenticator takes from a request."""
         registry = CredentialHeaders(authenticator, impersonation=True)
         return registry.take_from(self.request(*sent))
 
     def user(self: Any, authenticator: IAuthenticator, presented: PresentedCredentials) -> Any:
-        """The user, when the answer is there."""
+        """Return the authenticated user, or None."""
         found: Deferred[User | None] = authenticator.authenticate(presented)
         return self.successResultOf(found)
 
@@ -56,14 +56,14 @@ class AuthenticatorContract:
         self.assertIsInstance(authenticator.credential_headers, HeaderSet)
 
     def test_known_user(self: Any) -> None:
-        """A valid credential is its user, who is in the group of those who are known."""
+        """A valid credential yields a user in the group system:authenticated."""
         authenticator = self.make_authenticator()
         user = self.user(authenticator, self.presented(authenticator, self.known()))
         self.assertTrue(user.name)
         self.assertIn("system:authenticated", user.groups)
 
     def test_known_at_review(self: Any) -> None:
-        """The same credentials are the same user, also when the connection is gone."""
+        """The same credentials yield the same user after the connection is closed."""
         authenticator = self.make_authenticator()
         registry = CredentialHeaders(authenticator, impersonation=True)
         request = self.request(*self.known())
@@ -73,7 +73,9 @@ class AuthenticatorContract:
         self.assertEqual(self.user(authenticator, presented), first)
 
     def test_nothing_left(self: Any) -> None:
-        """Of what it reads nothing is left in the request, for the next hop to believe."""
+        """
+        The authenticator's headers are removed from the request, so no later hop believes them.
+        """
         authenticator = self.make_authenticator()
         registry = CredentialHeaders(authenticator, impersonation=True)
         request = self.request(*self.known())
@@ -82,7 +84,7 @@ class AuthenticatorContract:
         self.assertEqual([name for name in left if name in registry], [])
 
     def test_no_credential(self: Any) -> None:
-        """A request without a credential of its kind is left to others, whatever else it has."""
+        """A request without a credential of its kind yields no user, whatever else it carries."""
         authenticator = self.make_authenticator()
         stranger = client_identity("eve", "system:masters", ca="evil")
         for sent in (({}, None), ({"X-Other": ["x"]}, None), ({}, stranger)):
@@ -90,7 +92,7 @@ class AuthenticatorContract:
             self.assertIsNone(user)
 
     def test_invalid_credential(self: Any) -> None:
-        """An invalid credential is an error, never nobody."""
+        """An invalid credential fails with Unauthorized, and the error does not quote it."""
         authenticator = self.make_authenticator()
         for sent in self.invalid():
             presented = self.presented(authenticator, sent)

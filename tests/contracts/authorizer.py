@@ -81,7 +81,7 @@ class AuthorizerContract:
             self.assertIsInstance(decision.reason, str)
 
     def test_refused(self: Any) -> None:
-        """Whatever is not allowed expressly is refused: a Decision, not an error."""
+        """A request without an explicit permission is refused by a Decision, not by an error."""
         for attributes in _REFUSED:
             decision = self.decide(attributes)
             self.assertIs(decision.allowed, False, attributes)
@@ -103,7 +103,7 @@ class AuthorizerContract:
             self.assertEqual(first.allowed, second.allowed)
 
     def test_of_another_user(self: Any) -> None:
-        """A decision for one user is not that for another of the same request."""
+        """A decision for one user does not apply to the same request of another user."""
         authorizer = self.make_authorizer()
         for user, allowed in ((JANE, True), (User("joe"), False), (JANE, True)):
             decision = self.successResultOf(authorizer.authorize(replace(GET, user=user)))
@@ -123,7 +123,7 @@ class AuthorizerContract:
                 verifyObject(IVisibility, visibility)
 
     def test_undecided(self: Any) -> None:
-        """If no decision is possible it fails with an APIError, and never allows."""
+        """An authorizer that cannot decide fails with an APIError and never allows."""
         self.failureResultOf(self.make_undecided().authorize(GET), APIError)
 
 
@@ -132,7 +132,7 @@ class FixedAuthorizer:
     """
     Gives one answer to :data:`GET` and the same ``list``; refuses everything else.
 
-    :ivar questions: so far.
+    :ivar questions: the attributes of every call so far.
     """
 
     def __init__(self, answer: Decision | APIError) -> None:

@@ -1,9 +1,9 @@
 """
-What the whole chain owes its users, whatever the dialect calls things.
+Contract of the whole chain: API server, poollet and runtime, in each dialect.
 
-API server, poollet and runtime are the services that the programs run, joined as they are
-apart: TLS between the first two, gRPC in the dialect's own revision and a UNIX socket
-between the last two.  Machines are processes on a pty.
+The three are the services that the programs run, connected as in production: TLS between the first
+two, gRPC in the dialect's own revision over a UNIX socket between the last two. Machines are
+processes on a pty.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def pool_of(dialect: Dialect) -> str:
 
 @cache
 def pki() -> PKI:
-    """One for all tests: keys cost time."""
+    """One PKI for all tests, because generating keys is slow."""
     directory = tempfile.mkdtemp(prefix="exec-chain-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     made = create_pki(str(Path(directory) / "pki"))
@@ -99,7 +99,7 @@ class ChainCase(TestCase):
             await self._start(dialect)
 
     async def begin(self, service: Any) -> Any:
-        """A service that has started; it is stopped at the end."""
+        """Start a service and wait until it is ready; stop it after the test."""
         ready = service.when_ready()
         service.startService()
         self.addCleanup(service.stopService)
@@ -122,7 +122,9 @@ class ChainCase(TestCase):
         return apiserver.APIServer(settings, MemoryStorage(), self.audit, reactor)
 
     async def _start(self, dialect: Dialect) -> None:
-        """The runtime and the poollet of one dialect, and a class; until the pool is ready."""
+        """
+        Start the dialect's runtime and poollet, create a class, and wait until the pool is ready.
+        """
         capabilities = {"cpu": "1", "memory": "64Mi"}
         await self.admin.create(
             dialect.workload_class, {"metadata": {"name": CLASS}, "capabilities": capabilities}
@@ -167,7 +169,7 @@ class ChainCase(TestCase):
         return bool(pool.get("status", {}).get("state") == "Ready")
 
     def config(self, user: str) -> ClientConfig:
-        """How a user reaches the API server."""
+        """A user's client configuration for the API server."""
         return self._config(pki().pair(f"user-{user}"))
 
     def _config(self, pair: Pair) -> ClientConfig:
@@ -188,7 +190,7 @@ class ChainCase(TestCase):
         return client
 
     async def until_async(self, look: Callable[[], Any]) -> Any:
-        """Look again until what is found is true; the test's time-out bounds it."""
+        """Repeat ``look`` until its result is true, at most until the test times out."""
         while not (found := await look()):
             await deferLater(reactor, 0.02, lambda: None)
         return found
@@ -205,7 +207,7 @@ class ChainCase(TestCase):
         }
 
     async def make(self, dialect: Dialect, name: str = "vm", **spec: Any) -> Object:
-        """Fires with a machine that runs."""
+        """Fires with a new machine once it is running."""
         wanted = self.machine(dialect, name, **spec)
         await self.admin.create(dialect.workload, wanted, NAMESPACE)
         return await self.in_state(dialect, name, "Running")
@@ -221,7 +223,7 @@ class ChainCase(TestCase):
         return machine
 
     async def power(self, dialect: Dialect, name: str, power: str) -> None:
-        """What its user wants from now on."""
+        """Set a machine's desired power."""
         await self.admin.patch(dialect.workload, name, {"spec": {"power": power}}, NAMESPACE)
 
     async def gone(self, dialect: Dialect, name: str) -> None:
@@ -237,7 +239,7 @@ class ChainCase(TestCase):
         await self.until_async(look)
 
     async def in_runtime(self, dialect: Dialect) -> list[pb.Machine]:
-        """The machines that the runtime has."""
+        """The machines that the runtime lists."""
         listed = await self.runtimes[dialect].list_machines(pb.ListMachinesRequest())
         return list(listed.machines)
 
@@ -248,7 +250,7 @@ class ChainCase(TestCase):
         return screen
 
     async def refusal(self, name: str = "vm", **more: Any) -> APIError:
-        """Fires with why a console was not opened."""
+        """Fires with the error of a console that was refused."""
         error: APIError = await self.assertFailure(self._opening(name, **more), APIError)
         return error
 
@@ -259,21 +261,21 @@ class ChainCase(TestCase):
 
 
 def _machine_revision(dialect: Dialect) -> str:
-    """What ``machine.v1alpha1`` is to be; spheric's service is beside it, whatever that is."""
+    """The revision served as ``machine.v1alpha1``; spheric's own service is always served too."""
     return "ironcore" if dialect.iri_revision == "spheric" else dialect.iri_revision
 
 
 class ChainContract:
     """
-    Mixed into a :class:`ChainCase` with one dialect.
+    Mix it into a :class:`ChainCase` with one dialect.
 
-    :cvar dialect: that one.
+    :cvar dialect: the dialect under test.
     """
 
     dialect: Dialect
 
     async def test_life(self: Any) -> None:
-        """A machine is made, opened, powered off and on, and deleted."""
+        """A machine is created, opened, powered off and on, and deleted."""
         dialect = self.dialect
         machine = await self.make(dialect)
         self.assertTrue(machine["status"][dialect.id_field].endswith(await self._id()))
@@ -305,7 +307,7 @@ class ChainContract:
         self.assertEqual(await self.in_runtime(self.dialect), [])
 
     async def test_pool(self: Any) -> None:
-        """The pool tells where its poollet is and what it has, by the dialect's keys."""
+        """The pool's status has the poollet's port and the capacity, under the dialect's keys."""
         dialect, name = self.dialect, pool_of(self.dialect)
         key = f"{dialect.capacity_prefix}{CLASS}"
 
@@ -328,7 +330,7 @@ class ChainContract:
         await self.until_async(taken)
 
     async def test_placed(self: Any) -> None:
-        """A machine that names no pool is given one that has room for it."""
+        """A machine without a pool is scheduled to a pool with enough capacity."""
         unbound = self.machine(self.dialect)
         del unbound["spec"][self.dialect.pool_reference]
         await self.admin.create(self.dialect.workload, unbound, NAMESPACE)
@@ -336,7 +338,7 @@ class ChainContract:
         self.assertEqual(self.dialect.pool_name(machine), pool_of(self.dialect))
 
     async def test_events(self: Any) -> None:
-        """What happens to a machine is told in Events of its kind."""
+        """A machine's Events name its kind, its API version and the poollet as source."""
         machine = await self.make(self.dialect)
         selector = f"involvedObject.uid={machine['metadata']['uid']}"
 
@@ -351,7 +353,7 @@ class ChainContract:
         self.assertEqual(event["source"]["component"], self.dialect.poollet)
 
     async def test_refusals(self: Any) -> None:
-        """What cannot be opened is refused in the dialect's own words."""
+        """Refused consoles explain the reason with the dialect's resource names."""
         dialect, noun = self.dialect, self.dialect.noun
         error = await self.refusal(among=[dialect])
         told = f'{dialect.workload.qualified} "vm" not found'
@@ -372,7 +374,9 @@ class ChainContract:
         self.assertIn(f"{dialect.workload.plural}/exec", error.message)
 
     async def test_fence(self: Any) -> None:
-        """A poollet sees what is bound to its pool, and writes to no other pool."""
+        """
+        A poollet can neither read machines bound to another pool nor write that pool's status.
+        """
         dialect = self.dialect
         other = self.machine(dialect, "other")
         other["spec"][dialect.pool_reference] = {"name": "elsewhere"}
@@ -392,7 +396,7 @@ class ChainContract:
             self.assertEqual(error.code, 403)
 
     async def test_as_a_pod(self: Any) -> None:
-        """Clients that know only Pods see it as one."""
+        """Pod clients see a running machine as a Pod on the pool's node, owned by the machine."""
         await self.make(self.dialect)
         pod = await self.admin.get(kinds.PODS.resource, "vm", NAMESPACE)
         self.assertEqual(pod["status"]["phase"], "Running")

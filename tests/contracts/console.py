@@ -43,14 +43,14 @@ class Line(Protocol):
             waiter.callback(reason.value)
 
     def until(self, expected: bytes) -> Deferred[None]:
-        """Fires when this was printed."""
+        """Fires when the output contains ``expected``."""
         waiter: Deferred[None] = Deferred()
         self._waiting.append((expected, waiter))
         self._look()
         return waiter
 
     def over(self) -> Deferred[Any]:
-        """Fires with the reason's exception when the line has ended."""
+        """Fires with the exception of ``connectionLost``, once the line has ended."""
         waiter: Deferred[Any] = Deferred()
         if self.lost:
             waiter.callback(self.lost[0])
@@ -98,7 +98,7 @@ class ConsoleContract:
         await line.until(self.answer)
 
     async def test_sizes(self: Any) -> None:
-        """A size may come before the line is open, while it is, and after."""
+        """A size may be set before the line is open, while it is open, and after it has closed."""
         console = self.make_console()
         self.addCleanup(self.clean, console)
         console.window_changed(TerminalSize(100, 40))
@@ -120,7 +120,7 @@ class ConsoleContract:
         await line.until(self.answer)
 
     async def test_closed(self: Any) -> None:
-        """A line that is closed from this side ends once, when its machine is stopped."""
+        """A closed line ends exactly once, when its machine is stopped."""
         console, line = await self.opened()
         line.transport.loseConnection()
         await self.clean(console)
@@ -176,7 +176,9 @@ class BreakableContract:
     """
 
     async def test_break(self: Any) -> None:
-        """BREAK may be sent before the line is open, while it is, and after; the line goes on."""
+        """
+        BREAK may be sent before the line is open, while it is open and after; the line stays open.
+        """
         console = self.make_console()
         self.addCleanup(self.clean, console)
         verifyObject(IBreakable, console)

@@ -1,5 +1,5 @@
 """
-What every :class:`~twisted_exec.kube.interfaces.IKubeClient` promises.
+Contract of every :class:`~twisted_exec.kube.interfaces.IKubeClient`.
 
 Inherit :class:`KubeClientContract` beside a trial ``TestCase`` and say how to
 make a client of an empty cluster.
@@ -64,14 +64,14 @@ class KubeClientContract:
         self.assertEqual(await self.client.get(MACHINES, "vm", "lab"), made)
 
     async def test_already_exists(self: Any) -> None:
-        """A name is given once per namespace."""
+        """A name is unique within its namespace."""
         await self.client.create(MACHINES, machine("vm"), "lab")
         refused = await self.refused(self.client.create(MACHINES, machine("vm"), "lab"))
         self.assertEqual((refused.code, refused.reason), (409, "AlreadyExists"))
         self.assertIsInstance(refused, AlreadyExists)
 
     async def test_not_found(self: Any) -> None:
-        """Every verb says 404 for what is not there, naming it."""
+        """get, delete and patch of a missing object fail with a 404 that names it."""
         for asking in (
             self.client.get(MACHINES, "no", "lab"),
             self.client.delete(MACHINES, "no", "lab"),
@@ -85,7 +85,7 @@ class KubeClientContract:
             )
 
     async def test_list(self: Any) -> None:
-        """A list gives all namespaces or one, in order, and a version to watch from."""
+        """A list covers all namespaces or one, in order, and carries a version to watch from."""
         await self.client.create(NAMESPACES, {"metadata": {"name": "other"}})
         for namespace, name in (("lab", "b"), ("lab", "a"), ("other", "c")):
             await self.client.create(MACHINES, machine(name), namespace)
@@ -98,7 +98,7 @@ class KubeClientContract:
         self.assertEqual([item["metadata"]["name"] for item in one["items"]], ["c"])
 
     async def test_selectors(self: Any) -> None:
-        """Field and label selectors choose; an unknown field is refused."""
+        """Field and label selectors filter a list; an unknown field is refused."""
         await self.client.create(MACHINES, machine("a", "pool-a", labels={"x": "1"}), "lab")
         await self.client.create(MACHINES, machine("b", "pool-b", labels={"x": "2"}), "lab")
         by_field = await self.client.list(
@@ -111,7 +111,7 @@ class KubeClientContract:
         self.assertEqual(refused.code, 400)
 
     async def test_update_conflict(self: Any) -> None:
-        """An update of an old version is a conflict."""
+        """An update of an outdated version fails with Conflict."""
         old = await self.client.create(MACHINES, machine("vm"), "lab")
         new = await self.client.patch(MACHINES, "vm", {"metadata": {"labels": {"a": "b"}}}, "lab")
         self.assertNotEqual(new["metadata"]["resourceVersion"], old["metadata"]["resourceVersion"])
@@ -130,7 +130,9 @@ class KubeClientContract:
         self.assertEqual(stored["metadata"]["labels"], {"b": "3", "c": "4"})
 
     async def test_patch_conflict(self: Any) -> None:
-        """A patch that names an old version is a conflict: lists are replaced as a whole."""
+        """
+        A patch with an outdated resourceVersion fails with Conflict, because it replaces lists.
+        """
         old = await self.client.create(MACHINES, machine("vm"), "lab")
         await self.client.patch(MACHINES, "vm", {"metadata": {"finalizers": [FINALIZER]}}, "lab")
         version = old["metadata"]["resourceVersion"]
@@ -140,13 +142,13 @@ class KubeClientContract:
         )
 
     async def test_unchanged(self: Any) -> None:
-        """A patch that changes nothing makes no new version."""
+        """A patch that changes nothing creates no new version."""
         made = await self.client.create(MACHINES, machine("vm", labels={"a": "1"}), "lab")
         patch = {"metadata": {"labels": {"a": "1"}}}
         self.assertEqual(await self.client.patch(MACHINES, "vm", patch, "lab"), made)
 
     async def test_status_is_separate(self: Any) -> None:
-        """Status is written only through its subresource, and nothing else through that."""
+        """The status subresource changes nothing but the status, and only it changes the status."""
         await self.client.create(MACHINES, machine("vm"), "lab")
         patch = {"status": {"state": "Running"}, "metadata": {"labels": {"a": "b"}}}
         main = await self.client.patch(MACHINES, "vm", patch, "lab")
@@ -158,7 +160,7 @@ class KubeClientContract:
         self.assertNotEqual(through["spec"].get("power"), "Off")
 
     async def test_cluster_scoped(self: Any) -> None:
-        """Objects without a namespace are as any other."""
+        """Objects without a namespace can be created and read."""
         await self.client.create(
             POOLS, {"metadata": {"name": "p"}, "spec": {"providerID": "x://p"}}
         )
@@ -172,14 +174,14 @@ class KubeClientContract:
         self.assertEqual((await self.refused(self.client.get(MACHINES, "vm", "lab"))).code, 404)
 
     async def test_delete_another(self: Any) -> None:
-        """A UID that does not fit protects an object of the same name."""
+        """A delete with another object's UID fails with Conflict."""
         made = await self.client.create(MACHINES, machine("vm"), "lab")
         refused = await self.refused(self.client.delete(MACHINES, "vm", "lab", uid="another"))
         self.assertEqual(refused.code, 409)
         await self.client.delete(MACHINES, "vm", "lab", uid=made["metadata"]["uid"])
 
     async def test_finalizer(self: Any) -> None:
-        """A finalizer holds a deleted object until it is taken away."""
+        """A deleted object remains until its finalizer is removed."""
         await self.client.create(MACHINES, machine("vm", finalizers=[FINALIZER]), "lab")
         await self.client.delete(MACHINES, "vm", "lab")
         held = await self.client.get(MACHINES, "vm", "lab")
@@ -188,7 +190,7 @@ class KubeClientContract:
         self.assertEqual((await self.refused(self.client.get(MACHINES, "vm", "lab"))).code, 404)
 
     async def test_watch(self: Any) -> None:
-        """A watch tells what happens after its version, in order, within its selection."""
+        """A watch reports the selected changes after its version, in order."""
         await self.client.create(MACHINES, machine("before"), "lab")
         version = (await self.client.list(MACHINES))["metadata"]["resourceVersion"]
         await self.client.create(MACHINES, machine("missed"), "lab")
@@ -215,7 +217,9 @@ class KubeClientContract:
         self.assertEqual(len(opened), 1)
 
     async def test_watch_is_open(self: Any) -> None:
-        """A watch says that it is followed, also while nothing happens; not one that is refused."""
+        """
+        ``on_open`` is called when a watch opens, also without events, but not when it is refused.
+        """
         opened: list[str] = []
         version = (await self.client.list(MACHINES))["metadata"]["resourceVersion"]
         watching = self.client.watch(

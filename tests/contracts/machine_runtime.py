@@ -31,8 +31,8 @@ class MachineRuntimeContract:
     """
     Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
 
-    ``make_runtime()`` is a coroutine that gives a running runtime; ``class_name`` is a class that
-    it offers; ``stopped`` is how it tells of a machine that is off.
+    ``make_runtime()`` is a coroutine that returns a running runtime; ``class_name`` is a class that
+    it offers; ``stopped`` is its state of a machine that is off.
     """
 
     class_name = ""
@@ -49,7 +49,7 @@ class MachineRuntimeContract:
         return list((await runtime.list_machines(request)).machines)
 
     async def state_of(self: Any, runtime: Any, machine_id: str, state: int) -> pb.Machine:
-        """The machine, once it has this state."""
+        """Wait until the machine has this state, and return it."""
         while True:
             (entry,) = await self.listed(runtime, id=machine_id)
             if entry.status.state == state:
@@ -74,7 +74,7 @@ class MachineRuntimeContract:
         self.assertTrue(re.match(r"\d+\.\d+\.\d+", answer.runtime_version))
 
     async def test_status(self: Any) -> None:
-        """It tells its classes with their capabilities."""
+        """The status has the classes with their capabilities."""
         answer = await (await self.make_runtime()).status(pb.StatusRequest())
         by_name = {each.machine_class.name: each for each in answer.machine_class_status}
         result = by_name[self.class_name]
@@ -109,7 +109,7 @@ class MachineRuntimeContract:
         self.assertIn("no-such-class", error.message)
 
     async def test_list(self: Any) -> None:
-        """By id, by all of the given labels, or all."""
+        """A list has all machines, the one with an id, or those that match every label."""
         runtime, created = await self.create("x")
         other = await runtime.create_machine(
             pb.CreateMachineRequest(machine=machine("y", self.class_name))
@@ -139,19 +139,19 @@ class MachineRuntimeContract:
         self.assertEqual(await self.listed(runtime, id="nobody"), [])
 
     async def test_runs(self: Any) -> None:
-        """A machine that is wanted on comes to run."""
+        """A new machine starts by default."""
         runtime, created = await self.create()
         await self.state_of(runtime, created.metadata.id, pb.MACHINE_RUNNING)
 
     async def test_created_off(self: Any) -> None:
-        """A machine that is wanted off is not started first."""
+        """A machine that is created powered off is not started."""
         runtime, created = await self.create(power=pb.POWER_OFF)
         self.assertEqual(created.status.state, self.stopped)
         error = await self.refusal(runtime.exec(pb.ExecRequest(machine_id=created.metadata.id)))
         self.assertEqual(error.code, 409)
 
     async def test_power(self: Any) -> None:
-        """On, off and on again; each change is a new generation that is observed."""
+        """Power goes off and on again; each change increments the generation, and is observed."""
         runtime, created = await self.create()
         id, generation = created.metadata.id, created.metadata.generation
         for power, state in (
@@ -190,14 +190,14 @@ class MachineRuntimeContract:
         self.assertIsInstance(await self.refusal(runtime.delete_machine(request)), NotFound)
 
     async def test_exec(self: Any) -> None:
-        """Each Exec has a URL of its own."""
+        """Each Exec returns a different URL."""
         runtime, created = await self.create()
         request = pb.ExecRequest(machine_id=created.metadata.id)
         urls = {(await runtime.exec(request, user="ann")).url for _ in range(3)}
         self.assertEqual(len(urls), 3)
 
     async def test_exec_other_machine(self: Any) -> None:
-        """A machine that has the id but not the UID is not the machine that was meant."""
+        """Exec with an id and the UID of another machine fails with NotFound."""
         runtime, created = await self.create()
         request = pb.ExecRequest(machine_id=created.metadata.id)
         error = await self.refusal(runtime.exec(request, machine_uid="uid-another"))
@@ -223,7 +223,7 @@ class MachineLogsContract:
         verifyObject(IMachineLogs, await self.make_runtime())
 
     async def test_log(self: Any) -> None:
-        """Each Log has a URL of its own, and it is not that of a console."""
+        """Each Log returns a different URL, which also differs from those of consoles."""
         runtime, created = await self.create()
         request = console_pb2.LogRequest(machine_id=created.metadata.id)
         urls = {(await runtime.log(request, user="ann")).url for _ in range(3)}
@@ -231,7 +231,9 @@ class MachineLogsContract:
         self.assertEqual(len(urls), 4)
 
     async def test_log_of_nobody(self: Any) -> None:
-        """There is none of an unknown machine, nor of one that has the id but not the UID."""
+        """
+        Log fails with NotFound for an unknown id, and for an id with the UID of another machine.
+        """
         runtime, created = await self.create()
         error = await self.refusal(runtime.log(console_pb2.LogRequest(machine_id="nobody")))
         self.assertIsInstance(error, NotFound)

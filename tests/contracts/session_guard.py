@@ -74,7 +74,7 @@ class Permissions:
     """
     Allows everything, except to the users in ``refused``.
 
-    :ivar questions: that were asked, in order.
+    :ivar questions: the attributes of every call, in order.
     """
 
     def __init__(self) -> None:
@@ -125,11 +125,11 @@ class SessionGuardContract(SynchronousTestCase):
         """Let a request in as the hop's own gate does; return its evidence."""
 
     def sources(self) -> Sequence[Tokens | Permissions]:
-        """The sources that a review asks."""
+        """Return the sources that a review consults."""
         return [self.tokens, self.permissions]
 
     def open(self, user: str, subresource: str = "exec", pool: str = POOL) -> Session:
-        """A session of a machine that has the name of its user."""
+        """Open a session of a machine that is named after its user."""
         self.tokens.users[f"t-{user}"] = user
         request = FakeRequest({"Authorization": [f"Bearer t-{user}"]}, None)
         subject = Subject(
@@ -161,7 +161,7 @@ class SessionGuardContract(SynchronousTestCase):
         verifyObject(ISessionReviewer, self.reviewer)
 
     def test_goes_on(self) -> None:
-        """A user with an unchanged permission keeps the session; the review repeats the questions."""
+        """A session with unchanged permissions continues; the review repeats the same checks."""
         self.open("ann")
         before = list(self.permissions.questions)
         self.permissions.questions.clear()
@@ -203,7 +203,7 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertEqual(self.reasons(), {"ann": REVOKED})
 
     def test_no_answer(self) -> None:
-        """An API server that does not answer ends no session; the log says so once."""
+        """A review that gets no answer ends no session; the log warns once."""
         self.open("ann")
         for source in self.sources():
             source.is_away = True
@@ -216,7 +216,7 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertEqual(self.endings, {})
 
     def test_forgotten(self) -> None:
-        """Nothing is kept of the credentials of a session that is over."""
+        """A session's credentials are dropped when it ends, and it is not reviewed again."""
         session = self.open("ann")
         self.assertIsNotNone(session.evidence)
         session.over("client closed")
@@ -234,7 +234,7 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertEqual(self.endings, {"ann": ending})
 
     def test_powered_off(self) -> None:
-        """Power-off ends consoles, and no log."""
+        """Powering off a machine ends its console sessions, but not its log sessions."""
         self.open("ann")
         log = self.open("bob", "log")
         for user in ("ann", "bob"):

@@ -1,8 +1,8 @@
 """
-What every :class:`~twisted_exec.apiserver.signing.csr.ISigner` promises.
+Contract of every :class:`~twisted_exec.apiserver.signing.csr.ISigner`.
 
-Inherit :class:`SignerContract` beside ``SynchronousTestCase`` and say how to make a signer, and
-what it signs.
+Inherit :class:`SignerContract` beside ``SynchronousTestCase``, set ``signed`` and implement
+``make_signer``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SignerContract:
         extension: x509.ExtensionType | None = None,
         key: Any = None,
     ) -> x509.CertificateSigningRequest:
-        """What :attr:`signed` says, or something else in place of a part of it."""
+        """Build the request for :attr:`signed`, with the given parts replaced."""
         groups = self.signed.groups if groups is None else groups
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, self.signed.user))
@@ -74,7 +74,7 @@ class SignerContract:
         return builder.sign(key or ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
 
     def csr(self, usages: Sequence[str] | None = None, user: str = "stranger") -> dict[str, Any]:
-        """The object around a request."""
+        """Return a CertificateSigningRequest object around a request."""
         usages = list(self.signed.usages if usages is None else usages)
         return {"spec": {"signerName": self.signed.signer_name, "usages": usages, "username": user}}
 
@@ -83,13 +83,15 @@ class SignerContract:
         verifyObject(ISigner, self.make_signer())
 
     def test_shape(self: Any) -> None:
-        """A request of its shape has no problem, with key encipherment or without."""
+        """A valid request has no problem, with or without the usage key encipherment."""
         signer, request = self.make_signer(), self.request()
         for usages in (self.signed.usages, (*self.signed.usages, "key encipherment")):
             self.assertEqual(signer.shape_problem(self.csr(usages), request), "")
 
     def test_usages(self: Any) -> None:
-        """A certificate for servers is none for clients, and neither is for anything else."""
+        """
+        Only the signer's own usages are accepted: none, others or additional ones are refused.
+        """
         signer, request = self.make_signer(), self.request()
         other = CLIENT if self.signed.usages == SERVER else SERVER
         for usages in (
@@ -102,12 +104,14 @@ class SignerContract:
             self.assertIn("its usages must be", problem, usages)
 
     def test_masters(self: Any) -> None:
-        """No signer makes a member of system:masters, whoever approves that."""
+        """No signer signs a request for the group system:masters."""
         request = self.request([*self.signed.groups, MASTERS])
         self.assertNotEqual(self.make_signer().shape_problem(self.csr(), request), "")
 
     def test_names_of_other_types(self: Any) -> None:
-        """Certificates name hosts, or nothing: verifiers may take other names for a user or a service."""
+        """
+        Names other than hosts are refused, because verifiers may take them for users or services.
+        """
         for name in (x509.RFC822Name("a@b.example"), x509.UniformResourceIdentifier("spiffe://a")):
             request = self.request(
                 extension=x509.SubjectAlternativeName([*self.signed.names, name])
@@ -116,20 +120,20 @@ class SignerContract:
             self.assertIn("subject alternative names", problem)
 
     def test_unreadable_extensions(self: Any) -> None:
-        """A request with names that cannot be read is never signed."""
+        """A request whose extensions cannot be read is refused."""
         unreadable = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"nothing")
         request = self.request(extension=unreadable)
         problem = self.make_signer().shape_problem(self.csr(), request)
         self.assertEqual(problem, "its extensions cannot be read")
 
     def test_weak_key(self: Any) -> None:
-        """A key that can be broken is never signed."""
+        """An RSA key of 1024 bits is refused."""
         weak = rsa.generate_private_key(65537, 1024)
         problem = self.make_signer().shape_problem(self.csr(), self.request(key=weak))
         self.assertIn("its RSA key must have", problem)
 
     def test_stranger(self: Any) -> None:
-        """A request of a user without any permission waits for approval, and says why."""
+        """A request of a user without any permission waits for approval, with a reason."""
         asking = self.make_signer().refusal(self.csr(), subject_of(self.request()))
         self.assertNotEqual(self.successResultOf(Deferred.fromCoroutine(asking)), "")
 

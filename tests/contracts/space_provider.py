@@ -1,15 +1,15 @@
 """
-What every :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider` promises.
+Contract of every :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider`.
 
-Inherit :class:`SpaceProviderContract` beside a trial ``TestCase``, and say which world stands behind::
+Inherit :class:`SpaceProviderContract` beside a trial ``TestCase``, and implement ``make_world``::
 
     class KindContractTests(SpaceProviderContract, TestCase):
         def make_world(self) -> SpaceWorld:
             return KindWorld(self.mktemp())
 
-A case that the provider cannot have by its nature is declared in ``SpaceWorld.cannot`` with the
-reason, and is no test then.  ``python -m tests.interop.space_table`` makes a table of all cases and
-all providers, from a run.
+A case that the provider does not support is declared in ``SpaceWorld.cannot`` with the reason, and
+then skipped. ``python -m tests.interop.space_table`` runs the cases and makes a table of all cases
+and all providers.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ TIMEOUT_SHARE = 0.9
 
 Case = Callable[[Any], Awaitable[None]]
 CASES: dict[str, str] = {}
-"""Every case, in the order of the table: its name, and what it says."""
+"""Every case in the order of the table: its name and its description."""
 
 
 def case(test: Case) -> Case:
-    """A test of the contract: its docstring's first line is what the table says."""
+    """
+    Make a test a case of the contract; the first paragraph of its docstring is its description.
+    """
     name = test.__name__.removeprefix("test_")
     CASES[name] = " ".join((test.__doc__ or "").split("\n\n")[0].split())
 
@@ -60,10 +62,10 @@ def case(test: Case) -> Case:
     async def run(self: Any) -> None:
         reason = self.world.cannot.get(name)
         if reason is None:
-            # Children that end before the reactor runs are never heard of, nor are any later: trial's way to
-            # stop the reactor undoes its own way to start it.
+            # Without this turn, children that exit before the reactor runs are never reaped, nor
+            # are later ones: trial's way to stop the reactor undoes its own way to start it.
             await pause(0)
-            # trial would leave a case that takes too long running beside the next one.
+            # After its timeout, trial would leave the case running beside the next one.
             running = Deferred.fromCoroutine(_started(self, test))
             await running.addTimeout(self.timeout * TIMEOUT_SHARE, reactor)
         else:
@@ -82,7 +84,7 @@ class SpaceProviderContract:
 
     timeout = 120
     version = ""
-    """Of the program that was tried, once it was."""
+    """Version of the provider's program, once known."""
 
     def make_world(self: Any) -> SpaceWorld:
         """A provider without any physical space; not started."""
@@ -102,16 +104,16 @@ class SpaceProviderContract:
             await adaptor.close()
         await self.world.stop()
 
-    # What cases are made of.
+    # Helpers of the cases.
 
     def adaptor(self: Any) -> ISpaceProvider:
-        """One more adaptor."""
+        """Create another adaptor; it is closed after the test."""
         made: ISpaceProvider = self.world.make()
         self.adaptors.append(made)
         return made
 
     async def refused(self: Any, asking: Awaitable[Any], codes: Sequence[int]) -> APIError:
-        """The error of a call, which tells what is the matter in a line, and no secret."""
+        """Return the error of a call; its message is one readable line without secrets."""
         try:
             told = await asking
         except APIError as error:
@@ -127,7 +129,7 @@ class SpaceProviderContract:
             self.assertNotIn(secret, error.message)
 
     async def until(self: Any, what: str, true: Callable[[], Awaitable[Any]]) -> Any:
-        """What ``true()`` gives, once it is something; asked as the provider goes on."""
+        """Return the first true result of ``true()``; the provider works between the calls."""
         deadline = reactor.seconds() + self.world.seconds
         while reactor.seconds() < deadline:
             if found := await true():
@@ -136,7 +138,7 @@ class SpaceProviderContract:
         self.fail(f"{what}: not in {self.world.seconds:.0f} seconds")
 
     async def found(self: Any, adaptor: ISpaceProvider, physical: Physical) -> SpaceInfo | None:
-        """One, or ``None`` when it is not there."""
+        """Return a physical space, or ``None`` if it does not exist."""
         try:
             info: SpaceInfo = await adaptor.get(physical)
         except APIError as error:
@@ -152,7 +154,7 @@ class SpaceProviderContract:
     async def until_state(
         self: Any, adaptor: ISpaceProvider, physical: Physical, *states: str
     ) -> SpaceInfo:
-        """One, when it is in one of these states."""
+        """Wait until a physical space is in one of these states, and return it."""
 
         async def look() -> SpaceInfo | None:
             info = await self.found(adaptor, physical)
@@ -161,7 +163,7 @@ class SpaceProviderContract:
         return await self.until(f"{physical} is {' or '.join(states)}", look)  # type: ignore[no-any-return]
 
     async def until_gone(self: Any, adaptor: ISpaceProvider, physical: Physical) -> None:
-        """Until one is not there, for whoever asks."""
+        """Wait until a physical space is gone from the adaptor and from the provider."""
 
         async def look() -> bool:
             return await self.found(adaptor, physical) is None
@@ -171,14 +173,14 @@ class SpaceProviderContract:
         self.assertNotIn(physical, await self.world.there())
 
     async def usable(self: Any, adaptor: ISpaceProvider, physical: Physical) -> SpaceInfo:
-        """Have one made, and wait until it can be used."""
+        """Create a physical space and wait until it is usable."""
         await adaptor.create(physical, self.wanted)
         info: SpaceInfo = await self.until_state(adaptor, physical, USABLE)
         self.assertEqual(info.owner, OWNER)
         return info
 
     async def listed(self: Any, adaptor: ISpaceProvider) -> dict[Physical, SpaceInfo]:
-        """What the lists say; both say the same."""
+        """Return the list of physical spaces; both list methods must agree."""
         infos = await adaptor.list_spaces()
         found = {info.physical: info for info in infos}
         self.assertEqual(len(found), len(infos))
@@ -293,14 +295,14 @@ class SpaceProviderContract:
         after = await self.until_state(adaptor, self.red, USABLE)
         self.assertEqual((after.uid, after.owner), (before.uid, OWNER))
 
-    # The provider is not there, or does not let us in.
+    # The provider cannot be reached, or refuses us.
 
     async def nothing_answers(self: Any, adaptor: ISpaceProvider) -> None:
         for asking in self.all_calls(adaptor):
             await self.refused(asking(), UNREACHABLE)
 
     def all_calls(self: Any, adaptor: ISpaceProvider) -> list[Callable[[], Deferred[Any]]]:
-        """One call of each sort, about red (which need not be there)."""
+        """One call of each kind, for the space red, which need not exist."""
         return [
             adaptor.list_spaces,
             adaptor.list_names,
@@ -403,7 +405,7 @@ class SpaceProviderContract:
         for asking in self.all_calls(adaptor):
             await self.refused(asking(), (403,))
 
-    # What is there, and cannot be used yet or no more.
+    # Physical spaces that are not usable, or not any more.
 
     @case
     async def test_not_ready(self: Any) -> None:
@@ -483,14 +485,14 @@ class SpaceProviderContract:
         await self.until_gone(adaptor, self.red)
         await self.usable(adaptor, self.red)
 
-    # Managers die, and there may be two.
+    # Managers are killed, and two may run at once.
 
     async def killed(self: Any, act: Callable[[ISpaceProvider], Any], steps: int) -> bool:
         """
-        Do something with an adaptor whose manager is killed after so many steps.
+        Run an action on an adaptor whose manager is killed after ``steps`` steps.
 
-        :param act: a coroutine.
-        :return: whether that was before its end.
+        :param act: a coroutine function that takes the adaptor.
+        :return: whether the manager was killed before the action ended.
         """
         adaptor = self.world.make()
         await self.world.die_after(steps)
@@ -523,7 +525,7 @@ class SpaceProviderContract:
         act: Callable[[ISpaceProvider], Any],
         after: Callable[[ISpaceProvider], Any],
     ) -> None:
-        """Do something as often as it has steps, and be killed after one more each time."""
+        """Repeat an action, killed one step later each time, until it ends before the kill."""
         killed, steps = True, 0
         while killed:
             adaptor = self.adaptor()
@@ -533,7 +535,7 @@ class SpaceProviderContract:
             steps += 1
             adaptor = self.adaptor()
             left = await self.found(adaptor, self.red)
-            # What is left of one that is going may bear no mark any more.
+            # A space in deletion may have lost its owner mark already.
             unknown = left is not None and left.state == GOING and left.owner is None
             self.assertTrue(left is None or unknown or left.owner == OWNER, left)
             await after(adaptor)
@@ -543,7 +545,7 @@ class SpaceProviderContract:
         self.assertGreater(steps, 1, "nothing was a step")
 
     async def nothing(self: Any, adaptor: ISpaceProvider) -> None:
-        """Nothing happens meanwhile."""
+        """Do nothing."""
 
     @case
     async def test_killed_while_creating(self: Any) -> None:
@@ -587,7 +589,7 @@ class SpaceProviderContract:
         self.assertEqual(await self.world.there(), [])
 
     async def both(self: Any, *calls: Deferred[None]) -> None:
-        """One at least succeeds; another may, or says that it is not the time."""
+        """At least one call succeeds; the others may fail with Conflict or as unreachable."""
         results = await DeferredList(calls, consumeErrors=True)
         problems = [told.value for fine, told in results if not fine]
         for problem in problems:
@@ -643,7 +645,7 @@ class SpaceProviderContract:
         self.assertEqual(after.uid, before.uid)
 
     async def cancelled(self: Any, call: Deferred[Any]) -> bool:
-        """Cancel a call; :return: whether that ended it."""
+        """Cancel a call, and return whether it failed because of that."""
         ended: list[Any] = []
         call.addBoth(ended.append)
         before = len(ended)
@@ -658,7 +660,7 @@ class SpaceProviderContract:
         self.assertIsInstance(ended[0].value, CancelledError | APIError)
         return True
 
-    # What is told.
+    # Hints, lists and access.
 
     @case
     async def test_hints(self: Any) -> None:

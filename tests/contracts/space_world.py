@@ -1,8 +1,8 @@
 """
-What stands behind an adaptor, as the contract of providers needs to act on it.
+The provider behind an adaptor, with the actions that the provider contract needs.
 
-A world is a provider with its physical spaces: a directory, a server, a program.  It outlives
-adaptors: several may be made over one, one after the other or at once.
+A world is one provider with its physical spaces: a directory, a server, a program. It outlives
+adaptors: several adaptors may use one world, in turn or at once.
 """
 
 from __future__ import annotations
@@ -37,75 +37,75 @@ NO_NAMES = (
     "é",
     "a" * 300,
 )
-"""What no provider can call a physical space."""
+"""Names that no provider accepts for a physical space."""
 
 
 class SpaceWorld:
     """
     One provider, for one test.
 
-    Whatever a hook does is done when its coroutine ends, so that the very next call of an adaptor
-    sees it. A hook that no case needs, because :attr:`cannot` has the cases, need not be there.
+    The effect of a hook is complete when its coroutine ends, so the next call of an adaptor sees
+    it. Hooks needed only by cases in :attr:`cannot` need not be implemented.
     """
 
     title: ClassVar[str] = ""
-    """Of the column in the table of all providers, such as ``kcp, recorded``."""
+    """Column title in the table of all providers, such as ``kcp, recorded``."""
     cannot: ClassVar[Mapping[str, str]] = {}
     """
-    The cases that this provider cannot have by its nature, or this world cannot bring about: the
-    case's name (the test's, without ``test_``), and the reason as a sentence for the documentation.
+    Cases that this provider does not support or this world cannot cause: the name of the case (the
+    test's, without ``test_``), and the reason as a sentence for the documentation.
     """
 
     names: Sequence[str] = NAMES
-    """Three names that it can have, in order."""
+    """Three valid names; the contract calls them red, green and blue."""
     no_names: Sequence[str] = NO_NAMES
     parameters: Mapping[str, str] = {}
-    """What a physical space is made with."""
+    """Parameters for creating a physical space."""
     no_parameters: Sequence[Mapping[str, str]] = ({"no-such-parameter": "x"},)
     parents: Sequence[str] = ()
-    """Two places besides the default, that are there already; of a provider without any, none."""
+    """Two existing parents besides the default; empty for a provider without parents."""
     many = 30
     list_calls = 2
-    """How many calls a list of any number may cost."""
+    """The most calls that a list may take, whatever its length."""
     uids = True
-    """Whether a physical space can be told from an earlier one of its name."""
+    """Whether a physical space has another UID than an earlier one of the same name."""
     hints = True
-    """Whether the adaptor hears of changes that others make."""
+    """Whether the adaptor's watchers learn of changes made by others."""
     seconds = 30.0
-    """How long something may take that the provider does by itself."""
+    """How long the provider's own work may take."""
 
     def prepare(self) -> None:
-        """Start the programs that all tests share, before the time of the first one runs."""
+        """Start the programs that all tests share, before the first test's timeout begins."""
 
     async def start(self) -> None:
-        """Begin: a provider without any physical space, in working order."""
+        """Start the provider in working order, without any physical space."""
 
     async def stop(self) -> None:
-        """End all that belongs to it; adaptors are closed already."""
+        """Stop the provider; its adaptors are closed already."""
 
     async def version(self) -> str:
-        """Of the program that was tried, for the table; empty where there is none."""
+        """Version of the provider's program, for the table; empty if there is none."""
         return ""
 
     def make(self) -> ISpaceProvider:
-        """One more adaptor over this world, with the credentials that are good now."""
+        """Create another adaptor for this world, with the credentials that are valid now."""
         raise NotImplementedError
 
     async def watching(self, adaptor: ISpaceProvider) -> None:
         """
-        Return when an adaptor that is watched has begun to: where it asks now and then, what comes
-        and goes in between is nothing that it could tell.
+        Return once a watched adaptor has taken its first look; a polling adaptor misses changes
+        before that and between two polls.
         """
 
     async def turn(self) -> None:
-        """Let a little time pass, in which the provider does what it does by itself."""
+        """Let a little time pass for the provider's own work."""
         await pause(0.01)
 
     async def settled(self, what: str, true: Callable[[], Awaitable[bool]]) -> None:
         """
-        Wait until the provider has taken something in.
+        Wait until ``true()`` holds.
 
-        :raises AssertionError: it has not within :attr:`seconds`.
+        :raises AssertionError: it does not within :attr:`seconds`.
         """
         deadline = reactor.seconds() + self.seconds  # type: ignore[attr-defined]
         while not await true():
@@ -113,123 +113,121 @@ class SpaceWorld:
                 raise AssertionError(f"{what}: not in {self.seconds:.0f} s")
             await pause(0.1)
 
-    # What others do.
+    # Actions of others.
 
     async def make_foreign(self, physical: Physical) -> None:
-        """Somebody else makes a physical space, without our mark."""
+        """Create a physical space as another user, without our mark."""
         raise NotImplementedError
 
     async def vanish(self, physical: Physical) -> None:
-        """Somebody else deletes it; it is gone wholly."""
+        """Delete a physical space completely, as another user."""
         raise NotImplementedError
 
     async def there(self) -> Sequence[Physical]:
-        """What physical spaces there are in truth, or parts of any, asked without an adaptor; in order."""
+        """List physical spaces, also incomplete ones, without an adaptor; sorted."""
         raise NotImplementedError
 
     async def wreck(self, physical: Physical) -> None:
-        """Break it so that it will not mend by itself."""
+        """Break a physical space so that it does not recover by itself."""
         raise NotImplementedError
 
-    # How it goes on by itself.
+    # Progress of the provider.
 
     async def hold(self) -> None:
-        """From now on, what is made is listed and does not become usable."""
+        """Keep new physical spaces listed but not usable, until :meth:`release`."""
         raise NotImplementedError
 
     async def release(self) -> None:
-        """What is held goes on."""
+        """Let held physical spaces become usable."""
         raise NotImplementedError
 
     async def hide_access(self, physical: Physical) -> None:
-        """What holds its kubeconfigs is not there (a Secret that is yet to be made)."""
+        """Hide the source of a space's kubeconfigs, such as a Secret that is not created yet."""
         raise NotImplementedError
 
     async def show_access(self, physical: Physical) -> None:
-        """Now it is."""
+        """Undo :meth:`hide_access`."""
         raise NotImplementedError
 
     async def only(self, physical: Physical, viewpoint: str) -> None:
-        """There is a kubeconfig for one viewpoint only."""
+        """Leave a physical space a kubeconfig for one viewpoint only."""
         raise NotImplementedError
 
-    # The way to the provider.
+    # Connection to the provider.
 
     async def break_down(self) -> None:
-        """It cannot be reached: not by adaptors that there are, nor by new ones."""
+        """Make the provider unreachable, for existing and new adaptors."""
         raise NotImplementedError
 
     async def come_back(self) -> None:
-        """It can be, with all that it had."""
+        """Make the provider work again, with all its data."""
         raise NotImplementedError
 
     async def stall(self) -> None:
-        """It takes calls and never answers; ends with :meth:`come_back`."""
+        """Make the provider accept calls without answering, until :meth:`come_back`."""
         raise NotImplementedError
 
     async def talk_nonsense(self) -> None:
-        """It answers, and not as such a provider does; ends with :meth:`come_back`."""
+        """Make the provider send invalid answers, until :meth:`come_back`."""
         raise NotImplementedError
 
     async def revoke(self) -> None:
-        """The provider's credentials are not good any more, for adaptors that there are and new ones."""
+        """Invalidate the provider's credentials, for existing and new adaptors."""
         raise NotImplementedError
 
     async def forbid(self) -> None:
-        """The provider knows who we are, and allows nothing any more."""
+        """Withdraw all permissions from valid credentials."""
         raise NotImplementedError
 
     async def renew(self) -> None:
-        """There are new credentials: an adaptor that is made now has them."""
+        """Issue new credentials; adaptors created later use them."""
         raise NotImplementedError
 
-    # CallMetrics.
+    # Call counts and leftovers.
 
     def calls(self) -> int:
-        """How many calls the provider has had (requests, runs of its program); ever growing."""
+        """Total number of calls to the provider (requests, runs of its program)."""
         raise NotImplementedError
 
     def left(self) -> Sequence[str]:
-        """What adaptors have running here just now (processes, connections in use, files half written)."""
+        """Local resources that adaptors use now (processes, busy connections, unfinished files)."""
         raise NotImplementedError
 
     async def die_after(self, steps: int) -> None:
         """
-        Whatever adaptors do from now on has an effect for so many steps and none after that, as if
-        their manager had been killed there.  A step is the smallest change that another process
-        could see: a request that writes, a run of a program, a file that is written; to read is
-        none.  Calls may fail then, or never end.
+        Let the adaptors' next ``steps`` steps take effect and no later ones, as if their manager
+        had been killed. A step is the smallest change visible to another process: a write request,
+        a run of a program, a written file; reads do not count. Later calls may fail or never end.
         """
         raise NotImplementedError
 
     def died(self) -> bool:
-        """Whether a step was held back since."""
+        """Whether a step was suppressed since :meth:`die_after`."""
         raise NotImplementedError
 
     async def live(self) -> None:
         """
-        The manager is there again: what is done from now on has its effect; what was held back
-        never has.
+        End :meth:`die_after`: later steps take effect, suppressed steps never do.
         """
         raise NotImplementedError
 
     # Access.
 
     async def works(self, access: Access, viewpoint: str) -> None:
-        """Use it; fails when it does not open its physical space."""
+        """Use a kubeconfig; fail if it does not open its physical space."""
         await who_am_i(access.kubeconfig)
 
 
 async def pause(seconds: float) -> None:
-    """Let the reactor run for so long."""
+    """Let the reactor run for this long."""
     await deferLater(reactor, seconds)  # type: ignore[arg-type]
 
 
 async def who_am_i(kubeconfig: bytes) -> str:
     """
-    The name that an API server knows the user of a kubeconfig by.
+    Return the user name that an API server reports for a kubeconfig.
 
-    :raises APIError: it does not let it in, or cannot be reached.
+    :raises APIError: the server refuses the user, or cannot be reached.
     """
     client = KubeClient(load_inline(kubeconfig, "the access"), reactor, timeout_seconds=10)
     try:
@@ -242,13 +240,13 @@ async def who_am_i(kubeconfig: bytes) -> str:
 
 
 def secrets_of(kubeconfig: bytes) -> list[str]:
-    """Whatever in it nobody else may see."""
+    """Return the secret values in a kubeconfig."""
     users = [user["user"] for user in parts_of(kubeconfig)["users"]]
     keys = ("token", "password", "client-key-data")
     return [str(user[key]) for user in users for key in keys if user.get(key)]
 
 
 def parts_of(kubeconfig: bytes) -> dict[str, Any]:
-    """A kubeconfig as data; the members that hold lists are lists."""
+    """Return a kubeconfig as data; absent lists are empty lists."""
     found = yaml.safe_load(kubeconfig)
     return {"clusters": [], "users": [], "contexts": [], **found}

@@ -1,5 +1,5 @@
 """
-What every :class:`~twisted_exec.storage.interfaces.IStorage` promises.
+Contract of every :class:`~twisted_exec.storage.interfaces.IStorage`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def changed(obj: Object, **spec: Any) -> Object:
 
 
 class StorageContract:
-    """Mix into a ``TestCase``; say how to make an empty, started store."""
+    """Mix into a ``TestCase`` that makes an empty, started store."""
 
     remembered = 20
     remembered_bytes = 20_000
@@ -50,26 +50,26 @@ class StorageContract:
 
     async def make_storage(self: Any) -> IStorage:
         """
-        An empty store, ready, that ends by itself; it remembers :attr:`remembered`
-        changes, of :attr:`remembered_bytes` in all, and has :attr:`limits`.
+        An empty store that is ready and stopped after the test; it remembers :attr:`remembered`
+        changes of :attr:`remembered_bytes` in total, and enforces :attr:`limits`.
         """
         raise NotImplementedError
 
     async def test_create_then_get(self: Any) -> None:
-        """What was created can be read, with a resourceVersion."""
+        """A created object can be read, with a resourceVersion."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", power="On"))
         self.assertEqual(int(stored["metadata"]["resourceVersion"]), storage.version())
         self.assertEqual(await storage.get(MACHINES, "default", "a"), stored)
 
     async def test_get_nothing(self: Any) -> None:
-        """Reading what is not there names the object."""
+        """Reading a missing object fails with an error that names it."""
         with self.assertRaises(NotFound) as caught:
             await (await self.make_storage()).get(MACHINES, "default", "a")
         self.assertIn('machines.compute.ironcore.dev "a" not found', caught.exception.message)
 
     async def test_create_twice(self: Any) -> None:
-        """A name can be taken once; another namespace or resource is another name."""
+        """A name is unique within its namespace and resource."""
         storage = await self.make_storage()
         await storage.create(MACHINES, machine("a"))
         with self.assertRaises(AlreadyExists):
@@ -78,7 +78,7 @@ class StorageContract:
         await storage.create(POOLS, machine("a", ""))
 
     async def test_racing_creates(self: Any) -> None:
-        """Of creates that are on their way together one wins."""
+        """Of concurrent creates of the same name, exactly one succeeds."""
         storage = await self.make_storage()
         outcomes: list[str] = []
         attempts = [
@@ -102,7 +102,7 @@ class StorageContract:
         self.assertEqual((await storage.get(MACHINES, "default", "a"))["spec"], {"power": "Off"})
 
     async def test_stale_update(self: Any) -> None:
-        """Of two who read the same version, one writes and the other is told to read again."""
+        """Of two updates of the same version, one succeeds and the other fails with Conflict."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         wanted = [changed(stored, power=power) for power in ("Off", "On")]
@@ -116,7 +116,7 @@ class StorageContract:
         self.assertEqual(await storage.get(MACHINES, "default", "a"), made)
 
     async def test_update_of_another(self: Any) -> None:
-        """An update meant for an object that was deleted and made again fails."""
+        """An update of a deleted object fails, also when the name has been created again."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         await storage.delete(MACHINES, stored)
@@ -129,7 +129,7 @@ class StorageContract:
             )
 
     async def test_delete(self: Any) -> None:
-        """What was deleted is gone; its last state has the deletion's version."""
+        """A deleted object cannot be read; its last state carries the deletion's version."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", power="On"))
         gone = await storage.delete(MACHINES, stored)
@@ -141,7 +141,7 @@ class StorageContract:
             await storage.delete(MACHINES, stored)
 
     async def test_stale_delete(self: Any) -> None:
-        """Deleting a version that is no longer there is refused."""
+        """A delete with an outdated version fails with Conflict."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         await storage.update(MACHINES, changed(stored, power="Off"))
@@ -149,7 +149,7 @@ class StorageContract:
             await storage.delete(MACHINES, stored)
 
     async def test_list(self: Any) -> None:
-        """Lists are of one resource, of one namespace or all, in order."""
+        """A list holds one resource, in one namespace or all, sorted by namespace and name."""
         storage = await self.make_storage()
         for name, namespace in [("b", "default"), ("a", "default"), ("c", "another")]:
             await storage.create(MACHINES, machine(name, namespace))
@@ -161,7 +161,7 @@ class StorageContract:
         self.assertEqual([obj["metadata"]["name"] for obj in one.items], ["a", "b"])
 
     async def test_order(self: Any) -> None:
-        """Order stays whatever comes and goes, and no namespace shows another's objects."""
+        """Lists stay sorted through creates and deletes, and hold only their own namespace."""
         storage = await self.make_storage()
         then = storage.version()
         for namespace in ("b", "a-b", "a", "a.c"):
@@ -181,7 +181,7 @@ class StorageContract:
         self.assertEqual((await storage.list(MACHINES, "a", version=then)).items, [])
 
     async def test_encoded(self: Any) -> None:
-        """Whatever comes out of a store carries its JSON, the same for all who get it."""
+        """Every object from a store carries its JSON; readers and watchers share the same bytes."""
         storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, None, events.append)
@@ -196,7 +196,7 @@ class StorageContract:
         )
 
     async def test_list_as_it_was(self: Any) -> None:
-        """An older version of a list can be had while its changes are remembered."""
+        """An earlier version of a list can be read while its changes are remembered."""
         storage = await self.make_storage()
         first = await storage.create(MACHINES, machine("a", power="On"))
         second = await storage.create(MACHINES, machine("b"))
@@ -209,14 +209,16 @@ class StorageContract:
         self.assertEqual(listing.version, then)
 
     async def test_list_too_old(self: Any) -> None:
-        """A list older than what is remembered has expired."""
+        """A list at a forgotten version fails with Expired."""
         storage = await self.make_storage()
         await self.forget_everything(storage)
         with self.assertRaises(Expired):
             await storage.list(MACHINES, version=1)
 
     async def test_large_changes(self: Any) -> None:
-        """Large changes are forgotten sooner: whoever may change one object must not fill us."""
+        """
+        Large changes are forgotten sooner, so that updates of one object cannot exhaust memory.
+        """
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         for turn in range(10):
@@ -235,7 +237,7 @@ class StorageContract:
             stored = await storage.update(MACHINES, changed(stored, turn=turn))
 
     async def test_watch_live(self: Any) -> None:
-        """Every change is told, in order, with what was before."""
+        """A watch receives every change of its resource in order, with the previous state."""
         storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, storage.version(), events.append)
@@ -253,7 +255,7 @@ class StorageContract:
         )
 
     async def test_watch_from_now(self: Any) -> None:
-        """A watch that names no version is told of what happens from now on, and of no loss."""
+        """A watch without a version receives only later changes, and no notice of a loss."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         events: list[Event] = []
@@ -263,14 +265,14 @@ class StorageContract:
         self.assertEqual(([event.obj for event in events], lost), ([updated], []))
 
     async def test_current(self: Any) -> None:
-        """What is at hand is asked for, and is what a write has made."""
+        """``current`` returns the version of the latest write."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         self.assertEqual(await storage.current(), int(stored["metadata"]["resourceVersion"]))
         self.assertEqual(await storage.current(), storage.version())
 
     async def test_stale(self: Any) -> None:
-        """Who is content with what is at hand gets what was written here."""
+        """A stale read returns objects written through this store."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         self.assertEqual(await storage.get(MACHINES, "default", "a", stale=True), stored)
@@ -279,13 +281,13 @@ class StorageContract:
             await storage.get(MACHINES, "default", "b", stale=True)
 
     async def test_ready(self: Any) -> None:
-        """Whoever asks whether the store is ready is told so each time."""
+        """``when_ready`` fires on every call, not only the first."""
         storage = await self.make_storage()
         self.assertIsNone(await storage.when_ready())
         self.assertIsNone(await storage.when_ready())
 
     async def test_watch_replay(self: Any) -> None:
-        """A watch begins with what happened after the version it starts from."""
+        """A watch from a version replays the changes after it."""
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         since = storage.version()
@@ -297,7 +299,7 @@ class StorageContract:
         self.assertEqual([event.type for event in events], ["MODIFIED", "DELETED"])
 
     async def test_watch_one_namespace(self: Any) -> None:
-        """Changes in other namespaces are not told."""
+        """A watch of one namespace receives no changes from other namespaces."""
         storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, None, events.append, "default")
@@ -306,7 +308,7 @@ class StorageContract:
         self.assertEqual([event.obj["metadata"]["name"] for event in events], ["b"])
 
     async def test_watch_stopped(self: Any) -> None:
-        """A stopped watch hears nothing more; stopping twice does nothing."""
+        """A stopped watch receives no events; stopping twice does nothing."""
         storage = await self.make_storage()
         events: list[Event] = []
         watch = storage.watch(MACHINES, None, events.append)
@@ -316,7 +318,7 @@ class StorageContract:
         self.assertEqual(events, [])
 
     async def test_watch_stopped_by_another(self: Any) -> None:
-        """A watch that is stopped while others are told hears nothing either."""
+        """A watch stopped by another watcher during delivery does not receive that event."""
         storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, None, lambda event: second.stop())
@@ -325,14 +327,14 @@ class StorageContract:
         self.assertEqual(events, [])
 
     async def test_watch_too_old(self: Any) -> None:
-        """A watch cannot begin with changes that are forgotten."""
+        """A watch from a forgotten version fails with Expired."""
         storage = await self.make_storage()
         await self.forget_everything(storage)
         with self.assertRaises(Expired):
             storage.watch(MACHINES, 1, lambda event: None)
 
     async def test_watch_from_the_future(self: Any) -> None:
-        """A version that has not happened is refused, with the time to try again."""
+        """A watch from a future version fails with Timeout and says when to retry."""
         storage = await self.make_storage()
         with self.assertRaises(APIError) as caught:
             storage.watch(MACHINES, storage.version() + 1000, lambda event: None)
@@ -348,7 +350,7 @@ class StorageContract:
         )
 
     async def test_failing_watcher(self: Any) -> None:
-        """A watcher that raises loses its watch; nobody else loses an event."""
+        """A watcher that raises loses its watch; the other watchers still receive every event."""
         storage = await self.make_storage()
         events: list[Event] = []
 
@@ -363,7 +365,7 @@ class StorageContract:
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     async def test_watcher_sees_what_readers_see(self: Any) -> None:
-        """Whoever hears of a change can read it, and so can whoever made it."""
+        """A change is readable by the time watchers and its writer learn of it."""
         storage = await self.make_storage()
         seen: list[Deferred[Object]] = []
         storage.watch(
@@ -373,7 +375,7 @@ class StorageContract:
         self.assertEqual(await seen[0], stored)
 
     async def test_probe(self: Any) -> None:
-        """A store that works says so, and changes nothing by it."""
+        """A probe of a working store succeeds and changes nothing."""
         storage = await self.make_storage()
         await storage.create(MACHINES, machine("a"))
         before = storage.version()
@@ -387,7 +389,9 @@ class StorageContract:
             await storage.create(MACHINES, machine(name, text="x" * 5000))
 
     async def test_namespace_quota(self: Any) -> None:
-        """A namespace that is full gets nothing more; other namespaces do."""
+        """
+        A full namespace refuses writes that need more space; other namespaces still accept them.
+        """
         self.limits = Limits(namespace_bytes=10_000)
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", text="x" * 5000))
@@ -409,7 +413,7 @@ class StorageContract:
         await storage.create(MACHINES, machine("b", text="x" * 5000))
 
     async def test_racing_quota(self: Any) -> None:
-        """Creates that are on their way together are counted together."""
+        """Concurrent creates count together against the quota."""
         self.limits = Limits(namespace_bytes=10_000)
         storage = await self.make_storage()
         outcomes = await DeferredList(
@@ -425,7 +429,7 @@ class StorageContract:
         await storage.create(MACHINES, machine("g", text="x" * 3000))
 
     async def test_total_quota(self: Any) -> None:
-        """A full total stops users, but neither the system nor small updates of what exists."""
+        """A full total refuses users' creates, but allows system objects and small updates."""
         self.limits = Limits(total_bytes=10_000)
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", text="x" * 9000))
@@ -442,7 +446,7 @@ class StorageContract:
             await storage.create(resource, machine("b", namespace, text="x" * 5000))
 
     async def test_small_updates(self: Any) -> None:
-        """A status can be written in a full namespace, but not without end."""
+        """In a full namespace, updates may exceed the quota a little, but not further."""
         self.limits = Limits(namespace_bytes=10_000)
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", text="x" * 9700))
@@ -451,7 +455,7 @@ class StorageContract:
             await storage.update(MACHINES, changed(stored, text="x" * 11_500))
 
     async def test_shared_strings(self: Any) -> None:
-        """What an update or a deletion leaves as it was is in memory once."""
+        """Versions of an object, including the deleted one, share unchanged strings in memory."""
         self.remembered_bytes = 1_000_000
         storage = await self.make_storage()
         events: list[Event] = []
@@ -465,7 +469,7 @@ class StorageContract:
         self.assertEqual(events[1].obj["spec"], {"text": "x" * 50_000, "power": "On"})
 
     async def test_deleted_large_objects(self: Any) -> None:
-        """Objects that are gone count with their last states: they are forgotten sooner."""
+        """Last states of deleted objects count too, so large deletions are forgotten sooner."""
         storage = await self.make_storage()
         stored = [
             await storage.create(MACHINES, machine(f"m{turn}", text="x" * 5000))

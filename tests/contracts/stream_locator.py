@@ -1,8 +1,8 @@
 """
-What every :class:`~twisted_exec.streaming.interfaces.IStreamLocator` promises.
+Contract of every :class:`~twisted_exec.streaming.interfaces.IStreamLocator`.
 
-Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and say how to ask that
-hop for each of its streams.  The requests are real; what its locators do with them is written down.
+Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and implement
+``ask_for`` for each of its streams. The requests are real; the calls of the locators are recorded.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ class StreamLocatorContract:
     """
     Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase`.
 
-    :cvar locators: the implementations, by a word for each.
+    :cvar locators: the implementations, by a keyword for each.
     """
 
     locators: Mapping[str, type]
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
         """
-        Ask for a stream that a locator has to find; whatever comes of it does not matter.
+        Request a stream that a locator has to find; the outcome does not matter.
 
-        :param word: of :attr:`locators`.
-        :param allowed: by a user who may have it; else by one who is known, and may not.
+        :param word: a key of :attr:`locators`.
+        :param allowed: as a user with permission; otherwise as a known user without it.
         """
         raise NotImplementedError
 
     @contextmanager
     def watched(self: Any, word: str) -> Iterator[list[Located]]:
-        """The calls of a locator meanwhile."""
+        """Record the calls of a locator in this context."""
         kind, calls = self.locators[word], []
         is_own, locate = "locate" in vars(kind), kind.locate
 
@@ -83,14 +83,14 @@ class StreamLocatorContract:
         try:
             yield calls
         finally:
-            # Not by ``patch``: what a class inherits would become its own.
+            # ``patch`` would turn an inherited method into one of the class itself.
             if is_own:
                 kind.locate = locate
             else:
                 del kind.locate
 
     def test_interface(self: Any) -> None:
-        """They are locators."""
+        """Every implementation is a locator."""
         for kind in self.locators.values():
             verifyClass(IStreamLocator, kind)
 
@@ -99,7 +99,10 @@ class StreamLocatorContract:
         return Deferred.fromCoroutine(test)
 
     def test_allowed(self: Any) -> Any:
-        """A location has the session's facts, an endpoint and a path; the request is as it was."""
+        """
+        A location has the session's subject, an endpoint, a host and a path; the request is
+        unchanged.
+        """
         return self.finish(self._check_allowed())
 
     async def _check_allowed(self: Any) -> None:
@@ -120,7 +123,9 @@ class StreamLocatorContract:
             self.assertTrue(location.host, word)
 
     def test_refused(self: Any) -> Any:
-        """A user who may not gets an error for users; the record has who, and what was asked for."""
+        """
+        A user without permission gets 403 or 404; the audit subject names the user and the object.
+        """
         return self.finish(self._check_refused())
 
     async def _check_refused(self: Any) -> None:
