@@ -1,5 +1,5 @@
 """
-A console as a test reads it: what was printed, and until when to wait.
+A console for tests: its output, and waiting for expected output.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Screen(Protocol):
     """
     Collects what a console prints.
 
-    :ivar output: all of it so far.
-    :ivar ended: fires with the exception that ``connectionLost`` got the reason of.
+    :ivar output: all output so far.
+    :ivar ended: fires with the reason of ``connectionLost``, an exception.
     """
 
     transport: Any
@@ -65,7 +65,7 @@ class Screen(Protocol):
         self.transport.write(data)
 
     async def ask(self, line: bytes, pattern: bytes, *, seconds: float = 60) -> int:
-        """Type a line and wait for an answer behind what is there already."""
+        """Type a line and wait for an answer after the present output."""
         start = len(self.output)
         self.type(line)
         return await self.until(pattern, start=start, seconds=seconds)

@@ -1,6 +1,6 @@
 """
-The three programs apart, started with the commands that the how-to shows, on
-loopback and on free ports.
+API server, poollet and runtime as separate programs, started with the how-to's commands on loopback
+and free ports.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Deployment:
     """
     API server, runtime and poollet as three processes.
 
-    :ivar admin: path of a kubeconfig that may do everything.
+    :ivar admin: path of an administrator's kubeconfig.
     :ivar client: a client with it.
 
     :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
-    :param dialects: of the API server; the poollet is of the first.
+    :param dialects: of the API server; the poollet uses the first one.
     """
 
     api: Program
@@ -107,12 +107,12 @@ class Deployment:
         return twistd(plugin, *options)
 
     async def start(self) -> None:
-        """All three; fires when the pool is registered."""
+        """Start all three programs; fires when the pool is registered."""
         await self.start_api()
         await self.start_rest()
 
     async def start_rest(self) -> None:
-        """Runtime, poollet and classes."""
+        """Start runtime and poollet, and create the classes."""
         await self.start_runtime()
         await self.start_poollet()
         for name, memory in (("shell", "64Mi"), ("vm", "128Mi")):
@@ -120,7 +120,7 @@ class Deployment:
             await self.client.create(self.dialect.workload_class, made)
 
     async def start_api(self, *options: str) -> None:
-        """The API server; a second start takes the port that the others know."""
+        """Start the API server; a restart uses the same port."""
         storage = f"sqlite:{self.path('objects.db')}"
         self.api, self.url = await self.api_server("api", self.port, storage, *options)
         self.port = int(self.url.rsplit(":", 1)[1])
@@ -129,7 +129,9 @@ class Deployment:
     async def api_server(
         self, name: str, port: int, storage: str, *options: str
     ) -> tuple[Program, str]:
-        """One API server, and its URL once it listens; port 0 is any free one."""
+        """
+        Start an API server; return it with its URL once it listens. Port 0 selects a free port.
+        """
         if not os.path.exists(self.path("pki/apiserver.crt")):
             self.pki.issue_apiserver(["localhost", "127.0.0.1"])
         program = self.twistd(
@@ -151,11 +153,11 @@ class Deployment:
         return program, (await program.until(rb"listens at (https://[^\s]+)"))[1].decode()
 
     async def be_admin(self) -> None:
-        """A kubeconfig of the administrator, and a client, for the URL that users know."""
+        """Write the administrator's kubeconfig and create a client, for the users' URL."""
         await self.use_admin()
 
     async def use_admin(self) -> None:
-        """A client that may do everything, by what is good now."""
+        """Create an administrator's client with the current credentials."""
         self.admin = self.kubeconfig("admin", ["system:masters"])
         await self._close_client()
         self.client = KubeClient(load(self.admin), reactor)
@@ -166,8 +168,8 @@ class Deployment:
         """
         A kubeconfig for a user, as ``twisted-exec pki user`` makes it.
 
-        :param url: of another server than this deployment's.
-        :param name: of the file, when it is not the user's.
+        :param url: of the server, if it is not this deployment's.
+        :param name: of the file, if it is not the user's.
         """
         pair = self.pki.issue_user(user, groups, replace=True)
         path = self.path(f"{name or user}.kubeconfig")
@@ -192,7 +194,7 @@ class Deployment:
         return f"unix://{self.sockets / 'iri.sock'}"
 
     async def start_runtime(self, *options: str) -> None:
-        """The runtime, its streams over TLS unless ``unix_streams`` was asked for."""
+        """Start the runtime; without ``unix_streams`` it serves streams over TLS."""
         pair = self.pki.issue_runtime("host-a", ["localhost", "127.0.0.1"], replace=True)
         streams = [
             "--streaming-listen=tcp:0:interface=127.0.0.1",
@@ -215,13 +217,15 @@ class Deployment:
         self.poollet = await self.poollet_of(self.dialect, POOL, *options)
 
     def write_poollet_kubeconfig(self, pool: str) -> str:
-        """By which a poollet of this pool asks the API server, with what is in its files now."""
+        """
+        Write a kubeconfig for the pool's poollet with its current certificate; return the path.
+        """
         pair, path = self.pki.pair(f"poollet-{pool}-client"), self.path(f"{pool}.kubeconfig")
         self._write_kubeconfig(path, pair.certificate, pair.key, pool)
         return path
 
     async def poollet_of(self, dialect: Dialect, pool: str, *options: str) -> Program:
-        """A poollet of one dialect, once its pool is registered."""
+        """Start a poollet of one dialect; fires when its pool is registered."""
         serving, _client = self.pki.issue_poollet(
             pool, ["localhost", "127.0.0.1"], dialect=dialect, replace=True
         )
@@ -267,7 +271,7 @@ class Deployment:
             await self.client.close()
 
     async def stop(self) -> None:
-        """End what still runs, the runtime last: it ends the machines."""
+        """Stop all programs, and the runtime last, because it ends the machines."""
         await self._close_client()
         if hasattr(self, "poollet"):
             await self.poollet.stop()
@@ -293,7 +297,7 @@ async def gone(client: KubeClient, resource: Resource, name: str, namespace: str
 
 
 async def settled(figure: Callable[[], int], *, turns: int = 10) -> int:
-    """Fires with a figure that has been the same for some turns of looking again."""
+    """Fires with a figure once it has not changed for ``turns`` checks."""
     value, same = figure(), 0
     while same < turns:
         await pause()
@@ -303,5 +307,5 @@ async def settled(figure: Callable[[], int], *, turns: int = 10) -> int:
 
 
 def pause() -> Deferred[None]:
-    """One turn of looking again, in a test that waits for a condition."""
+    """Wait 50 ms, in a test that polls for a condition."""
     return deferLater(reactor, 0.05, lambda: None)

@@ -1,8 +1,8 @@
 """
-What people type: a table of kubectl commands, and what each prints.
+Typical kubectl commands and their expected output.
 
-Every row is tried with every kubectl, in a namespace of its own.  ``{n}`` stands
-for that namespace, which is also part of the names of what has no namespace.
+Every row runs with every kubectl, in a namespace of its own. ``{n}`` stands for that namespace, and
+is also part of the names of objects without a namespace.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Row:
     """
     One command.
 
-    :param line: its words, apart by spaces; a word in single quotes may hold some.
-    :param shows: regular expressions that its output must have, in any order.
+    :param line: its words, separated by spaces; single quotes keep spaces within a word.
+    :param shows: regular expressions that its output must match, in any order.
     :param code: its exit code; ``None`` where versions differ.
-    :param stdin: what is typed to it.
-    :param since: the first minor version of kubectl that has it.
-    :param until: the last one.
-    :param editor: a ``sed`` script that stands for whoever edits.
-    :param starts: begins and is waited for at the row that ``ends`` it.
-    :param ends: first wait for what was begun under this name.
-    :param once: the server's answer alone is at stake: the newest kubectl will do.
-    :param keeps: a word that stands for what it prints, in what is typed later.
+    :param stdin: its standard input.
+    :param since: the first minor version of kubectl with this command.
+    :param until: the last minor version of kubectl with this command.
+    :param editor: a ``sed`` script that replaces the interactive editor.
+    :param starts: a name; the command runs until the row that ``ends`` this name.
+    :param ends: the name of a started command to wait for first.
+    :param once: runs with the newest kubectl only, because only the server's answer matters.
+    :param keeps: a word that later input replaces with the output of this command.
     """
 
     line: str
@@ -48,7 +48,7 @@ class Row:
 
 
 def row(line: str, *shows: str, **more: object) -> Row:
-    """A row, with what it shows as arguments."""
+    """Return a row, with its patterns as arguments."""
     return Row(line, shows, **more)  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ READY = (
 
 
 def signing_request(name: str) -> str:
-    """A request for a certificate, of a signer that nobody here is."""
+    """Return a certificate signing request for a signer that does not exist."""
     pem = request().public_bytes(Encoding.PEM)
     return f"""
 apiVersion: certificates.k8s.io/v1
@@ -437,7 +437,7 @@ OTHERS = (
 
 
 def table(minor: int, newest: bool) -> Iterator[Row]:
-    """The rows for kubectl 1.``minor``."""
+    """Yield the rows for kubectl 1.``minor``."""
     for each in (*SERVER, *OBJECTS, *DELETIONS, *OTHERS):
         if each.since <= minor <= each.until and (newest or not each.once):
             yield each

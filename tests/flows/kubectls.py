@@ -1,6 +1,6 @@
 """
-The real kubectls of this machine: the one on PATH, and those of other versions
-that lie beside the file it links to.
+The real kubectls of this machine: the one on PATH, and other versions in the directory of the file
+it links to.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def found() -> dict[str, str]:
 
 
 def carrier(name: str) -> str:
-    """What a kubectl's streams are carried by, by itself."""
+    """Return the default stream protocol of a kubectl."""
     return "SPDY/3.1" if name in ("kubectl.1.27", "kubectl.1.28", "kubectl.1.29") else "websocket"
 
 
 def some() -> list[str]:
-    """The names of the oldest, one between, and the newest."""
+    """Return the names of the oldest, a middle and the newest kubectl."""
     names = list(found())
     return list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
 
@@ -41,7 +41,7 @@ def some() -> list[str]:
 async def run(
     kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 60
 ) -> tuple[int, str, str]:
-    """Exit code, standard output, and everything it printed."""
+    """Run kubectl; return its exit code, standard output, and all of its output."""
     program = programs.start([kubectl, *argv], env=env)
     assert program.transport is not None
     if stdin:

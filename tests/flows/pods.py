@@ -1,8 +1,7 @@
 """
-An API server that has one Pod and nothing else: enough for a stock ``kubectl exec``.
+An API server with one Pod and nothing else: enough for a stock ``kubectl exec``.
 
-Each console is served by ours, for an attachment that the test makes; so what is
-tried here is what real clients think of our streams.
+Our console server serves each stream with the test's attachment, to test it with real clients.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ _DOCUMENTS: dict[str, Any] = {
 
 class Pods(Dispatcher):
     """
-    :ivar attach: makes the attachment of each stream.
-    :ivar served: the streams, and what each asked to be upgraded to.
+    :ivar attach: creates the attachment of each stream.
+    :ivar served: the streams, each with its requested upgrade.
     """
 
     def __init__(self, attach: Callable[[], IAttachment]) -> None:

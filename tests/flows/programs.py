@@ -1,6 +1,5 @@
 """
-Programs as processes of their own, watched by the reactor: start them, wait for
-what they print, type to them, end them by their pid.
+Start programs as separate processes, wait for their output, type to them, and stop them by pid.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ class Program(ProcessProtocol):
     """
     One running program.
 
-    ``output`` holds what it printed on standard output and standard error, in
-    order of arrival, and ``stdout`` the former alone.  ``ended`` fires with the
-    exit code (negative: the signal).
+    ``output`` holds standard output and standard error in order of arrival, and ``stdout`` only
+    standard output. ``ended`` fires with the exit code (negative: the signal).
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -86,7 +84,7 @@ class Program(ProcessProtocol):
         return found
 
     def type(self, data: bytes) -> None:
-        """Write to its standard input."""
+        """Write to the program's standard input."""
         assert self.transport is not None
         self.transport.write(data)
 
@@ -102,7 +100,7 @@ class Program(ProcessProtocol):
         self.ended.callback(self.exit_code)
 
     async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 20) -> int:
-        """End it if it still runs; fires with its exit code."""
+        """Stop the program if it still runs; fires with its exit code."""
         if self.exit_code is None:
             assert self.transport is not None
             os.kill(self.transport.pid, with_signal)

@@ -1,5 +1,5 @@
 """
-Two API servers on one etcd, behind a load balancer, with everything else as ever.
+Two API servers on one etcd, behind a load balancer; the other programs as in a deployment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPLICAS = ("a", "b")
 
 
 class _Side(Protocol):
-    """One of two connections that are one."""
+    """One end of a forwarded connection."""
 
     transport: Any
     peer: _Side | None = None
@@ -49,7 +49,7 @@ class _Side(Protocol):
 
 
 class _Front(_Side):
-    """The one that came from a client."""
+    """The end towards the client."""
 
     factory: Balancer
     lost = False
@@ -66,7 +66,7 @@ class _Front(_Side):
 
 class Balancer(Factory):
     """
-    Forwards each connection, unread, to the next server that takes it.
+    Forwards each connection unchanged to the next server that accepts it.
 
     :ivar ports: of the servers.
     """
@@ -116,7 +116,7 @@ class Replica:
     """
     One of the API servers.
 
-    :ivar kubeconfig: of an administrator, for this one alone.
+    :ivar kubeconfig: of an administrator, for this server only.
     """
 
     program: Program
@@ -135,9 +135,9 @@ class Replica:
 
 class Replicas(Deployment):
     """
-    A :class:`Deployment` whose API server is two behind one address.
+    A :class:`Deployment` with two API servers behind one address.
 
-    :ivar replicas: by their names.
+    :ivar replicas: by name.
     """
 
     def __init__(self, directory: str, **more: Any) -> None:
@@ -148,7 +148,7 @@ class Replicas(Deployment):
         self.replicas = {name: Replica(name) for name in REPLICAS}
 
     async def start_api(self, *options: str) -> None:
-        """Both servers, at the same moment, and the load balancer."""
+        """Start both servers at the same time, and the load balancer."""
         starting = [self.start_replica(name, *options) for name in REPLICAS]
         for each in [Deferred.fromCoroutine(one) for one in starting]:
             await each
@@ -158,7 +158,7 @@ class Replicas(Deployment):
         await self.be_admin()
 
     async def start_replica(self, name: str, *options: str) -> Replica:
-        """One server; a second start takes the port that it had."""
+        """Start one server; a restart uses the same port."""
         replica = self.replicas[name]
         replica.program, replica.url = await self.api_server(
             name, replica.port, self.storage, *options
@@ -173,7 +173,7 @@ class Replicas(Deployment):
         return replica
 
     async def kill(self, name: str) -> None:
-        """As ``kill -9`` does."""
+        """Kill a server with SIGKILL."""
         await self.replicas[name].program.stop(signal.SIGKILL)
 
     async def stop(self) -> None:
@@ -185,5 +185,5 @@ class Replicas(Deployment):
 
 
 def other(name: str) -> str:
-    """The name of the other one."""
+    """Return the name of the other server."""
     return REPLICAS[1 - REPLICAS.index(name)]

@@ -25,22 +25,22 @@ class Registry:
     """
     Spaces of the provider ``default``.
 
-    :param client: of the cluster that has them; may do anything.
+    :param client: an administrator's client of the cluster with the Spaces.
     """
 
     def __init__(self, client: KubeClient) -> None:
         self.client = client
 
     async def start(self) -> None:
-        """Make the provider's namespace."""
+        """Create the provider's namespace."""
         await self.client.create(NAMESPACES.resource, _object("Namespace", "v1", HOME))
 
     async def add(self, name: str, kubeconfig: str, physical: str = "a") -> None:
         """
-        A Space that is Ready.
+        Create a Space that is Ready.
 
-        :param kubeconfig: the path of one, with everything inside.
-        :param physical: the UID of what it stands for.
+        :param kubeconfig: the path of a self-contained kubeconfig.
+        :param physical: the UID of its physical space.
         """
         secret = _object("Secret", "v1", spaces.secret_name(name, spaces.EXTERNAL))
         secret["metadata"]["labels"] = {spaces.SPACE_LABEL: name}
@@ -56,12 +56,12 @@ class Registry:
         )
 
     async def rotate(self, name: str, kubeconfig: str) -> None:
-        """Other credentials for it."""
+        """Replace a Space's credentials."""
         secret = spaces.secret_name(name, spaces.EXTERNAL)
         await self.client.patch(SECRETS.resource, secret, {"data": _data(kubeconfig)}, HOME)
 
     async def remove(self, name: str) -> None:
-        """It is gone, and so are its credentials."""
+        """Delete a Space and its credentials."""
         await self.client.delete(SPACES.resource, name, HOME)
         secret = spaces.secret_name(name, spaces.EXTERNAL)
         await self.client.delete(SECRETS.resource, secret, HOME)
@@ -72,7 +72,7 @@ def _data(kubeconfig: str) -> dict[str, str]:
 
 
 async def seconds_until(condition: Callable[[], bool], clock: Callable[[], float]) -> float:
-    """How long something takes that must not take long."""
+    """Wait for a condition and return the seconds that it took."""
     begun = clock()
     await until(condition)
     return clock() - begun

@@ -1,6 +1,6 @@
 """
-``kill -9`` of one of two API servers in the middle of writes, watches and sessions, again and
-again: what is promised of it, checked as it happens, and figures.
+One of two API servers is repeatedly killed with SIGKILL during writes, watches and sessions; the
+guarantees are checked on the way, and figures collected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LANES = 3
 """Writers at each server."""
 DELETED = "deleted"
 UNKNOWN = ""
-"""Whether a write counts whose answer never came nobody can say."""
+"""The outcome of a write without an answer is unknown."""
 
 
 @dataclass
 class Figures:
-    """What came of it."""
+    """The results."""
 
     rounds: int = 0
     writes: int = 0
@@ -56,10 +56,10 @@ class Figures:
 
 class Follower:
     """
-    A watch of all machines that goes on at the other server when one is gone.
+    A watch of all machines that continues at the other server when one dies.
 
     :ivar seen: the resourceVersions of all changes, in order.
-    :ivar since: the version of the list that it began with, or began anew with.
+    :ivar since: the version of the latest list.
     """
 
     def __init__(self, replicas: Replicas, first: str, figures: Figures) -> None:
@@ -93,7 +93,7 @@ class Follower:
                 self._figures.expired += 1
                 continue
             except APIError:
-                pass  # it is gone, or not there again yet
+                pass  # the server is down
             self._at = other(self._at)
             self._figures.resumed += 1
             await pause()
@@ -114,21 +114,21 @@ class Follower:
 
     @property
     def version(self) -> int:
-        """How far it has come."""
+        """The latest version that it has received."""
         return int(self._version or 0)
 
 
 def leads(replica: Replica) -> bool:
-    """Whether it has said so, and not otherwise since."""
+    """Return whether the server's latest message says that it leads."""
     said = replica.program.output
     return said.rfind(b" leads\n") > said.rfind(b" leads no longer")
 
 
 class Survival:
     """
-    Rounds, each of which kills one server and begins it anew.
+    Rounds that each kill and restart one server.
 
-    :param replicas: with everything, and a machine called ``sh`` that is a shell.
+    :param replicas: all programs, with a shell machine called ``sh``.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -138,12 +138,12 @@ class Survival:
         self.acknowledged: list[int] = []
         self.followers = [Follower(replicas, name, self.figures) for name in REPLICAS]
         self._stopping = False
-        self._killing = ""  # what it refuses is no wonder
+        self._killing = ""  # refusals of this server are expected
 
     async def run(self, rounds: int, writes: int) -> None:
         """
-        :param writes: of each round, at least, before the kill.
-        :raises AssertionError: something that was promised is not so.
+        :param writes: the least number of writes per round before the kill.
+        :raises AssertionError: a guarantee is violated.
         """
         for each in self.followers:
             each.start()
@@ -160,9 +160,9 @@ class Survival:
 
     async def takeover(self) -> float:
         """
-        Kill whoever leads.
+        Kill the leader.
 
-        :return: seconds until a machine without a pool was placed nevertheless.
+        :return: seconds until the other server has placed a machine without a pool.
         """
         replicas = self.replicas.replicas
         while not any(leads(each) for each in replicas.values()):
@@ -215,7 +215,7 @@ class Survival:
         for replica in (dying, staying):
             screen = await watch(replica.kubeconfig, "sh")
             screens.append(screen)
-            # The first drives, the second looks on; both read what is typed.
+            # The first drives, the second observes; both see the typed keys.
         (first, second) = screens
         await first.ask(b"echo open-$((6*7))\n", rb"open-42\r\n")
         await second.until(rb"open-42\r\n")
@@ -227,7 +227,7 @@ class Survival:
             await pause()
 
     async def _write(self, replica: Replica, stem: str) -> None:
-        """Create, change and delete machines, as long as the server is there."""
+        """Create, change and delete machines until the server dies or the round ends."""
         turn, last = 0, time.monotonic()
         while not self._stopping:
             try:
@@ -243,7 +243,7 @@ class Survival:
             turn, last = turn + 1, now
 
     async def _write_one(self, client: KubeClient, name: str, turn: int) -> None:
-        body = machine(name, "shell", "nowhere")  # nobody shall run it
+        body = machine(name, "shell", "nowhere")  # keep it unscheduled
         self.known[name] = UNKNOWN
         self._acknowledge(name, await client.create(MACHINES, body, namespace="default"))
         if turn % 2:
@@ -262,7 +262,7 @@ class Survival:
         self.figures.writes += 1
 
     async def _check_stored(self, replica: Replica) -> None:
-        """Every acknowledged object is there as it was acknowledged."""
+        """Check that the server has every acknowledged object in its acknowledged version."""
         before = dict(self.known)
         listed = await replica.client.list(MACHINES, namespace="default")
         there = {
@@ -271,7 +271,7 @@ class Survival:
         }
         for name, version in before.items():
             if version != self.known[name]:
-                continue  # it was written while we listed
+                continue  # it was written during the list
             if version == DELETED:
                 assert name not in there, f"{name} is deleted, and there at {replica.name}"
             elif version != UNKNOWN:

@@ -1,5 +1,5 @@
 """
-Programs as users: a ServiceAccount at a console, and a poollet that begins with a bootstrap token.
+Programs as users: a ServiceAccount at a console, and a poollet with a bootstrap token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKEN = "/api/v1/namespaces/default/serviceaccounts/robot/token"
 
 
 class ServiceAccountTests(TestCase):
-    """``exec-standalone``, as it is from the start, and kubectl."""
+    """``exec-standalone`` with its initial objects, and kubectl."""
 
     timeout = 120
     skip = needs.kubectl()
@@ -43,7 +43,7 @@ class ServiceAccountTests(TestCase):
         self.admin = os.path.join(self.directory, "exec-state", "admin.kubeconfig")
 
     async def kubectl(self, *argv: str, name: str = "kubectl", stdin: str = "") -> tuple[int, str]:
-        """Exit code and standard output, or all of it when there is no output."""
+        """Return the exit code and standard output, or all output if that is empty."""
         env = {"KUBECONFIG": self.admin, "HOME": self.directory}
         path = kubectls.found()[name]
         code, out, both = await kubectls.run(path, *argv, env=env, stdin=stdin.encode())
@@ -55,7 +55,7 @@ class ServiceAccountTests(TestCase):
         return said.strip()
 
     def known_by(self, token: str) -> list[str]:
-        """The options by which kubectl is known by a token, and by nothing else."""
+        """Return kubectl options that authenticate with a token only."""
         with open(self.admin) as file:
             server = yaml.safe_load(file)["clusters"][0]["cluster"]["server"]
         ca = os.path.join(self.directory, "exec-state", "pki", "ca.crt")
@@ -63,7 +63,9 @@ class ServiceAccountTests(TestCase):
         return [*told, f"--token={token}", "--namespace=default"]
 
     async def tokens(self) -> list[str]:
-        """One for which the API is asked, and one by kubectls that have a command for it."""
+        """
+        Return a token from the TokenRequest API, and one from each kubectl with a command for it.
+        """
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         answer = await self.done("create", "--raw", TOKEN, "-f", "-", stdin=json.dumps(body))
         tokens = [json.loads(answer)["status"]["token"]]
@@ -73,7 +75,7 @@ class ServiceAccountTests(TestCase):
         return tokens
 
     async def test_console(self) -> None:
-        """A token opens what its account may, and that closes when the account is deleted."""
+        """A token has its account's permissions; deleting the account ends its sessions."""
         await self.done("create", "serviceaccount", "robot")
         account = "--serviceaccount=default:robot"
         await self.done("create", "rolebinding", "robot", "--clusterrole=edit", account)
@@ -94,7 +96,7 @@ class ServiceAccountTests(TestCase):
 
 
 class BootstrapTests(TestCase):
-    """API server and runtime as processes, and a poollet that nobody gave a certificate."""
+    """API server and runtime as processes, and a poollet without a certificate."""
 
     timeout = 120
 
@@ -114,7 +116,7 @@ class BootstrapTests(TestCase):
         await self.deployment.start_runtime()
 
     async def token(self, *words: str) -> str:
-        """What ``twisted-exec token`` prints on standard output."""
+        """Return the standard output of ``twisted-exec token``."""
         program = programs.start(
             [script("twisted-exec"), "token", *words, "--kubeconfig", self.deployment.admin]
         )
@@ -141,7 +143,9 @@ class BootstrapTests(TestCase):
         return poollet
 
     async def opened(self, machine: str) -> Screen:
-        """Its console, as soon as the poollet shows what was signed: it looks once a second."""
+        """
+        Open a console as soon as the poollet serves its signed certificate, within about a second.
+        """
         while True:
             try:
                 return await watch(self.deployment.admin, machine)
@@ -150,7 +154,10 @@ class BootstrapTests(TestCase):
             await pause()
 
     async def test_poollet(self) -> None:
-        """With a token it gets its certificates, serves consoles, and needs the token no more."""
+        """
+        With a token the poollet gets its certificates, serves consoles, and later starts without
+        it.
+        """
         deployment = self.deployment
         path = deployment.path("bootstrap.kubeconfig")
         token = await self.token("create", "--ttl", "10m", "--bootstrap-kubeconfig", path)

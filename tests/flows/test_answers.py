@@ -1,9 +1,9 @@
 """
-What a user reads when a console cannot be had: over raw HTTPS a JSON Status, and
-the same words from the real ``kubectl-console``.
+Refused consoles: a JSON Status over raw HTTPS, and the same message from the real
+``kubectl-console``.
 
-API server, poollet and runtime are real and on real sockets, inside this process;
-only the console's user is a program.
+API server, poollet and runtime run in this process on real sockets; only ``kubectl-console`` is a
+separate program.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
 
 
 class AnswersCase(ChainTestCase):
-    """Compares what a request is answered with what ``kubectl-console`` prints."""
+    """Compares the API server's response with the output of ``kubectl-console``."""
 
     timeout = 60
 
     def config(self, *, certificate: bytes = b"", key: bytes = b"", token: str = "") -> str:
-        """Path of a kubeconfig with these credentials, or with none."""
+        """Write a kubeconfig with these credentials, or with none, and return its path."""
         user: dict[str, str] = {"token": token} if token else {}
         if certificate:
             user["client-certificate-data"] = base64.b64encode(certificate).decode()
@@ -82,7 +82,7 @@ class AnswersCase(ChainTestCase):
         return path
 
     async def console(self, name: str, kubeconfig: str) -> str:
-        """The one line that ``kubectl console NAME`` prints before it exits with 1."""
+        """Return the single line that ``kubectl console NAME`` prints before it exits with 1."""
         program = programs.start(
             [programs.script("kubectl-console"), name], env={"KUBECONFIG": kubeconfig}
         )
@@ -97,9 +97,9 @@ class AnswersCase(ChainTestCase):
         self, code: int, told: str, name: str = "vm", *, user: str = "admin", console: str = ""
     ) -> None:
         """
-        A console is refused with this code and message.
+        Check that a console is refused with this code and message.
 
-        :param console: what ``kubectl console`` says, when it is not just the message.
+        :param console: the output of ``kubectl console``, if it differs from the message.
         """
         self.assertEqual(await self.refused(code, name, user=user), told)
         self.assertIn(f'"{name}"' if f'"{name}"' in told else f"machine {name}", told)
@@ -111,7 +111,7 @@ class UnreachedTests(AnswersCase):
     """Refusals of the API server itself."""
 
     async def test_unknown(self) -> None:
-        """A machine that nobody made is 404."""
+        """An unknown machine is 404."""
         await self.both(
             404,
             'machines.compute.ironcore.dev "nobody" not found',
@@ -120,7 +120,7 @@ class UnreachedTests(AnswersCase):
         )
 
     async def test_odd_names(self) -> None:
-        """A name that no machine can have is not there either, and leads nowhere else."""
+        """An invalid machine name is not found or refused, and reaches no other path."""
         kubeconfig = self.kubeconfig("user-admin")
         for name in ("x?y=z", "ümlaut", "a b"):
             line = await self.console(name, kubeconfig)
@@ -131,7 +131,7 @@ class UnreachedTests(AnswersCase):
             self.assertTrue(line.startswith(told), line)
 
     async def test_no_pool(self) -> None:
-        """A machine that no pool has taken is 400."""
+        """A machine without a pool is 400."""
         await self.make_machine("free", "")
         await self.both(400, "machine free has no machine pool assigned", "free")
 
@@ -149,7 +149,7 @@ class UnreachedTests(AnswersCase):
         )
 
     async def test_no_address(self) -> None:
-        """A pool that tells no usable address is 503."""
+        """A pool without a usable address is 503."""
         await self.make_pool(("InternalIP", ""), port=1)
         await self.make_machine()
         types = ", ".join(kinds.ADDRESS_TYPES)
@@ -171,7 +171,7 @@ class UnreachedTests(AnswersCase):
             await self.both(403, told, name, user="jane", console=f"forbidden: {told}")
 
     async def test_no_upgrade(self) -> None:
-        """A request that is no upgrade is 400; so a proxy that drops one is found out."""
+        """A request without an upgrade is 400, which reveals a proxy that drops upgrades."""
         await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
         await self.make_machine()
         told = 'machine "vm": Upgrade request required'
@@ -179,7 +179,7 @@ class UnreachedTests(AnswersCase):
         self.assertEqual(await self.console("vm", await self.behind_a_proxy()), told)
 
     async def behind_a_proxy(self) -> str:
-        """A kubeconfig that leads through a proxy that knows nothing of upgrades."""
+        """Return a kubeconfig for a proxy that does not support upgrades."""
         pair = pki().pair("apiserver")
         tls = ServerTLS(pair.certificate, pair.key, clock=reactor)
         endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", tls)
@@ -204,7 +204,7 @@ class UnreachedTests(AnswersCase):
 
 
 class Dropping(Protocol):
-    """A proxy of one request, that drops the headers of this hop and puts in none of its own."""
+    """A proxy for one request that drops the hop-by-hop headers and adds none."""
 
     factory: Any
     transport: Any
@@ -229,7 +229,7 @@ class _Answer(Protocol):
 
 
 class CredentialTests(AnswersCase):
-    """Who nobody knows is 401, whatever they ask for."""
+    """Unknown users get 401."""
 
     async def setUp(self) -> None:
         self.token_file = self.mktemp()
@@ -242,33 +242,33 @@ class CredentialTests(AnswersCase):
         self.assertEqual(await self.console("vm", kubeconfig), told)
 
     async def test_none(self) -> None:
-        """No credentials."""
+        """A request without credentials is 401."""
         told = await self.refused(401, user="")
         self.assertEqual(told, 'machine "vm": Unauthorized')
         await self.unknown(self.config())
 
     async def test_wrong_token(self) -> None:
-        """A token that nobody gave out."""
+        """An unknown token is 401."""
         headers = [*WEBSOCKET, (b"Authorization", b"Bearer wrong")]
         told = await self.refused(401, user="", headers=headers)
         self.assertEqual(told, 'machine "vm": Unauthorized')
         await self.unknown(self.config(token="wrong"))
 
     async def test_strangers_certificate(self) -> None:
-        """A certificate of another authority, whatever it says; the servers' own is another, too."""
+        """Client certificates of another CA are 401, also those of the CA of the servers."""
         strangers = Authority.create("strangers"), pki().authority("ca")
         for authority in strangers:
             issued = authority.issue_client("admin", ["system:masters"])
             await self.unknown(self.config(certificate=issued.certificate_pem, key=issued.key_pem))
 
     async def test_forwarding_certificate(self) -> None:
-        """The API server's own forwarding certificate is nobody to the API server."""
+        """The API server's own forwarding certificate is not accepted by the API server."""
         pair = pki().pair("apiserver-forwarding")
         await self.unknown(self.config(certificate=read(pair.certificate), key=read(pair.key)))
 
 
 class Saying(Protocol):
-    """A listener that is no poollet: says one thing to whatever comes, or nothing."""
+    """A listener instead of a poollet, with a fixed answer to any request, or none."""
 
     factory: Any
     transport: Any
@@ -292,8 +292,8 @@ class Saying(Protocol):
 
 class Listener(Factory):
     """
-    :ivar heard: what all connections sent.
-    :ivar live: the connections that are open.
+    :ivar heard: the data of all connections.
+    :ivar live: the open connections.
     """
 
     protocol = Saying
@@ -304,18 +304,18 @@ class Listener(Factory):
         self.heard = b""
         self.live: list[Saying] = []
         self.answer_to_key: Callable[[bytes], bytes] | None = None
-        """Makes the answer to a WebSocket's handshake of its key."""
+        """Computes the answer to a WebSocket handshake from its key."""
 
 
 class OtherPoolletTests(AnswersCase):
-    """A pool, made by hand, whose address leads to something else than its poollet."""
+    """A hand-made pool whose address does not lead to its poollet."""
 
     poollet_seconds = 0.75
 
     async def listener(
         self, answer: bytes = b"", *, pool: str = POOL, tls: bool = True, hang_up: bool = False
     ) -> tuple[Listener, int]:
-        """Something listens with the certificate of a pool's poollet; its port."""
+        """Listen with the certificate of a pool's poollet; return the listener and its port."""
         made = Listener(answer, hang_up)
         pair = pki().pair(f"poollet-{pool}")
         layer = ServerTLS(pair.certificate, pair.key, clock=reactor) if tls else None
@@ -338,7 +338,7 @@ class OtherPoolletTests(AnswersCase):
         return f'pool "pool-a" at 127.0.0.1:{port}'
 
     async def test_down(self) -> None:
-        """Nobody listens: 502."""
+        """A refused connection is 502."""
         port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Listener())
         number = port.getHost().port
         await port.stopListening()
@@ -349,7 +349,7 @@ class OtherPoolletTests(AnswersCase):
         )
 
     async def test_silent(self) -> None:
-        """A connection that nobody takes up is 504, after the time that was configured."""
+        """A connection without a TLS handshake is 504 after the configured time."""
         made, port = await self.listener(tls=False)
         await self.both(
             504, f'machine "vm": cannot connect to {self.at(port)}: no connection within 0.75 s'
@@ -357,7 +357,7 @@ class OtherPoolletTests(AnswersCase):
         await self.until(lambda: not made.live)
 
     async def test_slow(self) -> None:
-        """A poollet that does not answer is 504, after the time that was configured."""
+        """A poollet that does not answer is 504 after the configured time."""
         made, port = await self.listener()
         await self.both(
             504,
@@ -366,14 +366,14 @@ class OtherPoolletTests(AnswersCase):
         await self.until(lambda: not made.live)
 
     async def test_dribble(self) -> None:
-        """An answer that begins and does not end is no answer."""
+        """An incomplete answer is 504 after the configured time."""
         made, _ = await self.listener(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: web")
         told = await self.refused(504)
         self.assertIn("no answer to the upgrade request within 0.75 s", told)
         await self.until(lambda: not made.live)
 
     async def test_hangs_up(self) -> None:
-        """One that closes at once is 502."""
+        """A poollet that closes the connection at once is 502."""
         _, port = await self.listener(hang_up=True)
         await self.both(
             502,
@@ -382,7 +382,7 @@ class OtherPoolletTests(AnswersCase):
         )
 
     async def test_another_pool(self) -> None:
-        """The poollet of another pool is not believed, and told nothing."""
+        """The poollet of another pool is refused with 502, and receives no data."""
         made, port = await self.listener(pool="pool-b")
         prefix = "compute.ironcore.dev:system:machinepool:"
         await self.both(
@@ -394,7 +394,9 @@ class OtherPoolletTests(AnswersCase):
         self.assertEqual(made.heard, b"")
 
     async def test_anybody(self) -> None:
-        """A certificate of another authority, or for another address: 502, and told nothing."""
+        """
+        A certificate of another CA or for another address is 502, and its server receives no data.
+        """
         name = "compute.ironcore.dev:system:machinepool:pool-a"
         good, other = pki().authority("ca"), Authority.create("strangers")
         for authority, host in ((other, "127.0.0.1"), (good, "127.0.0.2")):
@@ -414,14 +416,14 @@ class OtherPoolletTests(AnswersCase):
             await self.admin.delete(MACHINES, "vm", "default")
 
     async def test_plain(self) -> None:
-        """One that speaks no TLS is 502, and hears no word of the request."""
+        """A server without TLS is 502, and receives nothing of the request."""
         made, _ = await self.listener(b"HTTP/1.1 200 OK\r\n\r\n", tls=False)
         told = await self.refused(502)
         self.assertIn("it does not speak TLS on this port", told)
         self.assertNotIn(b"machines", made.heard)
 
     async def test_redirect(self) -> None:
-        """A redirect is not followed, and where it leads is not told: 502."""
+        """A redirect is not followed and its target is not shown: 502."""
         other = Listener()
         trap: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(other)
         self.addCleanup(trap.stopListening)
@@ -434,13 +436,13 @@ class OtherPoolletTests(AnswersCase):
         await self.until(lambda: not made.live)
 
     async def test_no_upgrade(self) -> None:
-        """An answer of 200 is no console: 502, and the connection is not kept."""
+        """An answer with status 200 is 502, and the connection is closed."""
         made, _ = await self.listener(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi!")
         await self.both(502, 'machine "vm": invalid upgrade response: status code 200')
         await self.until(lambda: not made.live)
 
     async def test_other_answers(self) -> None:
-        """A switch to something else, what is no HTTP, a head without end: 502."""
+        """Another protocol, no HTTP or an endless header is 502."""
         for answer, told in (
             (
                 b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
@@ -456,7 +458,9 @@ class OtherPoolletTests(AnswersCase):
             await self.admin.delete(MACHINES, "vm", "default")
 
     async def test_broken_streams(self) -> None:
-        """What comes behind a 101 and is no console's stream is one line for the user, too."""
+        """
+        ``kubectl console`` reports invalid data after a 101, or a wrong handshake, in one line.
+        """
 
         def head(key: bytes) -> bytes:
             return (
@@ -487,7 +491,7 @@ class OtherPoolletTests(AnswersCase):
         self.assertIn("the server's WebSocket handshake is wrong", line)
 
     async def test_does_not_know_us(self) -> None:
-        """A poollet that does not believe the API server is no fault of the user's: 502."""
+        """A poollet that rejects the API server's credentials is 502, not 401."""
         await self.listener(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno")
         self.assertIn("does not accept this server's credentials", await self.refused(502))
 
@@ -495,9 +499,9 @@ class OtherPoolletTests(AnswersCase):
 @implementer(IMachineRuntime)
 class Meddling:
     """
-    A runtime whose Exec answers may be exchanged on their way.
+    A runtime whose Exec answers can be replaced.
 
-    :ivar exec_answer: makes what is answered of what would have been; ``None`` does not.
+    :ivar exec_answer: returns the URL to answer for the original URL; ``None`` keeps it.
     """
 
     exec_answer: Callable[[str], Any] | None = None
@@ -555,7 +559,7 @@ class RuntimeTests(AnswersCase):
         await self.running()
 
     async def dial(self, name: str = "vm", **more: Any) -> Upgraded:
-        """With a whole handshake: the runtime wants one before it looks at a token."""
+        """Send a complete handshake, because the runtime requires it before it checks the token."""
         handshake = [
             *WEBSOCKET,
             (b"Sec-WebSocket-Key", KEY),
@@ -565,7 +569,7 @@ class RuntimeTests(AnswersCase):
         return await super().dial(name, **{"method": b"GET", "headers": handshake, **more})
 
     async def start_runtime(self) -> None:
-        """A runtime as :class:`RuntimeHost` joins it, but that its tokens age by our clock."""
+        """Start a runtime as :class:`RuntimeHost` does, but with a test clock for its tokens."""
         self.cache = RequestCache(self.clock, limit=4, user_limit=4)
         table = ProcessTable(reactor, MARK)
         self.runtime = MachineRuntime(
@@ -634,7 +638,7 @@ class RuntimeTests(AnswersCase):
         return found[-1]
 
     async def use(self, url: str) -> str:
-        """Open the console behind an exec URL as the poollet would; close it again."""
+        """Open the console of an exec URL as the poollet would, and close it again."""
         path = url[url.index("/exec/") :]
         user, uid = (self.meddling.facts[name] for name in ("user", "machine_uid"))
         told = f"\r\nX-Twisted-Exec-User: {user}\r\nX-Twisted-Exec-Machine-Uid: {uid}\r\n\r\n"
@@ -649,13 +653,13 @@ class RuntimeTests(AnswersCase):
         return url
 
     async def test_good(self) -> None:
-        """Nobody meddles: it opens."""
+        """An unchanged Exec answer opens the console."""
         end = await self.open()
         end.transport.loseConnection()  # type: ignore[union-attr]
         await end.lost
 
     async def test_spoilt_tokens(self) -> None:
-        """A token that was used, has expired, is mistyped or missing is 404."""
+        """A token that is used, expired, mistyped or unknown is 404."""
 
         async def expired(url: str) -> str:
             self.clock.advance(60)
@@ -674,7 +678,7 @@ class RuntimeTests(AnswersCase):
         self.assertEqual({each.get("code") for each in ends}, {None, 404})
 
     async def test_full(self) -> None:
-        """A runtime with too many consoles waiting to be opened is 429, and says until when."""
+        """A runtime at its limit of unopened consoles answers 429 with the time to retry."""
         for _ in range(4):
             self.cache.insert(Grant("some machine"))
         self.clock.advance(20)
@@ -686,7 +690,7 @@ class RuntimeTests(AnswersCase):
         await self.both(429, told, console=f"{told}; try again in 40 s")
 
     async def test_no_url(self) -> None:
-        """A runtime that gives no URL has no consoles: 501."""
+        """A runtime that returns no URL offers no console: 501."""
 
         async def nothing(url: str) -> str:
             return ""
@@ -695,7 +699,7 @@ class RuntimeTests(AnswersCase):
         await self.both(501, 'machine "vm": the machine runtime offers no console for this machine')
 
     async def test_unusable_urls(self) -> None:
-        """A URL that leads elsewhere is not dialled: 502, and the URL is not told."""
+        """An exec URL that leads elsewhere is not dialled and not shown: 502."""
         trap = Listener()
         port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.2").listen(trap)
         self.addCleanup(port.stopListening)
@@ -719,7 +723,7 @@ class RuntimeTests(AnswersCase):
         self.assertEqual(trap.heard, b"")
 
     async def test_streams_down(self) -> None:
-        """A runtime whose consoles do not answer is 502."""
+        """A runtime whose stream server does not answer is 502."""
         self.running_services.remove(self.streams)
         await self.streams.stopService()
         told = await self.refused(502)
@@ -727,12 +731,12 @@ class RuntimeTests(AnswersCase):
         self.assertNotIn("/exec/", told)
 
     async def test_runtime_down(self) -> None:
-        """A runtime that is away is 503."""
+        """An unreachable runtime is 503."""
         await self.stop_runtime()
         await self.both(503, 'machine "vm": the machine runtime of the pool cannot be reached')
 
     async def test_runtime_refuses(self) -> None:
-        """What the runtime says goes to the user."""
+        """A ServiceUnavailable error of the runtime reaches the user as 503."""
 
         async def refuse(url: str) -> str:
             raise ServiceUnavailable("the line is being rewired")
@@ -741,7 +745,7 @@ class RuntimeTests(AnswersCase):
         self.assertIn('machine "vm": ', await self.refused(503))
 
     async def test_poollet_gone(self) -> None:
-        """A poollet that was stopped is 502."""
+        """A stopped poollet is 502."""
         address: Any = self.pool.address
         await self.pool.stopService()
         at = f'pool "pool-a" at 127.0.0.1:{address.port}'

@@ -1,7 +1,7 @@
 """
 Two nested clusters as six processes: a user of the first reaches a machine of the second.
 
-What the pages show is what runs here: the broker's rights in the second cluster are those of
+The documented setup runs here: the broker's permissions in the second cluster are those of
 ``docs/howto/broker.yaml``.
 """
 
@@ -36,19 +36,19 @@ MACHINES, SESSIONS = kinds.MACHINES.resource, kinds.CONSOLESESSIONS.resource
 
 
 def manifests() -> list[Object]:
-    """What the how-to page has applied in the second cluster."""
+    """Return the objects that the how-to page applies in the second cluster."""
     return list(yaml.safe_load_all((pages.DOCS / "howto" / "broker.yaml").read_text()))
 
 
 class Front(Deployment):
-    """The first cluster: its runtime is a broker before the second one."""
+    """The first cluster, whose runtime is a broker for the second one."""
 
     def __init__(self, directory: str, behind: Deployment) -> None:
         super().__init__(directory)
         self.behind = behind
 
     async def start_runtime(self, *options: str) -> None:
-        """The broker, its streams over TLS."""
+        """Start the broker, with its streams over TLS."""
         pair = self.pki.issue_runtime("host-a", ["localhost", "127.0.0.1"], replace=True)
         self.runtime = twistd(
             "exec-broker",
@@ -68,7 +68,7 @@ class Front(Deployment):
 
 
 async def let_brokers_in(target: Deployment) -> None:
-    """What the documentation has an administrator of the target apply."""
+    """Apply the objects that the documentation gives an administrator of the target."""
     known = {(one.resource.api_version, one.resource.kind): one.resource for one in kinds.ALL}
     for one in manifests():
         resource = known[(one["apiVersion"], one["kind"])]
@@ -76,7 +76,7 @@ async def let_brokers_in(target: Deployment) -> None:
 
 
 class BrokerTests(TestCase):
-    """Cluster A, a broker, cluster B."""
+    """Cluster A, a broker and cluster B."""
 
     timeout = 240
 
@@ -94,17 +94,17 @@ class BrokerTests(TestCase):
         await self.b.stop()
 
     def audit(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
-        """What a hop recorded so far."""
+        """Return a hop's audit records so far."""
         lines = Path(cluster.path(f"{hop}.audit")).read_text().splitlines()
         return [json.loads(line) for line in lines]
 
     async def there(self) -> Object:
-        """The one machine of cluster B."""
+        """Return the only machine of cluster B."""
         (found,) = (await self.b.client.list(MACHINES, NAMESPACE))["items"]
         return found
 
     async def test_7_who_did_what(self) -> None:
-        """Six hops tell of one session under one id; in cluster B by the user's own name."""
+        """Six hops record a session with one id; cluster B records the user's own name."""
         await self.a.create_machine("sh", "shell")
         screen = await watch(self.jane, "sh")
         screen.transport.window_changed(TerminalSize(101, 42))
@@ -130,7 +130,7 @@ class BrokerTests(TestCase):
         self.assertEqual(self.audit(self.b, "api")[0]["caller"], BROKER)
 
     async def until_opens(self) -> Screen:
-        """Fires with a session, as soon as the broker and cluster B agree on whom to trust."""
+        """Open a session, as soon as the broker and cluster B trust each other again."""
         while True:
             try:
                 return await watch(self.jane, "sh")
@@ -138,19 +138,19 @@ class BrokerTests(TestCase):
                 await pause()
 
     async def session(self) -> str:
-        """The name of the one session of cluster A, once the store has it."""
+        """Wait for the only session of cluster A, and return its name."""
         while not (found := (await self.a.client.list(SESSIONS, "default"))["items"]):
             await pause()
         return str(found[0]["metadata"]["name"])
 
     async def both(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
-        """A hop's start and end, once it has written both."""
+        """Wait until a hop has recorded a start and an end, and return both."""
         while len(self.audit(cluster, hop)) < 2:
             await pause()
         return self.audit(cluster, hop)
 
     async def exchange(self) -> None:
-        """Everything that cluster B is known by, and what the broker is known by there."""
+        """Replace all credentials of cluster B, and the broker's credentials there."""
         pki, now = self.b.pki, datetime.now(UTC)
         for name in AUTHORITIES:
             renew_authority(pki, name, now)
@@ -158,14 +158,14 @@ class BrokerTests(TestCase):
         self.b.kubeconfig(BROKER)
         self.b.write_poollet_kubeconfig(POOL)
         await self.b.use_admin()
-        # But for the CA of users: what the old one had signed opened the session.
+        # Keep the old client CA, because its certificate opened the session.
         for name in (SERVING, FORWARDING):
             retire_authority(pki, name)
 
     async def test_ends(self) -> None:
         """
-        The reason of an end passes through all hops, from either cluster, also after every
-        certificate of the second one was exchanged; nothing is left.
+        The reason of an end passes through all hops from either cluster, also after every
+        certificate of the second one was replaced; no machine is left.
         """
         await self.a.create_machine("sh", "shell")
         screen = await watch(self.jane, "sh")
@@ -174,7 +174,7 @@ class BrokerTests(TestCase):
         await self.exchange()
         await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         ended, screen = screen, await self.until_opens()
-        # The older one, which was opened before, is ended from the first cluster.
+        # The older session is ended from the first cluster.
         await self.a.client.delete(SESSIONS, first, "default")
         lost = await ended.ended
         self.assertEqual(lost.ending.reason, "SessionDeleted")
@@ -198,7 +198,7 @@ class BrokerTests(TestCase):
         self.assertEqual((await self.b.client.list(MACHINES, NAMESPACE))["items"], [])
 
     async def test_not_permitted(self) -> None:
-        """Whom the broker may not act as is refused in cluster B's words, with its code."""
+        """A user that the broker may not impersonate gets 403, and so does a system user."""
         await self.a.create_machine("sh", "shell")
         for user in ("eve", "system:eve"):
             other = self.a.kubeconfig(user, ["system:masters"])
@@ -225,7 +225,7 @@ class BrokerTests(TestCase):
         await screen.until(rb"\nqx86\r?\n")
 
     async def test_kubectl_console(self) -> None:
-        """Every kubectl's plugin call, an answer and the exit code."""
+        """Every kubectl reaches the machine by the plugin and exits with the shell's exit code."""
         await self.a.create_machine("sh", "shell")
         env = {
             "KUBECONFIG": self.jane,

@@ -1,5 +1,5 @@
 """
-Every client that is here, against a whole chain; and the table of them in the documentation.
+Every installed client with a whole chain, and the table of clients in the documentation.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class ClientsTests(TestCase):
     skip = needs.kubectl() or needs.javascript()
 
     async def test_matrix(self) -> None:
-        """What each can do by its nature works, and is what the documentation says."""
+        """Each client's supported features work, and the documentation lists the same ones."""
         rows, failures = await matrix.find(await matrix.here())
         print(f"\n{render(rows)}")
         self.assertEqual(failures, [], "\n\n".join(failures))
         told = read(matrix.PAGE.read_text(encoding="utf-8"))
         for row in rows:
-            # Another machine may have a kubectl of which the page does not tell.
+            # The page may lack a kubectl version of this machine.
             if row.client in told:
                 self.assertEqual(told[row.client], row.marks, f"write it again: {matrix.COMMAND}")
 
 
 class PageTests(SynchronousTestCase):
-    """What was found, as it is written."""
+    """The table as written in the documentation."""
 
     def test_rows(self) -> None:
-        """The page has the clients that matter, the newest kubectl too, and nothing failed."""
+        """The page has the required clients and a recent kubectl, without any failure."""
         told = read(matrix.PAGE.read_text(encoding="utf-8"))
         for client in REQUIRED:
             self.assertIn(client, told)
@@ -52,7 +52,7 @@ class PageTests(SynchronousTestCase):
                 self.assertEqual(set(marks.values()), {WORKS}, client)
 
     def test_read(self) -> None:
-        """What is written is read, footnotes or not; the same text is one footnote."""
+        """A written table reads back the same, with footnotes too; equal footnotes appear once."""
         marks = dict.fromkeys(COLUMNS, WORKS) | {"get": CANNOT, "watch": CANNOT}
         notes = {"get": "It cannot.", "watch": "It cannot.", "apply": "Otherwise."}
         rows = [Row("one", "1", marks, notes), Row("two", "2", dict.fromkeys(COLUMNS, WORKS))]

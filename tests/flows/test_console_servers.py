@@ -1,6 +1,6 @@
 """
-Console servers of others behind the whole chain, by the files that the how-to shows: real ser2net
-and real conserver, reached with ``kubectl console``, and BREAK arriving there.
+Other console servers behind the whole chain, with the files from the how-to: real ser2net and
+conserver, reached by ``kubectl console``, including BREAK.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TELNET_BREAK = b"\xff\xf3"
 
 
 class ConsoleServerTests(TestCase):
-    """One runtime with lines to two console servers."""
+    """One runtime with lines of two console servers."""
 
     timeout = 240
     skip = needs.kubectl() or needs.ser2net() or needs.conserver()
@@ -57,8 +57,8 @@ class ConsoleServerTests(TestCase):
 
     def console(self, name: str) -> Program:
         """
-        ``kubectl console`` in a terminal that echoes nothing by itself, so that what is printed has
-        come back.
+        Run ``kubectl console`` in a terminal without local echo, so that all output comes from the
+        machine.
         """
         path = f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin"
         argv = ["kubectl", "console", name]
@@ -68,7 +68,7 @@ class ConsoleServerTests(TestCase):
         return program
 
     async def echoed(self, console: Program, words: bytes) -> None:
-        """Type until it is printed: what is typed before the console is there goes nowhere."""
+        """Type until the words are echoed: keys before the console opens are lost."""
         while words not in console.output:
             console.type(words)
             for _ in range(20):
@@ -82,8 +82,8 @@ class ConsoleServerTests(TestCase):
 
     async def test_consoles(self) -> None:
         """
-        Keys and BREAK reach the devices of both; a server that goes and comes back is read of in
-        the console, which stays; and a machine that names no line is told which there are.
+        Keys and BREAK reach the devices of both servers; the console stays open through a restart
+        of the server, with notices; and a machine without a line lists the free lines.
         """
         for name, class_name in (("web-1", "rack"), ("mail-1", "conserver")):
             await self.deployment.create_machine(name, class_name)
@@ -117,7 +117,7 @@ class ConsoleServerTests(TestCase):
         self.assertIn("free lines are: web-2, vm-7", message)
 
     async def condition(self, name: str, reason: str) -> str:
-        """Fires with the message of the condition that has this reason."""
+        """Wait for a condition with this reason, and return its message."""
         while True:
             found: Any = await self.deployment.client.get(kinds.MACHINES.resource, name, "default")
             for one in found.get("status", {}).get("conditions", ()):

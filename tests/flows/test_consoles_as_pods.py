@@ -1,6 +1,6 @@
 """
-Consoles of machines as Pods of another cluster: real kubectls through a root and a node server to
-the API server of machines, its poollet, its runtime and a shell.
+Machines' consoles as Pods of another cluster: real kubectls through a root and a node server to the
+machines' API server, poollet, runtime and shell.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MACHINES = kinds.MACHINES.resource
 
 
 def read(name: str) -> Any:
-    """What the how-to tells to write down."""
+    """Return a YAML file of the how-to."""
     return yaml.safe_load((HOWTO / name).read_text())
 
 
 class ConsolesTests(TestCase):
-    """Two shells, of which one is exposed: that one is a Pod of the root, the other one is none."""
+    """Two shells, only one of which is exposed as a Pod of the root."""
 
     timeout = 120
     skip = needs.kubectl()
@@ -55,7 +55,7 @@ class ConsolesTests(TestCase):
         mirror = MachinePods(self.root.client(NODE_SERVER), server.hop.leaves, reactor, "tests")
         mirror.startService()
         self.addCleanup(mirror.stopService)
-        # One that somebody has made by hand leads nowhere.
+        # A hand-made Pod leads to no console.
         await self.root.add_pod("hidden", leaf["name"], ["console"], ttys=["console"])
         for name in ("shown", "hidden"):
             await self.deployment.create_machine(name, "shell")
@@ -88,7 +88,7 @@ class ConsolesTests(TestCase):
         return code, told
 
     async def test_consoles(self) -> None:
-        """A console is attached to, typed into and read, and ends when it is exposed no longer."""
+        """An exposed console can be attached to and read; removing the label ends its session."""
         for number, name in enumerate(kubectls.some()):
             told = f"here-{number}"
             program = self.in_terminal(name, "attach", "-it", "shown")
@@ -101,18 +101,18 @@ class ConsolesTests(TestCase):
         await self.types(program, "still-there")
         await self.label("no")
         self.assertEqual(await program.ended, 1)
-        # Its own API server says so, or the root, whose Pod is gone; whoever is first.
+        # Either the machines' API server or the root, which deletes the Pod, reports it first.
         self.assertRegex(program.output, b"exposed|deleted")
         code, log = await self.kubectl("attach", "shown")
         self.assertEqual(code, 1)
 
     async def types(self, program: Program, told: str) -> None:
-        """Type a command, and see what it prints, which is not what was typed."""
+        """Type a command and wait for its output, which differs from its echo."""
         program.type(f"echo {told[:3]}''{told[3:]}\n".encode())
         await program.until(told.encode())
 
     async def hidden(self) -> None:
-        """A machine that nobody has exposed is not reached, whoever asks in the root."""
+        """A machine that is not exposed cannot be reached from the root."""
         for words in (("attach", "hidden"), ("logs", "hidden")):
             code, told = await self.kubectl(*words)
             self.assertEqual(code, 1)

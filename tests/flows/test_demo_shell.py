@@ -1,5 +1,5 @@
 """
-A shell in a pseudo-terminal through three processes: company, sizes, floods,
+A shell in a pseudo-terminal through three processes: several viewers, terminal sizes, large output,
 and a reader that stops.
 """
 
@@ -22,15 +22,15 @@ from .consoles import endpoint, watch
 from .deployment import Deployment, pause
 
 FLOOD_BYTES = 64 << 20
-# Deterministic, without repetition in reach of any buffer, and fast to make:
-# every line is its own number.
+# Deterministic, fast to generate, and without repetition within any buffer: every line is its own
+# number.
 FLOOD = (
     f"stty raw -echo; echo BEG''IN; seq -f %015.0f 1 {FLOOD_BYTES // 16}; stty cooked; echo E''ND\n"
 )
 
 
 def flood_digest() -> str:
-    """Of what the flood prints: in raw mode a newline stays a newline."""
+    """Return the digest of the flood; in raw mode a newline stays a newline."""
     digest = hashlib.sha256()
     for first in range(1, FLOOD_BYTES // 16 + 1, 1 << 16):
         digest.update(b"".join(b"%015d\n" % n for n in range(first, first + (1 << 16))))
@@ -38,7 +38,7 @@ def flood_digest() -> str:
 
 
 class Sink(Protocol):
-    """Hashes what comes between two marks and keeps none of it."""
+    """Hashes the data after a mark, up to the size of the flood, without keeping it."""
 
     transport: Any
 
@@ -84,7 +84,7 @@ class DemoShellTests(TestCase):
         await self.deployment.create_machine("sh", "shell")
 
     async def test_company(self) -> None:
-        """Two at once see and type the same; who comes later first gets what was printed."""
+        """Viewers share one console; a later viewer first receives the earlier output."""
         admin = self.deployment.admin
         first, second = await watch(admin, "sh"), await watch(admin, "sh")
         first.type(b"echo a$((40+2))a\n")
@@ -117,8 +117,8 @@ class DemoShellTests(TestCase):
 
     async def test_reader_that_stops(self) -> None:
         """
-        While the only viewer does not read, every hop holds little and the shell
-        waits; when it reads again it gets everything.
+        While the only viewer does not read, every hop buffers little and the shell waits; when it
+        reads again it receives everything.
         """
         sink = await connectProtocol(endpoint(self.deployment.admin, "sh"), Sink())
         while sink.received < 8 << 20:
@@ -147,7 +147,7 @@ class DemoShellTests(TestCase):
         await sink.ended
 
     async def process_named(self, name: str) -> int:
-        """The pid of a descendant of the runtime, once it runs."""
+        """Wait for a descendant of the runtime with this name, and return its pid."""
         root = self.deployment.runtime.transport.pid
         while True:
             for pid in procfs.descendants(root):

@@ -49,7 +49,7 @@ class SphericTests(ChainContract, ChainCase):
 
 
 class SphericMachinesTests(ChainContract, ChainCase):
-    """spheric as its document says: machines in its own group."""
+    """spheric as documented: machines in its own group."""
 
     dialect = SPHERIC_MACHINES
     dialects = (SPHERIC_MACHINES,)
@@ -61,7 +61,7 @@ class SeveralTests(ChainCase):
     dialects = DIALECTS
 
     async def test_equal_names(self) -> None:
-        """Machines of one name are different machines, whoever opens them and however."""
+        """Machines of the same name in different dialects are separate, also as Pods."""
         for dialect in DIALECTS:
             await self.make(dialect)
         for dialect in DIALECTS:
@@ -88,7 +88,7 @@ class SeveralTests(ChainCase):
         await screen.leave()
 
     async def test_pool_of_another_dialect(self) -> None:
-        """A pool that goes ends the sessions of its own machines and of no others."""
+        """Deleting a pool ends only the sessions of its own machines."""
         await self.make(IRONCORE)
         screen = await self.console()
         name = pool_of(IRONCORE)
@@ -101,7 +101,7 @@ class SeveralTests(ChainCase):
 
 
 class ProgramsTests(TestCase):
-    """Three programs, and a fourth: poollets of two dialects over one runtime, and kubectl."""
+    """API server, runtime, and poollets of two dialects, with kubectl."""
 
     timeout = 180
     skip = needs.kubectl()
@@ -119,14 +119,14 @@ class ProgramsTests(TestCase):
         }
 
     async def kubectl(self, *words: str, stdin: bytes = b"", code: int = 0) -> str:
-        """What it prints; it must exit with ``code``."""
+        """Run kubectl, check its exit code, and return its standard output."""
         program = kubectls.found()["kubectl"]
         ended, out, told = await kubectls.run(program, *words, env=self.env, stdin=stdin)
         self.assertEqual(ended, code, (words, told))
         return out
 
     async def make(self, dialect: Dialect, pool: str) -> None:
-        """A shell of each dialect, by kubectl."""
+        """Create a shell machine of a dialect with kubectl."""
         path = Path(self.deployment.path(f"{dialect.name}.json"))
         path.write_text(json.dumps(machine("sh", "shell", pool, dialect)))
         await self.kubectl("create", "-f", str(path))
@@ -134,7 +134,7 @@ class ProgramsTests(TestCase):
         await self.kubectl("wait", where, "--for=jsonpath={.status.state}=Running")
 
     async def test_kubectl(self) -> None:
-        """Instances beside machines: made, seen, explained, opened and deleted."""
+        """Instances and machines are created, listed, explained, opened and deleted."""
         await self.deployment.client.create(
             IRONCORE.workload_class, machine_class("shell", "64Mi", IRONCORE)
         )

@@ -1,6 +1,6 @@
 """
-Clients that mean harm, or are broken, against each port of the three programs: the
-port answers them at most with a refusal, and honest clients as if they were not there.
+Malicious and broken clients at each port of the three programs: a port at most refuses them, and
+serves other users as before.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .deployment import Deployment, pause
 reactor: Any = _reactor
 
 SLOW_CLIENTS = 150
-"""For each port."""
+"""Number of slow clients at each port."""
 EXEC = b"/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/sh/exec"
 
 
 class Peer(Protocol):
-    """A raw connection: what came, and whether it is over."""
+    """A raw connection; keeps the received data and whether it is closed."""
 
     transport: Any
 
@@ -52,7 +52,7 @@ class Peer(Protocol):
 
 
 def frame(opcode: int, payload: bytes, *, first: int = 0x80, masked: bool = True) -> bytes:
-    """A WebSocket frame as a client sends it; ``first`` is FIN and the reserved bits."""
+    """Return a WebSocket frame of a client; ``first`` is FIN and the reserved bits."""
     size = len(payload)
     if size < 126:
         length = bytes([size | 0x80 * masked])
@@ -64,7 +64,7 @@ def frame(opcode: int, payload: bytes, *, first: int = 0x80, masked: bool = True
 
 
 class HostileTests(TestCase):
-    """All three programs, one shell, and an honest user."""
+    """All three programs, one shell and a legitimate user."""
 
     timeout = 170
 
@@ -98,14 +98,14 @@ class HostileTests(TestCase):
         return ClientTLS("127.0.0.1", ca_pem=self.ca)
 
     async def connect(self, port: int) -> Peer:
-        """A connection with TLS, whose other end is verified."""
+        """Connect with TLS and verify the server."""
         endpoint = client_endpoint(reactor, "127.0.0.1", port, self.tls(), timeout_seconds=60)
         peer: Peer = await connectProtocol(endpoint, Peer())
         self.addCleanup(peer.transport.abortConnection)
         return peer
 
     async def bare(self, port: int) -> Peer:
-        """A connection without TLS."""
+        """Connect without TLS."""
         endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port)
         peer: Peer = await connectProtocol(endpoint, Peer())
         self.addCleanup(peer.transport.abortConnection)
@@ -116,7 +116,7 @@ class HostileTests(TestCase):
             await pause()
 
     async def answer(self, port: int, request: bytes) -> tuple[int, bytes]:
-        """The code and body of what is answered before the connection is closed."""
+        """Return the code and the body of the response; the server must close the connection."""
         peer = await self.connect(port)
         peer.transport.write(request)
         await self.until(lambda: peer.lost)
@@ -125,14 +125,14 @@ class HostileTests(TestCase):
         return int(head[9:12]), body
 
     async def refused(self, port: int, request: bytes, *codes: int) -> None:
-        """It is answered with a Status of one of these codes, and the connection is closed."""
+        """Check that the response is a Status with one of these codes."""
         code, body = await self.answer(port, request)
         self.assertIn(code, codes, request[:80])
         status = json.loads(body)
         self.assertEqual((status["kind"], status["code"]), ("Status", code))
 
     async def honest(self) -> None:
-        """Every port answers; the session that is open goes on, and another can be opened."""
+        """Check that every port answers, that the open session works and that another opens."""
         request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         for port in self.ports.values():
             self.assertEqual(await self.answer(port, request), (200, b"ok"))
@@ -147,16 +147,16 @@ class HostileTests(TestCase):
         self.no_token_was_written()
 
     def no_token_was_written(self) -> None:
-        """Whoever reads a log or an audit opens no console with it."""
+        """Check that no log and no audit record contains a token that would open a console."""
         written = [program.output for program in self.programs]
         written += [read(self.deployment.path(f"{hop}.audit")) for hop in self.ports]
         for text in written:
             self.assertNotRegex(text, rb"/exec/[\w-]")
-            # A token has 43 characters; nothing else that is written looks like one.
+            # A token has 43 characters; nothing else in the output has its form.
             self.assertNotRegex(text, rb"(?<![\w-])(?=[a-z0-9_-]*[A-Z])[\w-]{43}(?![\w-])")
 
     async def test_25_slow_clients(self) -> None:
-        """Very many that connect and dawdle, at every stage, keep nobody waiting."""
+        """Hundreds of slow clients, at every stage of a request, delay no other user."""
         dawdlers: list[Peer] = []
         for port in self.ports.values():
             for connect in (self.bare, self.connect):
@@ -175,7 +175,7 @@ class HostileTests(TestCase):
             await self.honest()
 
     async def test_large_heads(self) -> None:
-        """Heads without end are refused: one long line, many lines, a long path."""
+        """Oversized headers are refused: a long line, many lines, a long path."""
         line, half = b"X-A: " + b"a" * 8000 + b"\r\n", b"a" * (60 << 10)
         for port in self.ports.values():
             for request in (
@@ -190,7 +190,7 @@ class HostileTests(TestCase):
         await self.honest()
 
     async def test_large_bodies(self) -> None:
-        """Bodies that are announced or grow too large are refused before they are kept."""
+        """Oversized bodies are refused, whether the length is announced or not."""
         for port in self.ports.values():
             head = b"POST /apis HTTP/1.1\r\nHost: x\r\n"
             await self.refused(port, head + b"Content-Length: 99999999999999\r\n\r\n", 413)
@@ -200,7 +200,7 @@ class HostileTests(TestCase):
         await self.honest()
 
     async def test_malformed_requests(self) -> None:
-        """What is no HTTP, or could be read in two ways, is refused, and nothing behind it is read."""
+        """Malformed and ambiguous requests are refused, and the data after them is ignored."""
         behind = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
         for port in self.ports.values():
             for request in (
@@ -223,7 +223,7 @@ class HostileTests(TestCase):
         await self.honest()
 
     async def test_no_tls(self) -> None:
-        """What is no TLS, half of it, or another version of it, ends that connection alone."""
+        """Invalid TLS data ends only its own connection."""
         for port in self.ports.values():
             for garbage in (
                 b"GET / HTTP/1.1\r\n\r\n",
@@ -239,7 +239,7 @@ class HostileTests(TestCase):
         await self.honest()
 
     async def test_malformed_frames(self) -> None:
-        """Whatever a user sends in a WebSocket ends their session at most, and nobody else's."""
+        """Malformed WebSocket frames end at most their own session."""
         for what, data in (
             ("no mask", frame(2, b"\0x", masked=False)),
             ("reserved bits", frame(2, b"\0x", first=0xF0)),
@@ -268,7 +268,7 @@ class HostileTests(TestCase):
         await self.honest()
 
     async def session(self) -> Peer:
-        """A session whose frames the test makes itself."""
+        """Open a session without a client, for frames of the test."""
         user = self.deployment.pki.pair("user-admin")
         tls = ClientTLS(
             "127.0.0.1",
@@ -296,13 +296,13 @@ class HostileTests(TestCase):
 
     async def over(self, peer: Peer, what: str) -> None:
         """
-        A broken session is over, or was not broken: then it ends as one asks it to.
+        Check that a session ends: broken by the data, or by the Close frame sent here.
 
-        What may be ignored (a size that is none) must not be what breaks the session later.
+        Data that may be ignored, such as an invalid size, must not break the session later.
         """
         peer.transport.write(frame(8, struct.pack(">H", 1000)))
         late = reactor.callLater(30, peer.transport.abortConnection)
-        # The shell prints ASCII only: such a byte begins a Close frame.
+        # The shell prints only ASCII, so this byte starts a Close frame.
         await self.until(lambda: peer.lost or b"\x88" in peer.data)
         self.assertTrue(late.active(), f"after {what} the session did not end")
         late.cancel()
@@ -310,7 +310,7 @@ class HostileTests(TestCase):
         await self.until(lambda: peer.lost)
 
     async def test_sockets_of_the_host(self) -> None:
-        """Garbage on the socket of the machine runtime interface, and connections that say nothing."""
+        """Garbage and idle connections on the IRI socket disturb no other user."""
         path = self.deployment.iri_target.removeprefix("unix://")
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(65536), b"PRI * HTTP/2.0\r\n\r\n"):
             endpoint = unix_client_endpoint(reactor, path)

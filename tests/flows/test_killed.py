@@ -1,6 +1,6 @@
 """
-kill -9 of each program, at work: what was acknowledged is there afterwards, and what
-runs is what is wanted.
+Each program is killed with SIGKILL at work: acknowledged writes survive, and machines run as their
+specs demand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LANES = 6
 
 
 class KilledTests(TestCase):
-    """Three programs, one of which is killed."""
+    """One of three programs is killed."""
 
     timeout = 170
 
@@ -33,19 +33,22 @@ class KilledTests(TestCase):
         await self.deployment.start_api()
 
     async def write(self, lane: int, known: dict[str, str]) -> None:
-        """Create, change and delete machines until the server is gone; ``known`` is what it said."""
+        """
+        Create, change and delete machines until the server dies; ``known`` has the acknowledged
+        state.
+        """
         client = self.deployment.client
         turn = 0
         while True:
             name = f"m-{lane}-{turn}"
             body = machine(name, "shell")
-            del body["spec"]["machinePoolRef"]  # nobody shall run it
+            del body["spec"]["machinePoolRef"]  # keep it unscheduled
             try:
                 made = await client.create(MACHINES, body, namespace="default")
                 known[name] = made["metadata"]["resourceVersion"]
                 if turn % 2:
                     patch = {"metadata": {"labels": {"turn": str(turn)}}}
-                    known[name] = ""  # whether the change counts is not known until it is said
+                    known[name] = ""  # the outcome is unknown until the server answers
                     made = await client.patch(MACHINES, name, patch, "default")
                     known[name] = made["metadata"]["resourceVersion"]
                 if turn % 3 == 2:
@@ -57,7 +60,7 @@ class KilledTests(TestCase):
             turn += 1
 
     async def test_api_server(self) -> None:
-        """Killed while it is written to, again and again: all that it said holds."""
+        """Writes that a repeatedly killed API server has acknowledged are not lost."""
         known: dict[str, str] = {}
         for round_ in range(3):
             lanes = [
@@ -84,7 +87,7 @@ class KilledTests(TestCase):
             self.assertGreaterEqual(int(listed["metadata"]["resourceVersion"]), newest)
 
     async def the_rest(self) -> Screen:
-        """Runtime and poollet, and the console of a shell that remembers something."""
+        """Start runtime and poollet, and open the console of a shell that has set a variable."""
         await self.deployment.start_runtime()
         await self.deployment.start_poollet()
         await self.deployment.client.create(
@@ -102,7 +105,7 @@ class KilledTests(TestCase):
         return screen
 
     async def reopened(self) -> Screen:
-        """The console, as soon as the chain is whole again."""
+        """Open the console as soon as all programs work again."""
         while True:
             try:
                 return await watch(self.deployment.admin, "sh")
@@ -110,7 +113,9 @@ class KilledTests(TestCase):
                 await pause()
 
     async def test_poollet(self) -> None:
-        """Its sessions are lost, and said to be; its machines go on, and it finds them again."""
+        """
+        A killed poollet loses its sessions but not its machines, and finds them after the restart.
+        """
         screen = await self.the_rest()
         await self.deployment.poollet.stop(signal.SIGKILL)
         lost: Any = await screen.ended
@@ -122,7 +127,7 @@ class KilledTests(TestCase):
         await again.leave()
 
     async def test_poollet_while_deleting(self) -> None:
-        """What was deleted while it was dead it deletes when it is back."""
+        """A restarted poollet deletes machines whose deletion was requested while it was down."""
         await self.the_rest()
         await self.deployment.poollet.stop(signal.SIGKILL)
         await self.deployment.client.delete(MACHINES, "sh", "default")
@@ -132,7 +137,7 @@ class KilledTests(TestCase):
         await gone(self.deployment.client, MACHINES, "sh", "default")
 
     async def test_api_server_below_sessions(self) -> None:
-        """When the API server dies its sessions are lost, the machine is not."""
+        """A killed API server loses its sessions but not the machine."""
         screen = await self.the_rest()
         await self.deployment.api.stop(signal.SIGKILL)
         lost: Any = await screen.ended
@@ -143,7 +148,7 @@ class KilledTests(TestCase):
         await again.leave()
 
     async def test_runtime(self) -> None:
-        """Its machines die with it; the API's objects do not, and are run again."""
+        """A killed runtime loses its machines, and the same API objects are started again."""
         screen = await self.the_rest()
         before = await self.deployment.client.get(MACHINES, "sh", "default")
         await self.deployment.runtime.stop(signal.SIGKILL)

@@ -1,5 +1,5 @@
 """
-Kubeconfigs of every kind: what our clients make of them is what kubectl makes of them.
+Kubeconfigs of every kind: our clients must treat them as kubectl does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ reactor: Any = _reactor
 V1BETA1 = "client.authentication.k8s.io/v1beta1"
 TOKENS = "secret,jane,1,dev\nroot,admin,2,system:masters\n"
 NAME = "api.lab.example"
-"""A name that only the proxies know."""
+"""A host name that only the proxies resolve."""
 
 
 def encoded(path: str) -> str:
@@ -44,7 +44,7 @@ def encoded(path: str) -> str:
 
 
 class KubeconfigCase(TestCase):
-    """Writes kubeconfigs into a directory of the test's own."""
+    """Writes kubeconfigs into the test's own directory."""
 
     def kubeconfig(self, cluster: dict[str, Any], user: dict[str, Any]) -> str:
         config = {
@@ -68,7 +68,7 @@ class KubeconfigCase(TestCase):
         return PluginScript(Path(self.mktemp()), body)
 
     async def proxy(self, proxy: ProxyFactory, tls: ServerTLS | None = None) -> str:
-        """The ``HOST:PORT`` of a proxy that now listens."""
+        """Start a proxy; return its ``HOST:PORT``."""
         proxy.names[NAME] = "127.0.0.1"
         endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
         if tls is not None:
@@ -80,7 +80,7 @@ class KubeconfigCase(TestCase):
 
 
 class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
-    """One kubeconfig, several clients, one answer to the question who one is."""
+    """For one kubeconfig, every client is the same user to the server."""
 
     timeout = 300
     skip = needs.kubectl()
@@ -94,7 +94,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         self.kubectls = list(dict.fromkeys((found[0], found[-1])))
 
     def client(self, user: str) -> KubeClient:
-        """As of the parent, from a kubeconfig of its own."""
+        """As the parent does, but from a kubeconfig."""
         pair = pki().pair(f"user-{user}")
         cluster = {"server": self.server.url, "certificate-authority": pki().serving_ca}
         path = self.kubeconfig(
@@ -110,13 +110,13 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         return str(path)
 
     async def kubectl_says(self, kubectl: str, path: str) -> dict[str, Any] | None:
-        """Who one is; ``None`` when it fails."""
+        """Return the UserInfo that kubectl reports; ``None`` when it fails."""
         env = {"KUBECONFIG": path, "HOME": str(self.directory)}
         code, out, _ = await kubectls.run(kubectl, "auth", "whoami", "-o", "json", env=env)
         return json.loads(out)["status"]["userInfo"] if code == 0 else None
 
     async def we_say(self, path: str) -> dict[str, Any] | None:
-        """The same by our client, as ``$KUBECONFIG`` names the files."""
+        """Return the UserInfo that our client reports; ``path`` is the value of ``$KUBECONFIG``."""
         try:
             config = load(environ={"KUBECONFIG": path})
         except KubeConfigError:
@@ -133,21 +133,21 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         return found
 
     async def same(self, path: str) -> dict[str, Any] | None:
-        """What all say; they must agree."""
+        """Return the UserInfo on which all clients must agree."""
         ours = await self.we_say(path)
         for kubectl in self.kubectls:
             self.assertEqual(await self.kubectl_says(kubectl, path), ours, kubectl)
         return ours
 
     async def is_user(self, name: str | None, user: Any, **cluster: Any) -> dict[str, Any]:
-        """All say that it is this user, or fail."""
+        """Check that all clients are this user, or that all fail if ``name`` is ``None``."""
         whole = {key: value for key, value in {**self.cluster, **cluster}.items() if value}
         told = await self.same(self.kubeconfig(whole, user))
         self.assertEqual(told and told["username"], name, (user, cluster))
         return told or {}
 
     async def test_credentials(self) -> None:
-        """Tokens, files of tokens, certificates, passwords, and what goes with what."""
+        """Tokens, token files, certificates, passwords, and which of them takes precedence."""
         pair = pki().pair("user-jane")
         self.write("token", "secret\n")
         jane_data = {
@@ -172,7 +172,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
             await self.is_user(name, user)
 
     async def test_trust(self) -> None:
-        """Whom the server must be."""
+        """CAs, server names and skipped verification decide whether the server is trusted."""
         jane = {"token": "secret"}
         data = encoded(pki().serving_ca)
         ca, ca_data = "certificate-authority", "certificate-authority-data"
@@ -188,7 +188,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
             await self.is_user(name, jane, **cluster)
 
     async def test_impersonation(self) -> None:
-        """As whom one acts, in every part."""
+        """Impersonation applies the user, UID, groups and extra fields, and needs permission."""
         whole = {"as": "eve", "as-uid": "9", "as-groups": ["a", "b"]}
         extra = {"as-user-extra": {"Team/x": ["red", "blue"]}}
         told = await self.is_user("eve", {"token": "root", **whole, **extra})
@@ -205,7 +205,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         await self.is_user(None, {"token": "root", "as-groups": ["a"]})
 
     async def test_plugins(self) -> None:
-        """Credential plugins: what they are told, and what becomes of what they say."""
+        """Plugins receive the same input from every client, and their credentials are used."""
         pair = pki().pair("user-jane")
         extension = {"a": [1, "b"], "c": {"d": None}}
         extensions = [{"name": "client.authentication.k8s.io/exec", "extension": extension}]
@@ -236,7 +236,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         self.assertEqual(len(certificate.runs()), before)
 
     async def test_plugins_that_fail(self) -> None:
-        """Whatever is wrong with a plugin, nobody is let in by it."""
+        """Failing and misconfigured plugins yield no credentials."""
         good = {"apiVersion": V1, "interactiveMode": "Never"}
         for body in (
             "sys.exit(1)",
@@ -257,7 +257,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         self.assertEqual(script.runs(), [])
 
     async def test_proxies(self) -> None:
-        """Through each kind of proxy, with and without the right password."""
+        """Every kind of proxy works with the right password, and only with that."""
         jane = {"token": "secret"}
         issued = pki().authority(SERVING).issue_server(["127.0.0.1"])
         tls = ServerTLS(
@@ -278,7 +278,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
             good = {"proxy-url": f"{scheme}://ann:p%40ss@{where}"}
             await self.is_user("jane", jane, **good)
             if over is None:
-                # Go asks a proxy of https by the server's name; we by the proxy's own.
+                # For HTTPS proxies, Go checks the server's name and we check the proxy's.
                 await self.is_user("jane", jane, **named, **good)
             await self.is_user(None, jane, **server, **good)
             await self.is_user(None, jane, **{"proxy-url": f"{scheme}://ann:no@{where}"})
@@ -288,7 +288,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
         await self.is_user(None, jane, **{"proxy-url": "ftp://127.0.0.1:1"})
 
     async def test_several_files(self) -> None:
-        """The first that defines a name wins, whole; paths are relative to their file."""
+        """The first file that defines a name wins; relative paths start at their own file."""
         os.mkdir(self.directory / "deep")
         Path(self.directory / "deep/token").write_text("secret")
         Path(self.directory / "deep/config").write_text(
@@ -300,7 +300,7 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
                 }
             )
         )
-        # Its context is the second; its user is not taken from.
+        # Only the context of this file is overridden; its user is ignored.
         other = self.kubeconfig(self.cluster, {"token": "root", "as": "eve"})
         path = os.pathsep.join([str(self.directory / "deep/config"), "/nonexistent", other])
         told = await self.same(path)
@@ -310,12 +310,14 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
 
 
 class WholeWayTests(KubeconfigCase):
-    """The chain, with a poollet and a user behind proxies, known by plugins."""
+    """The chain, with a poollet and a user that authenticate by plugins through proxies."""
 
     timeout = 180
 
     async def test_console(self) -> None:
-        """A poollet renews itself by a plugin through SOCKS, a user comes by CONNECT as another."""
+        """
+        A poollet renews its certificate by a plugin over SOCKS; a user impersonates over CONNECT.
+        """
         deployment = Deployment(self.mktemp())
         self.addCleanup(deployment.stop)
         await deployment.start_api()
@@ -364,7 +366,7 @@ class WholeWayTests(KubeconfigCase):
         self.assertEqual((first["user"], first["caller"]), ("eve", "admin"))
 
     def certificate_of(self, deployment: Deployment, name: str, expires: str) -> dict[str, Any]:
-        """A plugin that says a certificate of the deployment's PKI."""
+        """A plugin that returns a certificate of the deployment's PKI."""
         pair = deployment.pki.pair(name)
         crt, key = os.path.abspath(pair.certificate), os.path.abspath(pair.key)
         self.last = self.script(

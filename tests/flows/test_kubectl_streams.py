@@ -1,7 +1,7 @@
 """
-Stock kubectls against our streams: what they speak, what they show, how they exit.
+Stock kubectls with our streams: protocols, output and exit codes.
 
-Up to 1.29 they speak SPDY, from 1.30 on WebSockets first.
+Versions up to 1.29 use SPDY, later versions try WebSockets first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUCCESS = Ending(COMPLETED)
 
 @implementer(IPushProducer)
 class Command(RecordingAttachment):
-    """Prints something and ends, as soon as its transport takes something."""
+    """Prints its output and ends as soon as the transport accepts data."""
 
     def __init__(self, output: bytes, ending: Ending = SUCCESS) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class Command(RecordingAttachment):
         self.transport.end(self.ending)
 
     def stopProducing(self) -> None:
-        """The user left."""
+        """Ignore that the user left."""
 
 
 class Terminal(RecordingAttachment):
-    """Says ``size?`` and tells each size it learns; a ``q`` ends it."""
+    """Prints ``size?`` and each size that it receives; a ``q`` ends it."""
 
     def attached(self, transport: IAttachmentTransport) -> None:
         super().attached(transport)
@@ -80,20 +80,20 @@ class Terminal(RecordingAttachment):
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Turn the reactor until it holds; the test's timeout bounds it."""
+    """Run the reactor until ``condition()`` is true; the test's timeout bounds the wait."""
     while not condition():
         await deferLater(reactor, 0)  # type: ignore[arg-type]
 
 
 class KubectlTestCase(TestCase):
-    """A server with one Pod, and all kubectls of this machine."""
+    """A server with one Pod, and every kubectl of this machine."""
 
     timeout = 180
 
     async def setUp(self) -> None:
         self.kubectls = kubectls.found()
         assert "kubectl.1.27" in self.kubectls, "SPDY cannot be tried without an old kubectl"
-        # An empty file: kubectls without any look for the cluster they run in.
+        # An empty file, because without a kubeconfig kubectl looks for the cluster it runs in.
         home = self.mktemp()
         with open(home, "w"):
             self.env = {"HOME": home + ".d", "KUBECONFIG": home}
@@ -110,14 +110,14 @@ class KubectlTestCase(TestCase):
     async def run_kubectl(
         self, name: str, *argv: str, stdin: bytes = b"", **env: str
     ) -> tuple[int, str, str]:
-        """Exit code, standard output, everything printed."""
+        """Run kubectl; return its exit code, standard output, and all of its output."""
         server = f"--server={self.server.url}"
         return await kubectls.run(
             self.kubectls[name], server, *argv, env=self.env | env, stdin=stdin
         )
 
     def spoken(self) -> tuple[str, str]:
-        """What the last stream was upgraded to, and its version."""
+        """Return the upgrade of the last stream, and its protocol version."""
         upgrade, server = self.server.pods.served[-1]
         return upgrade, server.protocol
 
@@ -130,7 +130,7 @@ class KubectlTestCase(TestCase):
 
 
 def expected(name: str) -> tuple[str, str]:
-    """What a kubectl speaks by itself."""
+    """Return a kubectl's default upgrade and protocol version."""
     carrier = kubectls.carrier(name)
     return carrier, "v4.channel.k8s.io" if carrier == "SPDY/3.1" else "v5.channel.k8s.io"
 
@@ -139,7 +139,7 @@ class ExecTests(KubectlTestCase):
     """``kubectl exec`` and ``attach``, every version."""
 
     async def test_input(self) -> None:
-        """A megabyte goes in, the same comes out, its end ends the session."""
+        """A megabyte of input is echoed completely, and its end ends the session."""
         data = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(32768))
         data = data.hex().encode()[: 1 << 20]
         for name in self.kubectls:
@@ -150,7 +150,7 @@ class ExecTests(KubectlTestCase):
             self.assertEqual(self.spoken(), expected(name), name)
 
     async def test_output(self) -> None:
-        """Three megabytes, from the first byte to the last, though the end is at once."""
+        """Three megabytes of output arrive completely, although the session ends at once."""
         output = b"".join(b"%015d\n" % number for number in range(3 << 16))
         self.attach = lambda: Command(output)
         for name in self.kubectls:
@@ -158,7 +158,7 @@ class ExecTests(KubectlTestCase):
             self.assertEqual((code, stdout == output.decode()), (0, True), name)
 
     async def test_exit_code(self) -> None:
-        """kubectl exits as the process did."""
+        """kubectl exits with the exit code of the process."""
         self.attach = lambda: Command(b"out\n", Ending(COMPLETED, exit_code=7))
         for name in self.kubectls:
             code, stdout, told = await self.run_kubectl(name, "exec", "p1", "--", "ls")
@@ -166,7 +166,7 @@ class ExecTests(KubectlTestCase):
             self.assertIn("command terminated with exit code 7", told)
 
     async def test_failure(self) -> None:
-        """Any other ending is told in its own words."""
+        """For other failures kubectl exits with 1 and prints their message."""
         self.attach = lambda: Command(b"out\n", Ending(LINE_LOST, "the line is lost"))
         for name in self.kubectls:
             code, stdout, told = await self.run_kubectl(name, "exec", "p1", "--", "ls")
@@ -174,7 +174,7 @@ class ExecTests(KubectlTestCase):
             self.assertIn("error: the line is lost", told)
 
     async def test_many(self) -> None:
-        """Short sessions, one after the other, and none of them hangs or says less."""
+        """Many short sessions in sequence are complete, and none of them hangs."""
         self.attach = lambda: Command(b"out\n", Ending(COMPLETED, exit_code=7))
         for number in range(40):
             code, stdout, _ = await self.run_kubectl("kubectl.1.27", "exec", "p1", "--", "ls")
@@ -195,7 +195,7 @@ class ExecTests(KubectlTestCase):
             self.assertEqual(self.spoken(), expected(name), name)
 
     async def test_interrupted(self) -> None:
-        """A kubectl that is killed leaves nothing behind."""
+        """A killed kubectl detaches its attachment."""
         self.attach = Terminal
         for name in ("kubectl.1.27", "kubectl.1.33"):
             program = self.in_terminal(name, "exec", "-it", "p1", "--", "sh")
@@ -208,10 +208,10 @@ class ExecTests(KubectlTestCase):
 
 
 class VersionTests(KubectlTestCase):
-    """Older versions of SPDY's remote command, and falling back to it."""
+    """Older versions of SPDY remote command, and the fallback to SPDY."""
 
     async def test_older(self) -> None:
-        """A server that speaks no newer one is spoken to in versions 3, 2 and 1."""
+        """Versions 3, 2 and 1 work when the server supports nothing newer."""
         for version in ("v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"):
             self.patch(negotiation, "SPDY_PROTOCOLS", (version,))
             code, stdout, _ = await self.run_older(b"out\n", SUCCESS)
@@ -229,7 +229,7 @@ class VersionTests(KubectlTestCase):
         return await self.run_kubectl("kubectl.1.27", "exec", "p1", "--", "ls")
 
     async def test_input_of_older(self) -> None:
-        """In versions 2 and 3 input ends as well."""
+        """Versions 2 and 3 also signal the end of input."""
         for version in ("v3.channel.k8s.io", "v2.channel.k8s.io"):
             self.patch(negotiation, "SPDY_PROTOCOLS", (version,))
             code, stdout, _ = await self.run_kubectl(
@@ -238,7 +238,7 @@ class VersionTests(KubectlTestCase):
             self.assertEqual((code, stdout), (0, "hello"), version)
 
     async def test_fall_back(self) -> None:
-        """A kubectl whose WebSocket is refused speaks SPDY, and nobody notices."""
+        """A kubectl whose WebSocket is refused falls back to SPDY without an error."""
         self.patch(negotiation, "PROTOCOLS", ("v4.channel.k8s.io",))
         for name in self.kubectls:
             code, stdout, told = await self.run_kubectl(
@@ -248,7 +248,7 @@ class VersionTests(KubectlTestCase):
             self.assertEqual(self.spoken(), ("SPDY/3.1", "v4.channel.k8s.io"), name)
 
     async def test_by_choice(self) -> None:
-        """Its user may choose, too."""
+        """``KUBECTL_REMOTE_COMMAND_WEBSOCKETS`` selects the protocol."""
         for name, choice, upgrade in (
             ("kubectl.1.29", "true", "websocket"),
             ("kubectl.1.33", "false", "SPDY/3.1"),
@@ -262,7 +262,7 @@ class VersionTests(KubectlTestCase):
             self.assertEqual((code, stdout, self.spoken()[0]), (0, "hello", upgrade), name)
 
     async def test_nothing_in_common(self) -> None:
-        """A refusal is told in the server's own words."""
+        """Without a common protocol, kubectl prints the server's refusal."""
         self.patch(negotiation, "PROTOCOLS", ("v9.channel.k8s.io", "v8.channel.k8s.io"))
         self.patch(negotiation, "SPDY_PROTOCOLS", ("v9.channel.k8s.io", "v8.channel.k8s.io"))
         for name in self.kubectls:

@@ -1,6 +1,5 @@
 """
-Every verb of kubectl, with every kubectl that there is, for all our kinds, against
-one API server.
+Every verb of every installed kubectl, for all our kinds, against one API server.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ SECONDS = 60.0
 
 class Kubectl:
     """
-    One kubectl, and how it does.
+    One kubectl and its results.
 
-    :param at_once: of all kubectls together.
-    :ivar namespace: its own, such as ``k127``.
-    :ivar wrong: a paragraph for each row that did not show what it should.
+    :param at_once: limits the concurrent runs of all kubectls together.
+    :ivar namespace: the kubectl's own namespace, such as ``k127``.
+    :ivar wrong: a paragraph for each row with an unexpected result.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Kubectl:
         self._at_once = at_once
 
     async def tell(self, rows: list[Row]) -> None:
-        """Try one row after the other."""
+        """Run the rows in order."""
         await self._run(Row(f"create namespace {self.namespace}", ("created",)))
         await self._run(Row(f"config set-context --current --namespace={self.namespace}"))
         for each in rows:
@@ -92,7 +91,7 @@ class Kubectl:
             self._at_once.release()
 
     async def _end(self, name: str) -> None:
-        """What watches never ends by itself, once it has shown what it should."""
+        """End a row that was started earlier; stop a watch once it has printed its patterns."""
         each, program = self._begun.pop(name, (None, None))
         if each is None or program is None:
             return
@@ -126,7 +125,7 @@ class Kubectl:
 
 
 def _shared(ended: Deferred[int]) -> Deferred[int]:
-    """A Deferred that fires as ``ended`` does, and leaves it to others."""
+    """Return a Deferred that fires as ``ended`` does, and leaves its result unchanged."""
     mine: Deferred[int] = Deferred()
 
     def tell(code: int) -> int:
@@ -152,11 +151,11 @@ class VerbTests(TestCase):
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
-        # Machines name a pool that there is not; the table's Events are its own.
+        # The machines name a pool that does not exist, and the table creates its own Events.
         await self.deployment.start_api("--no-scheduler")
 
     async def test_table(self) -> None:
-        """Each row shows what it should with each kubectl."""
+        """Each row has its expected output and exit code with each kubectl."""
         found = {await minor_of(path): path for path in kubectls.found().values()}
         directory = Path(os.path.abspath(self.mktemp()))
         directory.mkdir(parents=True)

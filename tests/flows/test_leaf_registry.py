@@ -1,5 +1,5 @@
 """
-Leaves that change while people are in their Pods: real kubectls through root, node server and leaf.
+Leaves that change during sessions: real kubectls through root, node server and leaf.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ChangedTests(LeafTestCase):
     """The file of leaves and the kubeconfigs that it names are replaced."""
 
     def leaves(self, *names: str) -> None:
-        """Replace the file, as those who deploy it do."""
+        """Replace the leaves file atomically."""
         kubeconfig = {"file": self.clusters.leaf.kubeconfig(NODE_SERVER)}
         nodes = [{"name": ROOT_NODE}]
         told = [{"name": each, "kubeconfig": kubeconfig, "nodes": nodes} for each in names]
@@ -31,7 +31,7 @@ class ChangedTests(LeafTestCase):
         return {str(each["user"]) for each in self.clusters.leaf.audit}
 
     async def test_rotated(self) -> None:
-        """New credentials count for the next session; one that is open goes on as if nothing was."""
+        """New credentials apply to the next session; an open session continues."""
         program = self.begin("exec", "-i", POD, "--", *ECHO)
         program.type(b"before\n")
         await program.until(b"<before>")
@@ -46,7 +46,7 @@ class ChangedTests(LeafTestCase):
         await program.stop()
 
     async def test_removed(self) -> None:
-        """A leaf that is taken out of the file ends its sessions, and the user is told why."""
+        """Removing a leaf from the file ends its sessions with the reason."""
         program = self.begin("exec", "-i", POD, "--", *ECHO)
         program.type(b"on\n")
         await program.until(b"<on>")

@@ -63,12 +63,12 @@ class LeafTestCase(TestCase):
     async def kubectl(
         self, *argv: str, name: str = "kubectl", stdin: bytes = b"", **env: str
     ) -> tuple[int, str, str]:
-        """Exit code, standard output, and everything that it printed."""
+        """Run kubectl; return its exit code, standard output, and all of its output."""
         program = kubectls.found()[name]
         return await kubectls.run(program, *argv, env={**self.env, **env}, stdin=stdin)
 
     def begin(self, *argv: str, name: str = "kubectl") -> Program:
-        """One that goes on."""
+        """Start a kubectl that keeps running."""
         return start([kubectls.found()[name], *argv], env=self.env)
 
     def log(self, container: str = "main") -> Any:
@@ -87,13 +87,13 @@ class ExecTests(LeafTestCase):
             self.assertEqual((name, code, stdout), (name, 7, "hello"))
 
     async def test_error_output(self) -> None:
-        """What is printed to standard error is told apart."""
+        """Standard error stays separate from standard output."""
         _, stdout, output = await self.kubectl("exec", POD, "--", "sh", "-c", "echo a; echo b >&2")
         self.assertEqual(stdout, "a\n")
         self.assertIn("b\n", output)
 
     async def test_terminal(self) -> None:
-        """A terminal has the user's size, and gets each new one."""
+        """The container's terminal has the user's size, and follows each change of it."""
         argv = [kubectls.found()["kubectl"], "exec", "-it", POD, "--", "sh"]
         program = terminal(argv, columns=100, rows=40, **self.env)
         self.addCleanup(program.stop)
@@ -106,7 +106,9 @@ class ExecTests(LeafTestCase):
         self.assertEqual(await program.ended, 4)
 
     async def said(self, program: Program, text: bytes) -> None:
-        """A new size may be told after the command that asks for it: ask until it is there."""
+        """
+        Repeat ``stty size`` until it prints ``text``: a new size may arrive after the command.
+        """
         for _ in range(100):
             if text in program.output:
                 return
@@ -116,7 +118,7 @@ class ExecTests(LeafTestCase):
         raise AssertionError(program.output)
 
     async def test_copy(self) -> None:
-        """Both ways, byte by byte; a copy needs the end of its input to arrive."""
+        """Files are copied unchanged in both directions, which needs the end of input to arrive."""
         content = os.urandom(300_000)
         original, there, back = (self.directory / each for each in ("a", "b", "c"))
         original.write_bytes(content)
@@ -131,7 +133,7 @@ class ExecTests(LeafTestCase):
             back.unlink()
 
     async def test_nobody_else(self) -> None:
-        """Rights are those of the root; the leaf is asked only by who may."""
+        """The root decides on permissions; a refused user's request never reaches the kubelet."""
         code, _, told = await self.kubectl(
             "exec", POD, "--", "id", KUBECONFIG=self.clusters.root.kubeconfig("jane")
         )
@@ -140,7 +142,9 @@ class ExecTests(LeafTestCase):
         self.assertEqual(list(self.clusters.kubelet.seen), [])
 
     async def test_record(self) -> None:
-        """Each hop has the session on record: the root by the user, the leaf by the node server."""
+        """
+        Both audit logs have the session: the root's with the user, the leaf's with the node server.
+        """
         await self.kubectl("exec", POD, "--", "true")
         await until(lambda: len(self.clusters.leaf.audit) == 2)
         users = [
@@ -150,7 +154,7 @@ class ExecTests(LeafTestCase):
         self.assertEqual(users, [{"admin"}, {"exec-nodeserver"}])
 
     async def test_not_ours(self) -> None:
-        """A Pod of the leaf that only has the same name is nobody's in the root."""
+        """A Pod of the leaf that only shares a name with a Pod of the root cannot be reached."""
         await self.clusters.root.add_pod("theirs", ROOT_NODE)
         await self.clusters.leaf.add_pod("theirs", LEAF_NODE)
         self.clusters.kubelet.add("default", "theirs", {"main": Container()})
@@ -161,7 +165,7 @@ class ExecTests(LeafTestCase):
         self.assertEqual(list(self.clusters.kubelet.seen), [])
 
     async def test_deleted_in_the_root(self) -> None:
-        """A Pod that is gone in the root ends its sessions, and the user is told why."""
+        """Deleting a Pod in the root ends its sessions with a message that names the Pod."""
         program = self.begin("exec", POD, "--", "sh", "-c", "echo on; sleep 100")
         await program.until(b"on")
         storage = self.clusters.root.storage
@@ -180,7 +184,7 @@ class AttachTests(LeafTestCase):
         await self.clusters.add_pods("typing", containers)
 
     async def test_attach(self) -> None:
-        """What is typed reaches the container's own process, and its output comes back."""
+        """Input reaches the container's own process, and its output returns."""
         for name in kubectls.some():
             program = self.begin("attach", "-i", "typing", "-c", "echo", name=name)
             program.type(f"{name}\n".encode())
@@ -188,7 +192,7 @@ class AttachTests(LeafTestCase):
             await program.stop()
 
     async def test_unknown_container(self) -> None:
-        """There is no such container."""
+        """An unknown container is refused by its name."""
         code, _, told = await self.kubectl("attach", "typing", "-c", "none")
         self.assertEqual(code, 1)
         self.assertIn("container none", told)
@@ -198,7 +202,7 @@ class PortForwardTests(LeafTestCase):
     """``kubectl port-forward``."""
 
     async def test_ports(self) -> None:
-        """Several connections at once, each of which hears its own."""
+        """Concurrent connections through one port-forward do not mix their data."""
         factory = Factory.forProtocol(Upper)
         server = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
         self.addCleanup(server.stopListening)
@@ -229,7 +233,7 @@ class LogTests(LeafTestCase):
             self.log().write(b"line %d\n" % number)
 
     async def test_options(self) -> None:
-        """Every option says what it says of a Pod that is near, also a tail of nothing."""
+        """Each option of ``kubectl logs`` has its usual effect, also ``--tail=0``."""
         told: Mapping[tuple[str, ...], str] = {
             (): "line 1\nline 2\nline 3\n",
             ("--tail=1",): "line 3\n",
@@ -243,20 +247,20 @@ class LogTests(LeafTestCase):
             self.assertEqual((options, code, stdout), (options, 0, expected), output)
 
     async def test_versions(self) -> None:
-        """By each kubectl."""
+        """Every kubectl version reads the log, with timestamps."""
         for name in kubectls.some():
             _, stdout, _ = await self.kubectl("logs", POD, "--timestamps", name=name)
             self.assertRegex(stdout.splitlines()[0], r"^\d{4}-\d\d-\d\dT[\d:.]+Z line 1$")
 
     async def test_previous(self) -> None:
-        """No container was there before: the leaf's own refusal, with its code."""
+        """Without a previous container, the leaf's BadRequest reaches the user."""
         code, _, told = await self.kubectl("logs", POD, "--previous")
         self.assertEqual(code, 1)
         self.assertIn("(BadRequest)", told)
         self.assertIn("previous terminated container", told)
 
     async def test_follow(self) -> None:
-        """What is printed later comes later, until the reader leaves."""
+        """Following a log shows new lines, and the stream ends when the reader leaves."""
         program = self.begin("logs", "-f", "--tail=1", POD)
         await program.until(b"line 3")
         self.log().write(b"and on\n")
@@ -266,7 +270,7 @@ class LogTests(LeafTestCase):
 
 
 class Upper(Protocol):
-    """Says everything again, loudly."""
+    """Sends back in upper case whatever it receives."""
 
     def dataReceived(self, data: bytes) -> None:
         assert self.transport is not None
@@ -274,7 +278,7 @@ class Upper(Protocol):
 
 
 class Heard(Protocol):
-    """Keeps what it hears."""
+    """Keeps what it receives."""
 
     transport: Any
 

@@ -1,6 +1,5 @@
 """
-What consoles printed, through three processes, read by stock kubectls: they know Pods, and each
-machine is one.
+Console logs, read through three processes by stock kubectls, which see each machine as a Pod.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FLOOD = f"stty -echo; seq -f %015.0f 1 {FLOOD_BYTES // 16}; stty echo; echo E''N
 
 
 class LogCase(TestCase):
-    """One pty machine, whose log somebody reads."""
+    """One pty machine whose log is read."""
 
     timeout = 180
 
@@ -44,25 +43,25 @@ class LogCase(TestCase):
         self.env = {"KUBECONFIG": self.deployment.admin}
 
     async def say(self, *words: str) -> None:
-        """Have the machine print these, each on a line of its own."""
+        """Make the machine print each word on a line of its own."""
         screen = await watch(self.deployment.admin, "sh")
         end = await screen.until(PROMPT)
         for word in words:
-            # In halves, so that what was typed does not look like what was printed.
+            # Split the word, so that its echo does not look like the output.
             screen.type(f"echo {word[0]}''{word[1:]}\n".encode())
             end = await screen.until(rb"%b\r\n" % word.encode(), start=end)
             end = await screen.until(PROMPT, start=end)
         await screen.leave()
 
     def follow(self, *options: str, kubeconfig: str = "") -> Program:
-        """``kubectl logs -f``, running."""
+        """Start ``kubectl logs -f``."""
         argv = ["kubectl", "logs", "-f", "sh", *options]
         program = start(argv, env={"KUBECONFIG": kubeconfig or self.deployment.admin})
         self.addCleanup(program.stop)
         return program
 
     def audit(self, hop: str) -> list[dict[str, object]]:
-        """What a hop recorded of logs so far."""
+        """Return a hop's audit records of logs."""
         lines = Path(self.deployment.path(f"{hop}.audit")).read_text().splitlines()
         records = [json.loads(line) for line in lines]
         return [record for record in records if record["subresource"] == "log"]
@@ -74,10 +73,10 @@ class LogCase(TestCase):
 
 
 class KubectlTests(LogCase):
-    """Every kubectl there is."""
+    """Every installed kubectl."""
 
     async def test_32_log(self) -> None:
-        """All of it, the last lines, the first bytes, lately, with times; and what there is not."""
+        """Every option selects its part of the log; ``--previous`` is refused."""
         before = time.time_ns()
         await self.say("one", "two", "three")
         after = time.time_ns()
@@ -91,7 +90,7 @@ class KubectlTests(LogCase):
             whole = await logs()
             for word in ("one", "two", "three"):
                 self.assertIn(f"\r\n{word}\r\n", whole, name)
-            # Behind what was printed last there is a prompt, which is no whole line.
+            # The log ends with a prompt, which is an incomplete line.
             last = await logs("--tail=2")
             self.assertTrue(last.startswith("three\r\n"), f"{name}: {last!r}")
             self.assertEqual(await logs("--limit-bytes=10"), whole[:10], name)
@@ -100,7 +99,7 @@ class KubectlTests(LogCase):
             for line in (await logs("--timestamps", "--tail=2")).splitlines():
                 told, _, _ = line.partition(" ")
                 self.assertEqual(len(told), len("2026-11-20T05:00:00.123456789Z"), name)
-                # A mark is shared for a hundredth of a second, within a line for a second.
+                # Output within 0.01 s shares a timestamp, and within a line output within 1 s.
                 self.assertLess(before - 10**9, nanoseconds(told), name)
                 self.assertLess(nanoseconds(told), after, name)
             code, _, told = await kubectls.run(kubectl, "logs", "sh", "-p", env=self.env)
@@ -108,7 +107,9 @@ class KubectlTests(LogCase):
             self.assertIn('previous terminated container "console"', told, name)
 
     async def test_raw(self) -> None:
-        """The machine itself has it under its own name, and checks what is asked for."""
+        """
+        ``machines/log`` serves the log under the machine's own name, and validates its options.
+        """
         await self.say("one")
         code, out, told = await kubectls.run(
             "kubectl", "get", "--raw", f"{LOG}?tailLines=2", env=self.env
@@ -130,8 +131,8 @@ class FollowTests(LogCase):
 
     async def test_life_of_a_machine(self) -> None:
         """
-        What is printed comes; neither the end of the shell nor of the power ends it; the end of
-        the machine does, and well.
+        A follower sees new output and survives the end of the shell and power off; deleting the
+        machine ends it with success.
         """
         follower = self.follow()
         await self.say("first")
@@ -178,7 +179,7 @@ class FollowTests(LogCase):
         self.assertEqual(self.audit("api")[1]["reason"], "AuthorizationWithdrawn")
 
     async def test_leaves(self) -> None:
-        """Who leaves is gone from every hop, one record each, under one id."""
+        """When a follower leaves, every hop records one end, with the same session id."""
         await self.say("first")
         follower = self.follow()
         await follower.until(rb"first\r\n")
@@ -193,8 +194,8 @@ class FollowTests(LogCase):
 
     async def test_slow(self) -> None:
         """
-        While a follower does not read, the machine goes on and no hop holds much; when it
-        reads again it reads what it missed, and goes on.
+        While a follower does not read, the machine continues and no hop buffers much; when it reads
+        again, a notice gives the skipped bytes and output continues.
         """
         await self.say("first")
         follower = self.follow()
@@ -221,7 +222,7 @@ class FollowTests(LogCase):
 
 
 class StubbornTests(LogCase):
-    """A shell that does not want to go."""
+    """A shell that ignores signals."""
 
     async def test_deleted(self) -> None:
         """Deleting a machine whose shell ignores HUP and TERM ends it within ten seconds."""

@@ -1,5 +1,6 @@
 """
-Real virtual machines under a real runtime program: what reaches the guest, and what outlives what.
+Real virtual machines under a real runtime program: what the guest receives, and which processes
+survive which.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ classes:
 
 
 class MachinesCase(TestCase):
-    """A runtime as a program, and a client of it."""
+    """A runtime as a program, and a client for it."""
 
     skip = needs.qemu()
     timeout = 120
@@ -118,10 +119,10 @@ class MachinesCase(TestCase):
 
 
 class GuestTests(MachinesCase):
-    """What the guest finds."""
+    """Devices and configuration of the guest."""
 
     async def test_u_boot(self) -> None:
-        """U-Boot sees the disk, the card, and that there is an ignition and a host name."""
+        """U-Boot sees virtio devices, and the entries for ignition and host name."""
         _, client = await self.start()
         id = await self.create(
             client,
@@ -150,7 +151,7 @@ class KeptTests(MachinesCase):
     """``--keep-machines``, and a runtime that is killed."""
 
     async def test_killed(self) -> None:
-        """QEMU and what was said of the machine outlive a runtime that was killed; so does the console."""
+        """With it, QEMU, the machine's identity and its console survive a killed runtime."""
         first, client = await self.start("--keep-machines")
         id = await self.create(client, "tiny")
         await self.until_running(client)
@@ -173,7 +174,7 @@ class KeptTests(MachinesCase):
         self.assertNotIn(b"Traceback", second.output)
 
     async def test_not_asked_for(self) -> None:
-        """Without it none outlives a runtime that was killed."""
+        """Without it, no machine survives a killed runtime."""
         first, client = await self.start()
         await self.create(client, "tiny")
         await self.until_running(client)
@@ -183,7 +184,7 @@ class KeptTests(MachinesCase):
             await pause()
 
     async def test_forgotten(self) -> None:
-        """A start without it where machines are kept is one line that says what to do."""
+        """A start without it, where machines are kept, fails with one line and the remedy."""
         first, client = await self.start("--keep-machines")
         await self.create(client, "tiny", power=pb.POWER_OFF)
         await first.stop()
@@ -200,7 +201,7 @@ class KeptTests(MachinesCase):
 
 
 class ChainTests(MachinesCase):
-    """The same as a user of the API has it."""
+    """The same through the API."""
 
     timeout = 170
 
@@ -228,8 +229,8 @@ class ChainTests(MachinesCase):
 
     async def test_life(self) -> None:
         """
-        A machine waits for its image, and says so; it gets a disk while it runs; it outlives a
-        runtime that is killed, and its user's console is the same machine's.
+        A machine waits for its image with a condition, gets a disk while it runs, and survives a
+        killed runtime; its console remains that of the same machine.
         """
         client = self.deployment.client
         body = machine_object("vm-1", "tiny")
@@ -267,7 +268,7 @@ class ChainTests(MachinesCase):
         self.assertEqual(self.pids(), [])
 
     async def until_console(self) -> Screen:
-        """The poollet may need a moment to find the runtime again."""
+        """Open the console, and repeat until the poollet has found the runtime again."""
         while True:
             try:
                 return await watch(self.deployment.admin, "vm-1")

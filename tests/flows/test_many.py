@@ -1,6 +1,6 @@
 """
-Many: ptys spawned while RPCs are under way, and sessions that end in every
-order.  What they used is given back.
+Large numbers of ptys, created during other calls, and of sessions that end in every order; all of
+their resources are released.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .deployment import Deployment, pause, settled
 
 PTYS = 200
 CHANGE_BYTES = 7 << 10
-"""What a remembered object takes, as Python's dictionaries and as JSON."""
+"""Memory of a remembered object, both as Python dictionaries and as JSON."""
 SESSIONS = 1000
 MACHINES = 10
 VIEWERS = 10
@@ -44,11 +44,11 @@ class ManyPtysTests(TestCase):
 
     async def test_ptys_under_load(self) -> None:
         """
-        200 ptys are made while other calls keep coming; all run, all end, and no
-        process or descriptor is left.
+        200 ptys start while other calls keep coming; all run, all end, and no process or descriptor
+        is left.
         """
         pid = self.deployment.runtime.transport.pid
-        # What the first machine opens for good (threads, files) is not the 200's.
+        # The first machine opens threads and files for good; they do not count.
         await self.client.delete_machine(pb.DeleteMachineRequest(machine_id=await self.create(0)))
         await settled(lambda: len(procfs.descendants(pid)))
         descriptors = procfs.open_descriptors(pid)
@@ -69,7 +69,7 @@ class ManyPtysTests(TestCase):
     asking = True
 
     async def keep_asking(self) -> int:
-        """One call after the other until told to stop; how many were answered meanwhile."""
+        """Repeat a call until ``asking`` is false; return the number of answers."""
         for count in itertools.count():
             if not self.asking:
                 return count
@@ -171,7 +171,7 @@ class ManySessionsTests(TestCase):
             screen.transport.abortConnection()
 
     async def exit(self, screens: list[Screen]) -> None:
-        """The process ends: all its viewers are told its code."""
+        """End the processes; every viewer receives the exit code."""
         for screen in screens[:MACHINES]:
             screen.type(b"exit 3\n")
         for screen in screens:

@@ -1,6 +1,6 @@
 """
-``exec-nodeserver`` as a program of its own, with its options: between a root and a leaf that are
-ours, it keeps its Node, is reached by kubectl, and stops.
+``exec-nodeserver`` as a separate program between a root and a leaf of ours: it maintains its Node,
+serves kubectl, and stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ProgramTests(LeafTestCase):
     """The program, from its start to its end."""
 
     async def serve(self) -> None:
-        """Started as an operator would, with all that it does by itself."""
+        """Start the program as an operator would."""
         root, pair = self.clusters.root, self.clusters.root.pki.pair("runtime-kubelet")
         kubeconfig = {"file": self.clusters.leaf.kubeconfig(NODE_SERVER)}
         leaf = {"name": LEAF, "kubeconfig": kubeconfig, "nodes": [{"name": ROOT_NODE}]}
@@ -39,7 +39,7 @@ class ProgramTests(LeafTestCase):
             "audit-log": os.path.join(root.directory, "audit.jsonl"),
         }
         argv = [programs.script("twistd"), "-n", "--pidfile=", NODE_SERVER]
-        # Kosmos's variables say the rest.
+        # The remaining settings come from Kosmos's environment variables.
         where = {
             "LEAF_NODE_IP": "127.0.0.1",
             "APISERVER_CERT_LOCATION": pair.certificate,
@@ -54,7 +54,7 @@ class ProgramTests(LeafTestCase):
         await self.kept()
 
     async def kept(self) -> None:
-        """The Node is there, and says where the program is."""
+        """Wait until the Node exists and has the program's port."""
         while True:
             try:
                 node = await self.clusters.root.admin.get(NODES.resource, ROOT_NODE)
@@ -66,7 +66,9 @@ class ProgramTests(LeafTestCase):
             await pause()
 
     async def test_program(self) -> None:
-        """A Pod is reached by the Node that it keeps; when it stops, users are told, and it ends well."""
+        """
+        A Pod is reached through the maintained Node; SIGTERM ends its sessions with a message.
+        """
         code, stdout, told = await self.kubectl("exec", POD, "--", "echo", "hello")
         self.assertEqual((code, stdout), (0, "hello\n"), told)
         user = self.begin("exec", "-i", POD, "--", *ECHO)
@@ -75,7 +77,7 @@ class ProgramTests(LeafTestCase):
         self.program.transport.signalProcess(signal.SIGTERM)  # type: ignore[union-attr]
         self.assertNotEqual(await user.ended, 0)
         self.assertIn(b"the node server is shutting down", user.output)
-        # Twisted ends, in good order, by the very signal that it was told to by.
+        # After a clean shutdown, Twisted exits by the signal that it received.
         self.assertEqual(await self.program.ended, -signal.SIGTERM)
         self.assertIn(b"Server Shut Down.", self.program.output)
         self.assertNotIn(b"Traceback", self.program.output)

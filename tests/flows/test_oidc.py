@@ -1,5 +1,5 @@
 """
-Somebody signs in with an identity provider: kubectl, a credential plugin, a console.
+A user signs in with an identity provider: kubectl, a credential plugin, a console.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class SignInTests(StandaloneCase):
 
     async def test_sign_in(self) -> None:
         """
-        A plugin gets the token, kubectl shows it, a role allows its group a console; the token
-        stands in no log.
+        kubectl signs in with a token from a plugin, and a role of its group allows a console; no
+        log contains the token.
         """
         provider = Provider()
         await provider.listen(reactor, self.mktemp())
@@ -100,8 +100,8 @@ class SignInTests(StandaloneCase):
 
     def in_no_log(self, output: bytes, *secrets: str) -> None:
         """
-        Nothing of that was printed by the three programs, whose every word is printed here, or
-        left in a file; and no URL with a token of one use, either.
+        Neither the output of the three programs nor their files contain the secrets or a URL with a
+        one-time token.
         """
         written = [path for path in Path(self.state).rglob("*") if path.is_file()]
         for told in (output, *(path.read_bytes() for path in written)):
@@ -114,13 +114,13 @@ class SignInTests(StandaloneCase):
         return provider.token(**told, exp=time.time() + 300, **claims).decode()
 
     def signed_in(self, token: str) -> str:
-        """A kubeconfig whose plugin shows this token."""
+        """A kubeconfig whose plugin returns this token."""
         plugin = PluginScript(Path(self.directory) / "plugin", f"answer(token={token!r})")
         run = {"apiVersion": V1, "command": plugin.path, "interactiveMode": "Never"}
         return self.kubeconfig_of({"exec": run})
 
     def kubeconfig_of(self, shown: dict[str, Any]) -> str:
-        """One of somebody who shows this, and no certificate."""
+        """A kubeconfig with these user credentials and no certificate."""
         document = yaml.safe_load(Path(self.kubeconfig).read_text())
         for user in document["users"]:
             user["user"] = shown

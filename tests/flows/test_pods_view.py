@@ -40,13 +40,13 @@ class PodsTestCase(TestCase):
         self.env = self.environment(self.deployment.admin)
 
     def environment(self, kubeconfig: str) -> dict[str, str]:
-        """Of a kubectl that keeps nothing between tests."""
+        """Return the environment of a kubectl that keeps nothing between tests."""
         return {"KUBECONFIG": str(Path(kubeconfig).resolve()), "HOME": str(Path(self.mktemp()))}
 
     async def kubectl(
         self, name: str, *words: str, code: int = 0, stdin: bytes = b"", env: Any = None
     ) -> str:
-        """All that a kubectl prints; it must exit with ``code``."""
+        """Run kubectl, check its exit code, and return all of its output."""
         ended, _, told = await kubectls.run(
             self.kubectls[name], *words, env=env or self.env, stdin=stdin
         )
@@ -59,21 +59,21 @@ class PodsTestCase(TestCase):
         return program
 
     async def set_power(self, power: str, state: str) -> None:
-        """Switch the machine; fires when it is in that state."""
+        """Set the machine's power and wait for the state."""
         await self.deployment.client.patch(MACHINES, "sh", {"spec": {"power": power}}, "default")
         await self.deployment.machine_in_state("sh", state)
 
     def audit(self) -> list[Object]:
-        """The API server's record."""
+        """Return the API server's audit records."""
         text = Path(self.deployment.path("api.audit")).read_text()
         return [json.loads(line) for line in text.splitlines()]
 
 
 class LookTests(PodsTestCase):
-    """get, describe, wait: what one sees."""
+    """``kubectl get``, ``describe`` and ``wait``."""
 
     async def test_look(self) -> None:
-        """A table, a wide one, whole objects, and what describe makes of them."""
+        """Tables, wide tables, JSON, ``describe`` and ``wait`` present the machine as a Pod."""
         machine = await self.deployment.client.get(MACHINES, "sh", "default")
         for name in self.kubectls:
             table = await self.kubectl(name, "get", "pods")
@@ -100,7 +100,7 @@ class LookTests(PodsTestCase):
             self.assertIn("No resources found", await self.kubectl(name, "get", "pods", field))
 
     async def test_watch(self) -> None:
-        """``get -w`` follows the machine; one that is off is completed, and says why it is no use."""
+        """``get -w`` follows the power; a machine that is off is Completed and refuses consoles."""
         for name in kubectls.some():
             await self.kubectl(name, "wait", "pod", "sh", "--for=condition=Ready")
             program = start([self.kubectls[name], "get", "pods", "-w"], env=self.env)
@@ -118,7 +118,7 @@ class LookTests(PodsTestCase):
             await program.stop()
 
     async def test_silent_pool(self) -> None:
-        """When a pool signs off, its machines are unknown, until it is back."""
+        """Pods of a pool whose poollet has stopped are Unknown until it is back."""
         await self.deployment.poollet.stop()
         unknown = "--for=jsonpath={.status.phase}=Unknown"
         await self.kubectl("kubectl", "wait", "pod", "sh", unknown)
@@ -133,10 +133,10 @@ class LookTests(PodsTestCase):
 
 
 class RefusalTests(PodsTestCase):
-    """What does not go says so."""
+    """Operations that machines do not support."""
 
     async def test_refusals(self) -> None:
-        """In one line that says what to do instead."""
+        """Unsupported operations are refused in one line that names the alternative."""
         for name in self.kubectls:
             for words, told in (
                 (("exec", "sh", "--", "ls"), NO_COMMANDS),
@@ -154,7 +154,7 @@ class RefusalTests(PodsTestCase):
         await self.kubectl("kubectl", "get", "pod", "sh")
 
     async def test_rights(self) -> None:
-        """Rights on Pods are those on machines, and asking says so."""
+        """Permissions on Pods follow those on machines, also in ``kubectl auth can-i``."""
         env = self.environment(self.deployment.kubeconfig("jane"))
         questions = (
             ("get", "pods"),
@@ -183,7 +183,7 @@ class RefusalTests(PodsTestCase):
                 await self.kubectl(name, "delete", "rolebinding", f"jane-{role}")
 
     async def allowed(self, name: str, env: dict[str, str]) -> None:
-        """Fires once the new roles have been noticed."""
+        """Wait until the new roles take effect."""
         while True:
             code, _, _ = await kubectls.run(
                 self.kubectls[name], "auth", "can-i", "create", "machines/exec", env=env
@@ -194,23 +194,23 @@ class RefusalTests(PodsTestCase):
 
 
 class ConsoleTests(PodsTestCase):
-    """attach and exec."""
+    """``kubectl attach`` and ``exec``."""
 
     async def shows_size(self, program: Program, columns: int, rows: int) -> None:
-        """Fires once the shell has that size: it is told beside the keys, not before them."""
+        """Repeat ``stty size`` until it prints this size: sizes do not wait for earlier keys."""
         while b"\n%d %d\r\n" % (rows, columns) not in program.output:
             self.assertIsNone(program.exit_code, program.output)
             program.type(b"stty size\n")
             await pause()
 
     async def test_pipe(self) -> None:
-        """What is piped in is typed; its end ends the session once the machine is quiet."""
+        """Piped input is typed; its end ends the session once the machine is quiet."""
         cases = [
             (number, name, words)
             for number, name in enumerate(self.kubectls)
             for words in (("exec", "-i"), ("attach", "-i"))
         ]
-        # Each waits until its machine has been quiet for a while: all of them at once, each on a
+        # Each case waits until its machine is quiet; they run at once, each on its own machine.
         # machine of its own.
         await gatherResults(
             [Deferred.fromCoroutine(self.pipe(*case)) for case in cases], consumeErrors=True
@@ -225,11 +225,11 @@ class ConsoleTests(PodsTestCase):
         self.assertIn(f"\n42={number}\r\n", output, (name, words))
 
     async def test_terminal(self) -> None:
-        """Keys and sizes arrive, the process's code comes back, and it is all on record."""
+        """Keys and sizes arrive, the exit code returns, and the audit log has every session."""
         opened = []
         for name in self.kubectls:
             for words in (("attach", "-it"), ("exec", "-it")):
-                # Of its own: a shell that ends again and again is restarted ever later.
+                # Use a new machine each time: repeated exits of a shell delay its restart.
                 machine = f"{words[0]}-{name.replace('.', '-')}"
                 made = await self.deployment.create_machine(machine, "shell")
                 command = ("--", "console") if words[0] == "exec" else ()
@@ -247,7 +247,9 @@ class ConsoleTests(PodsTestCase):
         )
 
     async def test_logs(self) -> None:
-        """What the console printed, and what it prints; it needs a right of its own."""
+        """
+        ``kubectl logs`` shows past and new output, and needs the permission for ``machines/log``.
+        """
         screen = await watch(self.deployment.admin, "sh")
         await screen.ask(b"echo first$((40+2))\n", rb"first42\r\n")
         env = self.environment(self.deployment.kubeconfig("jane"))
@@ -269,7 +271,7 @@ class ConsoleTests(PodsTestCase):
         await screen.leave()
 
     async def test_company(self) -> None:
-        """It is the one console: whoever looks on sees what is typed here."""
+        """A Pod's console is the machine's console: both kinds of users see the same output."""
         screen = await watch(self.deployment.admin, "sh")
         program = self.in_terminal("kubectl", "attach", "-it", "sh")
         program.type(b"echo b$((40+3))b\n")
@@ -281,7 +283,7 @@ class ConsoleTests(PodsTestCase):
         await screen.leave()
 
     async def test_deleted(self) -> None:
-        """A machine that is deleted ends its attachments with that word."""
+        """Deleting a machine ends its attachments with a message that names it."""
         for name in kubectls.some():
             await self.deployment.create_machine("gone", "shell")
             program = self.in_terminal(name, "attach", "-it", "gone")

@@ -24,7 +24,7 @@ from .deployment import Deployment
 
 
 class ProtocolTests(TestCase):
-    """The middle passes on what only the two ends understand."""
+    """The hops between client and machine relay every protocol."""
 
     timeout = 180
 
@@ -44,13 +44,15 @@ class ProtocolTests(TestCase):
         return client, user
 
     async def shows(self, user: RecordingUser, text: bytes) -> None:
-        """The test's time limit is the wait's."""
+        """Wait until the user has received ``text``; the test's timeout bounds the wait."""
         while text not in user.received:
             self.assertEqual(user.detached_with, [])
             await deferLater(reactor, 0.01)  # type: ignore[arg-type]
 
     async def test_22_every_protocol(self) -> None:
-        """Keys, output, sizes, what else is asked for, and leaving are the same in all of them."""
+        """
+        Keys, output, sizes, break and role requests, and leaving work the same in every protocol.
+        """
         for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
             client, user = await self.opened(protocol)
             spoken = "v4.channel.k8s.io" if protocol == OVER_SPDY else protocol
@@ -70,7 +72,9 @@ class ProtocolTests(TestCase):
             self.assertEqual((user.endings, len(user.detached_with)), ([], 1), protocol)
 
     async def test_end_of_input(self) -> None:
-        """Where it can be told, it ends this attachment after a while, and says so."""
+        """
+        The end of input ends the attachment successfully after a while, where it can be signalled.
+        """
         for protocol in ("v5.channel.k8s.io", OVER_SPDY):
             client, user = await self.opened(protocol)
             client.write(b"echo $((6*7))\n")
@@ -82,7 +86,7 @@ class ProtocolTests(TestCase):
             self.assertIn(b"\n42\r\n", user.received)
 
     async def test_looking_on(self) -> None:
-        """One who asked to look on sees what others do, and reaches nothing."""
+        """A read-only user sees the driver's output, and cannot type, resize or take over."""
         driver, drives = await self.opened("v5.channel.k8s.io")
         driver.resize(TerminalSize(90, 33))
         for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):

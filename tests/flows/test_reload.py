@@ -77,13 +77,13 @@ class ReloadCase(TestCase):
         return seen[0]
 
     async def until_shown(self, port: int, path: str) -> None:
-        """Fires when new connections see the certificate in a file."""
+        """Wait until new connections see the certificate in a file."""
         wanted = x509.load_pem_x509_certificate(Path(path).read_bytes())
         while await self.shown(port) != wanted:
             await pause()
 
     async def until_opens(self, kubeconfig: str) -> Screen:
-        """Fires with a new session, as soon as every hop has what it needs for one."""
+        """Wait until a new session opens and works."""
         while True:
             try:
                 screen = await watch(kubeconfig, "sh")
@@ -94,7 +94,7 @@ class ReloadCase(TestCase):
                 return screen
 
     async def still_works(self, kubeconfig: str = "") -> None:
-        """What is open goes on, and what is opened works."""
+        """Check that the open session works, and that new ones can be opened."""
         another = await self.until_opens(kubeconfig or self.deployment.admin)
         await self.works(self.screen)
         await another.leave()
@@ -112,10 +112,10 @@ class ReloadCase(TestCase):
 
 
 class UsersTests(ReloadCase):
-    """Whose users are known."""
+    """Changes of the client CA file."""
 
     async def test_11_authority_of_users(self) -> None:
-        """Users of a second authority are known as soon as it is in the file, and no longer."""
+        """Users of a second CA are accepted only while the CA is in the file."""
         pki, path = self.deployment.pki, Path(self.deployment.pki.client_ca)
         new = Authority.create("users of tomorrow")
         issued = new.issue_client("ada", ["system:masters"])
@@ -134,7 +134,7 @@ class UsersTests(ReloadCase):
         while not await self.is_known(kubeconfig):
             await pause()
         adas = await watch(kubeconfig, "sh")
-        await adas.until(rb"42\r\n")  # she looks on, and sees what was there: somebody else drives
+        await adas.until(rb"42\r\n")  # ada only observes earlier output: the first session drives
         await self.works(self.screen)
         path.write_bytes(today)
         while await self.is_known(kubeconfig):
@@ -145,7 +145,9 @@ class UsersTests(ReloadCase):
 
 
 class TCPDeployment(Deployment):
-    """With every file that programs take: the runtime over TCP, tokens, a CA that signs."""
+    """
+    A deployment with every file that the programs read: runtime over TCP, tokens, a signing CA.
+    """
 
     target = "dns:///127.0.0.1:0"
 
@@ -162,7 +164,7 @@ class TCPDeployment(Deployment):
         await super().start_api(f"--token-auth-file={self.path('tokens.csv')}", *signing, *options)
 
     def authority(self, name: str) -> tuple[str, str]:
-        """A new CA in place of what has this name."""
+        """Replace the CA of this name with a new one."""
         made, paths = Authority.create(name), (self.path(f"{name}.crt"), self.path(f"{name}.key"))
         Issued(made.certificate_pem, made.key_pem).write(*paths, replace=True)
         return paths
@@ -179,7 +181,7 @@ class TCPDeployment(Deployment):
         self.target = told[1].decode()
 
     async def start_poollet(self, *options: str) -> None:
-        """Its kubeconfig names files, and leads through a forwarder of the test's own."""
+        """Start a poollet whose kubeconfig refers to files."""
         _serving, client = self.pki.issue_poollet(POOL, LOOPBACK)
         self.poollet_kubeconfig = self.path("named.kubeconfig")
         self.write_kubeconfig(self.url)
@@ -212,13 +214,13 @@ class TCPDeployment(Deployment):
 
 
 class RotationTests(ReloadCase):
-    """One console session, while everything around it is exchanged."""
+    """One console session continues while every file around it is replaced."""
 
     def make_deployment(self) -> Deployment:
         return TCPDeployment(self.mktemp())
 
     async def test_11_everything(self) -> None:
-        """Every file of every program, one after the other."""
+        """Replace every file of every program in turn."""
         await self.broken_files()
         await self.authorities()
         await self.another_address()
@@ -228,7 +230,9 @@ class RotationTests(ReloadCase):
         self.assertFalse(self.screen.ended.called)
 
     async def broken_files(self) -> None:
-        """A part of a certificate, or another key, leaves the old pair; said once each."""
+        """
+        A truncated certificate or a mismatched key keeps the old pair, and is logged once each.
+        """
         pair = self.deployment.pki.pair("apiserver")
         good = [Path(path).read_bytes() for path in (pair.certificate, pair.key)]
         start = len(self.deployment.api.output)
@@ -250,8 +254,8 @@ class RotationTests(ReloadCase):
 
     async def authorities(self) -> None:
         """
-        All three, by way of files with both; then the old ones are taken out, and even one that has
-        expired may lie beside the new ones.
+        All three CAs are replaced by way of files with the old and the new CA; then the old ones
+        are removed, and an expired CA beside the new ones does no harm.
         """
         pki, now = self.deployment.pki, datetime.now(UTC)
         old_admin = json.loads(Path(self.deployment.admin).read_bytes())
@@ -260,7 +264,8 @@ class RotationTests(ReloadCase):
         told = await self.deployment.runtime.until(rb"consoles at https://127\.0\.0\.1:(\d+)/")
         for name in AUTHORITIES:
             renew_authority(pki, name, now)
-        # Every certificate at once: what trusts and what is shown are read at different moments.
+        # Renew every certificate at once: trusted CAs and served certificates are read at different
+        # times.
         renew(pki, now, None)
         for port, name in (
             (self.deployment.port, "apiserver"),
@@ -281,18 +286,18 @@ class RotationTests(ReloadCase):
             write_private(str(path), path.read_bytes() + expired.certificate_pem)
         self.deployment.kubeconfig("admin", ["system:masters"])
         await self.still_works()
-        # Whoever has only what the old CA of users signed is nobody from then on, and so are sessions.
+        # Users with only a certificate of the old CA are now unknown, and their sessions end.
         await self.rights_change("one")
         lost = await old.ended
         self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
         await self.deployment.client.close()
         self.deployment.client = KubeClient(load(self.deployment.admin), reactor)
-        # The poollet's way to API server and runtime, in both directions.
+        # The connections of the poollet to API server and runtime, in both directions.
         await self.deployment.create_machine("another", "shell")
         await self.still_works()
 
     def with_all_authorities(self, kubeconfig: dict[str, Any]) -> str:
-        """A kubeconfig's credentials, for a server whose certificate is of any authority there is."""
+        """Return credentials with all current serving CAs, to accept any server certificate."""
         ca = Path(self.deployment.pki.serving_ca).read_bytes()
         told = {"certificate-authority-data": base64.b64encode(ca).decode("ascii")}
         kubeconfig["clusters"][0]["cluster"] |= told
@@ -301,13 +306,13 @@ class RotationTests(ReloadCase):
         return path
 
     async def rights_change(self, name: str) -> None:
-        """Whenever they do, the API server looks after its sessions at once."""
+        """Change RBAC rules, which makes the API server review its sessions at once."""
         client = KubeClient(load(self.deployment.admin), reactor)
         await client.create(kinds.CLUSTERROLES.resource, {"metadata": {"name": name}, "rules": []})
         await client.close()
 
     async def another_address(self) -> None:
-        """A kubeconfig for another address of the server; a half of one is none."""
+        """A kubeconfig with a new server address takes effect; an incomplete file is ignored."""
         deployment = cast(TCPDeployment, self.deployment)
         asked: Deferred[None] = Deferred()
 
@@ -331,7 +336,7 @@ class RotationTests(ReloadCase):
         deployment.write_kubeconfig(deployment.url)
 
     async def audit_files(self) -> None:
-        """A file that was moved away is begun anew; what is open is told there."""
+        """Audit logs that were moved away are reopened as new files."""
         for name in ("api.audit", "poollet.audit", "runtime.audit"):
             os.rename(self.deployment.path(name), self.deployment.path(f"{name}.1"))
         await self.still_works()
@@ -340,7 +345,7 @@ class RotationTests(ReloadCase):
                 await pause()
 
     async def signing(self) -> None:
-        """What is approved after the CA that signs was exchanged is of the new one."""
+        """Requests approved after the signing CA was replaced are signed by the new CA."""
         deployment = cast(TCPDeployment, self.deployment)
         certificate, _key = deployment.authority("signing")
         (ca,) = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
@@ -369,12 +374,12 @@ class RotationTests(ReloadCase):
         return x509.load_pem_x509_certificate(base64.b64decode(told))
 
     async def tokens(self) -> None:
-        """A second token of the same user; the session of the first ends when that is taken out."""
+        """A new token of the same user works at once; removing the old token ends its session."""
         path = self.deployment.path("tokens.csv")
         first, second = (self.token_kubeconfig(token) for token in ("first", "second"))
         firsts = await self.until_opens(first)
         both = b"first,admin,7,system:masters\nsecond,admin,7,system:masters\n"
-        write_private(path, both[:-20])  # a line of which a part is there is none
+        write_private(path, both[:-20])  # an incomplete line is ignored
         await self.works(await self.until_opens(first))
         write_private(path, both)
         again = await self.until_opens(second)

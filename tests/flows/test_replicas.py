@@ -1,6 +1,6 @@
 """
-Two API servers on one etcd are one cluster: what is done at one is so at the other, whichever of
-them stops or dies.
+Two API servers on one etcd form one cluster: writes at one are visible at the other, also when
+either server stops or dies.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DRAIN_SECONDS = 3
 
 
 class Asking(Protocol):
-    """Asks whether a server is ready."""
+    """Requests ``/readyz`` of a server."""
 
     transport: Any
 
@@ -81,16 +81,18 @@ class ReplicasTestCase(TestCase):
         return told
 
     async def holder(self) -> str:
-        """Who leads."""
+        """Return the identity of the leader."""
         told = ("get", "lease", "exec-apiserver", "-n", "kube-system", "-o")
         return await self.kubectl(self.b, *told, "jsonpath={.spec.holderIdentity}")
 
 
 class OneClusterTests(ReplicasTestCase):
-    """What is done at one server is so at the other."""
+    """Writes and sessions at one server are visible at the other."""
 
     async def test_objects(self) -> None:
-        """Each reads what the other has just acknowledged, and its watches tell it."""
+        """
+        Each server reads the other's acknowledged writes at once, and its watches report them.
+        """
         for writer, reader in ((self.a, self.b), (self.b, self.a)):
             listed = await reader.client.list(MACHINES)
             told: list[tuple[str, str]] = []
@@ -111,7 +113,9 @@ class OneClusterTests(ReplicasTestCase):
             watching.cancel()
 
     async def written(self, writer: Replica, reader: Replica, name: str) -> list[str]:
-        """Made, changed and deleted at one, and each time so at the other, without a pause."""
+        """
+        Create, change and delete an object at one server; check each step at the other at once.
+        """
         body = machine(name, "shell", "nowhere")
         made = await writer.client.create(MACHINES, body, namespace="default")
         self.assertEqual(await reader.client.get(MACHINES, name, "default"), made)
@@ -127,8 +131,8 @@ class OneClusterTests(ReplicasTestCase):
 
     async def test_sessions(self) -> None:
         """
-        Sessions at one are listed at the other, and ended from there: by deleting them, their
-        user's right, or their machine.
+        Sessions at one server are listed at the other, and end when the session object, the user's
+        binding or the machine is deleted there.
         """
         await self.replicas.client.create(kinds.CLUSTERROLEBINDINGS.resource, BINDING)
         janes = self.replicas.kubeconfig("jane", url=self.b.url)
@@ -157,7 +161,7 @@ class OneClusterTests(ReplicasTestCase):
             await pause()
 
     async def rows(self, replica: Replica) -> list[tuple[str, str, str]]:
-        """Name, server and user of each session."""
+        """Return the name, server and user of each session."""
         listed = await replica.client.list(kinds.CONSOLESESSIONS.resource)
         return sorted(
             (one["metadata"]["name"], one["spec"]["replica"], one["spec"]["user"])
@@ -184,24 +188,24 @@ BINDING: Object = {
 
 
 class KilledTests(ReplicasTestCase):
-    """One of them dies; :mod:`tests.interop.replicas` does it fifty times."""
+    """One server is killed; :mod:`tests.interop.replicas` repeats this fifty times."""
 
     async def test_kill_9(self) -> None:
-        """All that was acknowledged is there, no watch has a gap, the other serves all the time."""
+        """Acknowledged writes survive, no watch has a gap, and the other server keeps serving."""
         survival = Survival(self.replicas)
         await survival.run(rounds=3, writes=30)
         self.assertGreaterEqual(survival.figures.writes, 3 * 3 * 30)
 
 
 class RollingRestartTests(ReplicasTestCase):
-    """One is stopped after the other, with sessions under load."""
+    """The servers restart in turn, with sessions under load."""
 
     options = (f"--shutdown-delay-seconds={DELAY_SECONDS}",)
 
     async def test_rolling(self) -> None:
         """
-        Each says at once that it is not ready and opens no more sessions; those that are open go
-        on for the drain time, lose nothing, and are told why they end.
+        A stopping server is unready at once and refuses new sessions; its open sessions continue
+        for the drain time, lose no output, and end with the reason ShuttingDown.
         """
         starter = await watch(self.a.kubeconfig, "sh")
         starter.type(b"i=0; while sleep 0.02; do i=$((i+1)); echo n-$i; done\n")
@@ -236,7 +240,7 @@ class RollingRestartTests(ReplicasTestCase):
         await self.replicas.start_replica(going.name, *self.options)
 
     def attach(self, replica: Replica) -> Program:
-        """Stock kubectl, looking on."""
+        """Attach stock kubectl as an observer."""
         argv = [shutil.which("kubectl") or "", "attach", "sh"]
         program = start(argv, env={"KUBECONFIG": replica.kubeconfig})
         self.addCleanup(program.stop)
@@ -248,7 +252,7 @@ class RollingRestartTests(ReplicasTestCase):
         return client.watch(MACHINES, lambda change, obj: None, resource_version="0")
 
     async def turned_away(self, replica: Replica) -> None:
-        """Not ready, and no new sessions, while it still listens."""
+        """Check that a server is unready and refuses sessions while it still listens."""
         while b" 200 " in (told := await self.readyz(replica)):
             await pause()
         self.assertIn(b" 503 ", told)
@@ -258,7 +262,7 @@ class RollingRestartTests(ReplicasTestCase):
         self.assertIn("shutting down", caught.exception.message)
 
     async def readyz(self, replica: Replica) -> bytes:
-        """The whole answer, as anybody gets it."""
+        """Return the whole response to ``/readyz`` without credentials."""
         tls = ClientTLS("127.0.0.1", ca_pem=Path(self.replicas.pki.serving_ca).read_bytes())
         endpoint = client_endpoint(reactor, "127.0.0.1", replica.port, tls)
         asking: Any = await connectProtocol(endpoint, Asking())
@@ -270,7 +274,7 @@ class RollingRestartTests(ReplicasTestCase):
         await screen.leave()
 
     async def opened_by_others(self) -> None:
-        """Whoever asks the load balancer is served, though one of two is gone."""
+        """Check that the load balancer opens sessions at the remaining server."""
         for _ in range(2):
             screen = await watch(self.replicas.admin, "sh")
             await screen.until(rb"n-\d+\r\n")

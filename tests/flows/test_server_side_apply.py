@@ -1,7 +1,7 @@
 """
 Server-side apply with real kubectls, old and new, on machines that a poollet runs.
 
-What is expected here is what the same kubectls print with kube-apiserver 1.33.1.
+The expected output is that of the same kubectls with kube-apiserver 1.33.1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def machine(name: str, labels: dict[str, str], power: str = "Off") -> bytes:
 
 
 class ApplyTests(TestCase):
-    """What people do with ``kubectl apply --server-side``."""
+    """Typical uses of ``kubectl apply --server-side``."""
 
     timeout = 240
     skip = needs.kubectl()
@@ -49,7 +49,7 @@ class ApplyTests(TestCase):
     async def run_kubectl(
         self, *words: str, stdin: bytes = b"", code: int = 0, env: Any = None
     ) -> str:
-        """All that it prints; it must exit with ``code``."""
+        """Run kubectl, check its exit code, and return all of its output."""
         ended, _, told = await kubectls.run(
             self.kubectl, *words, env=self.env | (env or {}), stdin=stdin
         )
@@ -57,17 +57,17 @@ class ApplyTests(TestCase):
         return told
 
     async def each(self, story: Any) -> None:
-        """Tell a story once per kubectl, each of a machine of its own."""
+        """Run a story once per kubectl, each with its own machine."""
         found = kubectls.found()
         for number, name in enumerate(kubectls.some()):
             self.kubectl = found[name]
             await story(f"vm-{number}")
 
     async def managers(self, name: str) -> list[str]:
-        """``MANAGER/OPERATION`` of each entry of kubectl's, but of the status."""
+        """Return ``MANAGER/OPERATION`` of kubectl's entries, without those of the status."""
         entries = "{range .metadata.managedFields[*]}{.manager}/{.operation}/{.subresource} {end}"
         told = await self.run_kubectl("get", "machine", name, "-o", f"jsonpath={entries}")
-        # The scheduler and the poollet, which a machine that names no pool gets, come when they like.
+        # The scheduler and the poollet may add entries at any time.
         mine = [each for each in told.split() if each.startswith("kubectl")]
         return sorted(each.rstrip("/") for each in mine if not each.endswith("/status"))
 
@@ -76,7 +76,7 @@ class ApplyTests(TestCase):
         return json.loads(await self.run_kubectl("get", "machine", name, "-o", path))
 
     async def test_conflict(self) -> None:
-        """A field that someone else set is named, with who did; it is taken only by force."""
+        """A conflict names the field and its other manager; only force takes the field over."""
 
         async def story(name: str) -> None:
             for _ in range(2):
@@ -99,7 +99,7 @@ class ApplyTests(TestCase):
         await self.each(story)
 
     async def test_shared(self) -> None:
-        """What two managers apply goes when neither does any more."""
+        """A field of two managers is removed when neither applies it any more."""
 
         async def story(name: str) -> None:
             other = (*SERVER_SIDE, "--field-manager=other")
@@ -115,7 +115,9 @@ class ApplyTests(TestCase):
         await self.each(story)
 
     async def test_shown(self) -> None:
-        """Entries are shown to whoever asks for them; the poollet's are those of the status."""
+        """
+        ``--show-managed-fields`` shows the entries; the poollet's entry covers only the status.
+        """
 
         async def story(name: str) -> None:
             pooled = json.loads(machine(name, {"a": "x"}, "On"))
@@ -135,13 +137,15 @@ class ApplyTests(TestCase):
             self.assertEqual((status["manager"], status["operation"]), ("exec-poollet", "Update"))
             self.assertEqual(list(status["fieldsV1"]), ["f:status"])
             self.assertIn("f:state", status["fieldsV1"]["f:status"])
-            # Nor does the poollet's status stand in the way of the next apply.
+            # The poollet's status does not conflict with the next apply.
             await self.run_kubectl(*SERVER_SIDE, stdin=json.dumps(pooled).encode())
 
         await self.each(story)
 
     async def test_diff(self) -> None:
-        """``diff --server-side`` shows what an apply would do, what it would remove included."""
+        """
+        ``diff --server-side`` shows the changes and removals of an apply, without making them.
+        """
 
         async def story(name: str) -> None:
             await self.run_kubectl(*SERVER_SIDE, stdin=machine(name, {"a": "x"}))
@@ -154,7 +158,7 @@ class ApplyTests(TestCase):
         await self.each(story)
 
     async def test_from_client_side(self) -> None:
-        """What was applied client-side goes on server-side: changed without a conflict, and removed."""
+        """Server-side apply changes and removes client-side applied fields without a conflict."""
 
         async def story(name: str) -> None:
             await self.run_kubectl(*CLIENT_SIDE, stdin=machine(name, {"a": "x", "b": "x"}))
@@ -162,14 +166,14 @@ class ApplyTests(TestCase):
             await self.run_kubectl(*SERVER_SIDE, stdin=machine(name, {"a": "w"}))
             self.assertEqual(await self.labels(name), {"a": "w"})
             self.assertNotIn("kubectl-client-side-apply/Update", await self.managers(name))
-            # And back: kubectl's note says what was applied server-side.
+            # And back: kubectl's last-applied annotation covers the server-side apply.
             await self.run_kubectl(*CLIENT_SIDE, stdin=machine(name, {"c": "x"}))
             self.assertEqual(await self.labels(name), {"c": "x"})
 
         await self.each(story)
 
     async def test_from_server_side(self) -> None:
-        """A client-side apply of what was applied server-side takes what it changes."""
+        """A client-side apply takes over the server-side applied fields that it changes."""
 
         async def story(name: str) -> None:
             await self.run_kubectl(*SERVER_SIDE, stdin=machine(name, {"a": "x"}))
@@ -184,7 +188,7 @@ class ApplyTests(TestCase):
         await self.each(story)
 
     async def test_edit(self) -> None:
-        """Who edits a field has it then."""
+        """``kubectl edit`` takes over the fields that it changes."""
 
         async def story(name: str) -> None:
             applied = machine(name, {"a": "before"})
@@ -198,7 +202,7 @@ class ApplyTests(TestCase):
         await self.each(story)
 
     async def test_refused(self) -> None:
-        """What does not fit the schema is told by its place, and nothing is made."""
+        """An unknown field is refused by its path, and no object is created."""
 
         async def story(name: str) -> None:
             wrong = json.loads(machine(name, {}))

@@ -1,6 +1,6 @@
 """
-Several people at one console, with real terminals: who drives, who looks on, who is sent away;
-and BREAK on its way to a console server.
+Several users at one console, on real terminals: driving, observing, taking over, ending sessions;
+and BREAK sent to a console server.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .programs import Program, script, terminal
 reactor: Any = _reactor
 
 BREAK = b"\xff\xf3"
-"""Telnet's, as RFC 854 has it: IAC BRK."""
+"""Telnet's BREAK: IAC BRK (RFC 854)."""
 
 
 class Port(Protocol):
-    """One port of a console server: keeps what comes, and says what the test wants."""
+    """One port of a console server; keeps what it receives."""
 
     transport: Any
     heard = b""
@@ -41,7 +41,7 @@ class Port(Protocol):
 
 
 class SessionsTests(TestCase):
-    """Two machines, a shell and a line of a console server; people who all may."""
+    """Two machines, a shell and a line of a console server; every user is an administrator."""
 
     timeout = 180
     skip = needs.kubectl()
@@ -74,7 +74,7 @@ class SessionsTests(TestCase):
         return made
 
     def sit_down(self, who: str, machine: str, *options: str) -> Program:
-        """Somebody opens a console in a terminal."""
+        """Open a console in a terminal as a user."""
         argv = [script("kubectl-console"), machine, *options]
         return self.at_terminal(who, argv)
 
@@ -85,7 +85,7 @@ class SessionsTests(TestCase):
         return program
 
     async def test_roles(self) -> None:
-        """One drives, another takes over, a third looks on; each reads what becomes of them."""
+        """One user drives, another takes over, a third observes; each sees a notice of its role."""
         await self.deployment.create_machine("sh", "shell")
         ada = self.sit_down("ada", "sh")
         await ada.until(rb"Connected to sh\. Ctrl-\] leaves, ~\? helps\.")
@@ -126,9 +126,9 @@ class SessionsTests(TestCase):
 
     async def test_stock_kubectl(self) -> None:
         """
-        With kubectl alone one looks on, takes over, sees who is there, and sends them away.
+        Stock kubectl can observe, take over, list sessions and end them.
 
-        Who is sent away reads by whom; the others go on.
+        The user of an ended session sees who ended it; other sessions continue.
         """
         await self.deployment.create_machine("sh", "shell")
         ada = self.sit_down("ada", "sh")
@@ -167,9 +167,9 @@ class SessionsTests(TestCase):
 
     async def test_break(self) -> None:
         """
-        BREAK and SysRq reach the port of a console server, in order with what is typed.
+        BREAK and SysRq reach the port of a console server, in order with typed keys.
 
-        A machine whose line has none says so.
+        A machine whose line has no BREAK says so.
         """
         resource = kinds.MACHINECLASSES.resource
         await self.deployment.client.create(resource, machine_class("rack", "64Mi"))

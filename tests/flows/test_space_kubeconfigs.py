@@ -1,5 +1,5 @@
 """
-What leads kubectl to a Space: kubeconfigs of ``twisted-exec space kubeconfig``, and real kubectls.
+kubectl access to a Space: kubeconfigs of ``twisted-exec space kubeconfig``, and real kubectls.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class SpaceKubeconfigTests(HubTestCase):
         self.kubectl = kubectls.found()
 
     def environment(self, kubeconfig: str) -> dict[str, str]:
-        """Of somebody whose ``$KUBECONFIG`` is this."""
+        """Return the environment of a user with this ``$KUBECONFIG``."""
         own = {"KUBECONFIG": kubeconfig, "HOME": str(self.directory), "PATH": os.environ["PATH"]}
-        # The program is this package's, wherever it was installed.
+        # Find this package wherever the program was installed.
         return {**own, "PYTHONPATH": str(Path(twisted_exec.__file__).parents[1])}
 
     async def twisted_exec(self, *words: str) -> tuple[int, str, str]:
@@ -53,7 +53,7 @@ class SpaceKubeconfigTests(HubTestCase):
         return path
 
     async def who(self, kubectl: str, path: str) -> str:
-        """As whom a kubectl is known in the Space."""
+        """Return the user name of a kubectl in the Space, or its error output."""
         env = self.environment(path)
         words = ("auth", "whoami", "-o", "json")
         code, out, output = await kubectls.run(self.kubectl[kubectl], *words, env=env)
@@ -61,10 +61,10 @@ class SpaceKubeconfigTests(HubTestCase):
 
     async def test_rotation(self) -> None:
         """
-        The very file that was written once goes on through a rotation, and so does a watch that is
-        open.
+        A kubeconfig and an open watch survive the rotation of the Space's credentials.
 
-        A static one does not; and credentials are told for no other server than the Space's.
+        A static kubeconfig does not, and no credentials are issued for a server other than the
+        Space's.
         """
         path, static = await self.write(), await self.write("--static")
         with open(path, "rb") as file:
@@ -89,7 +89,7 @@ class SpaceKubeconfigTests(HubTestCase):
         self.assertIn("twisted-exec space kubeconfig", told)
 
     async def test_get_spaces(self) -> None:
-        """kubectl shows the Spaces that there are."""
+        """kubectl lists the existing Spaces."""
         words = ("get", "spaces", "-A")
         env = self.environment(self.hub)
         for name in kubectls.some():

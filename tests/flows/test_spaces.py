@@ -1,5 +1,5 @@
 """
-Spaces from nothing: a checkout, ``exec-standalone``, and a real kubectl.
+Spaces from the start: a checkout, ``exec-standalone`` and a real kubectl.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPED = b"echo a$((6*7))z\n"
 
 
 class SpaceCase(StandaloneCase):
-    """A program that runs, and a kubectl."""
+    """A running program and a kubectl."""
 
     skip = needs.kubectl()
 
@@ -43,14 +43,14 @@ class SpaceCase(StandaloneCase):
         self.program = await self.ready("--without-demo")
 
     async def shell(self, line: str, stdin: bytes = b"", code: int = 0) -> str:
-        """What a command line prints, in this directory; it ends with ``code``."""
+        """Run a command line in this directory, check its exit code, and return its output."""
         words = ("-c", f"cd {self.directory} && {line}")
         found, _, output = await kubectls.run("/bin/sh", *words, env=self.env, stdin=stdin)
         self.assertEqual(found, code, f"{line}\n{output}")
         return output
 
     async def made(self) -> None:
-        """A Space, and a machine in it."""
+        """Create a Space and a machine in it."""
         await self.shell("kubectl create -f space.yaml")
         await self.is_ready()
         await self.shell("twisted-exec space kubeconfig that --output that.kubeconfig")
@@ -64,12 +64,12 @@ class SpaceCase(StandaloneCase):
         await self.shell(f"kubectl wait space/that -n spaceprovider-default {phase}")
 
     def processes(self) -> list[int]:
-        """Of spaces of this program."""
+        """Return the processes of this program's spaces."""
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         return [pid for pid in pids if f"{self.state}/spaces" in command(pid)]
 
     def console(self, *options: str) -> programs.Program:
-        """The console of the machine, in a terminal."""
+        """Open the machine's console in a terminal."""
         argv = [shutil.which("kubectl") or "kubectl", "console", "m", "--space", "that", *options]
         console = programs.terminal(argv, **self.env)
         self.addCleanup(console.stop)
@@ -77,16 +77,16 @@ class SpaceCase(StandaloneCase):
 
 
 class ShowTests(SpaceCase):
-    """A Space of type local, from its making to its end."""
+    """A Space of type local, from creation to deletion."""
 
     async def test_show(self) -> None:
         """
-        A machine's console in a Space outlives a rotation of its credentials; when the Space is
-        deleted its sessions end with a reason, and nothing is left.
+        A console in a Space survives a rotation of the credentials; deleting the Space ends its
+        sessions with a reason and leaves no process, file, Space or Secret.
         """
         await self.made()
         console = self.console("--space-credentials")
-        await console.until(rb"[#$] ")  # who comes first types
+        await console.until(rb"[#$] ")  # the first session types
         own = self.console()
         await own.until(rb"[#$] ")
         secret = "kubectl get secret external-that -n spaceprovider-default -o jsonpath='{.data}'"
@@ -113,7 +113,7 @@ class ShowTests(SpaceCase):
         self.assertNotRegex(self.program.output, rb"Traceback|eyJ")
 
     async def test_killed(self) -> None:
-        """A program that is killed takes its spaces with it; the next one has them again, as they were."""
+        """The spaces of a killed program end with it; the next start restores them unchanged."""
         await self.made()
         server = "kubectl get space that -n spaceprovider-default -o jsonpath='{.status.endpoints}'"
         before = await self.shell(server)
@@ -133,10 +133,10 @@ class ShowTests(SpaceCase):
 
 
 class TutorialTests(SpaceCase):
-    """``docs/tutorial/spaces.rst``, typed."""
+    """The commands of ``docs/tutorial/spaces.rst``."""
 
     async def test_every_command(self) -> None:
-        """Each command does what the page says."""
+        """Each command prints the output on the page."""
         for line, told in commands():
             if line.startswith(BY_HAND):
                 await self.by_hand(line)
@@ -150,7 +150,7 @@ class TutorialTests(SpaceCase):
                 self.assertEqual(without_ages(printed), without_ages(told), line)
 
     async def by_hand(self, line: str) -> None:
-        """Only processes of this test are killed."""
+        """Run ``pkill`` of the page, but only on processes of this test."""
         if line.startswith("pkill "):
             pattern = re.search(r"'(.*)'", line)
             assert pattern is not None
@@ -162,7 +162,7 @@ class TutorialTests(SpaceCase):
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Every command of the page, and what the page says that it prints."""
+    """Yield every command of the page with its printed output."""
     text = (TUTORIAL / "spaces.rst").read_text()
     for block in re.findall(r"\.\. code-block:: console\n\n((?:   .*\n)+)", text):
         for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
@@ -171,5 +171,5 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def without_ages(text: str) -> str:
-    """Ages differ."""
+    """Replace ages, which differ between runs."""
     return re.sub(r"\b\d+s$", "AGE", text.strip(), flags=re.MULTILINE)

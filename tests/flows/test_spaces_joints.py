@@ -1,8 +1,8 @@
 """
-Spaces under a node server and under a broker: one that appears is reached, one that rotates its
-credentials drops nobody, and the sessions of one that vanishes are told so.
+Spaces under a node server and under a broker: a new Space is reached, rotated credentials end no
+session, and the sessions of a deleted Space end with the reason.
 
-The registry and what the Spaces stand for are our own API servers, streams are real.
+The registry and the Spaces are our own API servers; the streams are real.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .test_leaves import ECHO, LeafTestCase
 
 reactor: Any = _reactor
 PROMPT_SECONDS = 1.0
-"""In which a Space that appears is reached."""
+"""Time limit for reaching a new Space."""
 MACHINES = kinds.MACHINES.resource
 
 
 class NodeServerTests(LeafTestCase):
-    """A leaf that is a Space of the root, called as the Node of it is."""
+    """A leaf that is a Space of the root, with the name of its Node."""
 
     async def serve(self) -> None:
         root = self.clusters.root
@@ -57,12 +57,12 @@ class NodeServerTests(LeafTestCase):
         return any(leaf.synced and not leaf.problem for leaf in self.leaves.all())
 
     async def appear(self) -> float:
-        """The seconds until it is reached."""
+        """Add the Space; return the seconds until it is reached."""
         await self.registry.add(ROOT_NODE, self.kubeconfig())
         return await seconds_until(self.is_reached, reactor.seconds)
 
     async def test_appears(self) -> None:
-        """Before there is a Space its Pods are nowhere; a second later they are reached."""
+        """Pods of a Space cannot be reached before it exists, and can within a second after."""
         code, _, told = await self.kubectl("exec", POD, "--", "echo", "hello")
         self.assertEqual(code, 1, told)
         took = await self.appear()
@@ -71,7 +71,7 @@ class NodeServerTests(LeafTestCase):
         self.assertEqual((code, stdout), (0, "hello\n"), told)
 
     async def test_rotates(self) -> None:
-        """Who is in a Pod stays there; who comes later comes by the new credentials."""
+        """Open sessions survive a rotation; new sessions use the new credentials."""
         await self.appear()
         user = self.begin("exec", "-i", POD, "--", *ECHO)
         user.type(b"before\n")
@@ -94,13 +94,13 @@ class NodeServerTests(LeafTestCase):
         self.assertEqual(await user.ended, 0)
 
     def put_back(self, pair: Any, kept: tuple[bytes, bytes]) -> None:
-        """The certificates are for all tests."""
+        """Restore the certificates, which all tests share."""
         for path, content in zip((pair.certificate, pair.key), kept, strict=True):
             with open(path, "wb") as file:
                 file.write(content)
 
     async def test_vanishes(self) -> None:
-        """Whoever is in a Pod of a Space that is gone is told so, and nobody else comes in."""
+        """Deleting a Space ends its sessions with the reason, and new ones are refused."""
         await self.appear()
         user = self.begin("exec", "-i", POD, "--", *ECHO)
         user.type(b"before\n")
@@ -134,7 +134,7 @@ class SpaceFront(Front):
 
 
 class BrokerTests(TestCase):
-    """Cluster A, a broker by the name of a Space, cluster B."""
+    """Cluster A, a broker configured with a Space's name, and cluster B."""
 
     timeout = 240
 
@@ -154,7 +154,7 @@ class BrokerTests(TestCase):
         await self.b.stop()
 
     async def opened(self) -> Screen:
-        """A session, as soon as one can be had."""
+        """Open a session as soon as possible."""
         deadline = reactor.seconds() + 60
         while True:
             try:
@@ -164,7 +164,10 @@ class BrokerTests(TestCase):
                 await pause()
 
     async def test_space(self) -> None:
-        """From before it appears until after it is back; its machine is never told to be gone."""
+        """
+        A broker follows its Space through creation, rotation, deletion and return; the machine
+        survives.
+        """
         made = {
             "apiVersion": MACHINES.api_version,
             "kind": MACHINES.kind,

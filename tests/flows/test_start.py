@@ -1,6 +1,6 @@
 """
-Programs that are started without what they need: one line that says what is wrong
-and what would help, exit code 1, no traceback, no hang, and nothing damaged.
+Programs started with missing or wrong input: one line with the problem and the remedy, exit code 1,
+no traceback, no hang, and no damaged files.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class StartCase(TestCase):
         return os.path.join(self.directory, name)
 
     def write(self, name: str, text: str) -> str:
-        """A file, whole at any time: another program may be reading it."""
+        """Write a file atomically, because another program may be reading it."""
         Path(self.path(f"{name}.new")).write_text(text)
         os.replace(self.path(f"{name}.new"), self.path(name))
         return self.path(name)
 
     def open_directory(self, parent: str = "") -> str:
-        """A directory with something in it where everybody may write."""
+        """Create a world-writable directory with a file in it."""
         path = tempfile.mkdtemp(dir=parent or self.directory)
         Path(path, "something").write_text("here first")
         os.chmod(path, 0o777)
@@ -91,7 +91,7 @@ class StartCase(TestCase):
         return path
 
     async def last_words(self, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        """What a program says before it exits with 1, without what Twisted says of itself."""
+        """Return the lines a program prints before it exits with 1, without Twisted's own lines."""
         program = programs.start(argv, env=env)
         self.addCleanup(program.stop, 9)
         late = reactor.callLater(60, os.kill, program.transport.pid, 9)  # type: ignore[union-attr]
@@ -104,7 +104,7 @@ class StartCase(TestCase):
         return [line for line in told.splitlines() if not _TWISTEDS_OWN.match(line)]
 
     async def refuses(self, argv: Sequence[str], told: str, behind: str = "", **env: str) -> None:
-        """It says one line; after the words ``behind`` the line has ``told``."""
+        """The program prints one line; after the words ``behind`` the line contains ``told``."""
         lines = await self.last_words(argv, env)
         self.assertEqual(len(lines), 1, f"{' '.join(argv)}\n" + "\n".join(lines))
         self.assertIn(behind, lines[0])
@@ -113,7 +113,7 @@ class StartCase(TestCase):
 
 class ProgramCase(StartCase):
     """
-    One of the twistd plugins.
+    A test case for one twistd plugin.
 
     :cvar plugin: its name.
     """
@@ -121,7 +121,7 @@ class ProgramCase(StartCase):
     plugin = ""
 
     def good(self) -> dict[str, str]:
-        """Options with which it would start."""
+        """Valid options of the program."""
         raise NotImplementedError
 
     def argv(self, change: Change | None = None) -> list[str]:
@@ -130,7 +130,7 @@ class ProgramCase(StartCase):
         return [programs.script("twistd"), "-n", "--pidfile=", self.plugin, *given]
 
     async def rows(self, *rows: tuple[Change, str]) -> None:
-        """Each change of the good options is refused with its words."""
+        """Check that each change to the valid options is refused with its message."""
         running = [
             self.turns.run(lambda one: self.refused(self.argv(one[0]), one[1]), row) for row in rows
         ]
@@ -140,7 +140,7 @@ class ProgramCase(StartCase):
         return Deferred.fromCoroutine(self.refuses(argv, told, f"{self.plugin}: "))
 
     def files(self, *options: str) -> list[tuple[Change, str]]:
-        """A file that is missing, and one of another kind, for each option."""
+        """Rows for a missing file and for an invalid file, for each option."""
         garbage = self.path("garbage")
         missing = f"cannot read {NOWHERE!r}: No such file or directory"
         return [
@@ -149,21 +149,21 @@ class ProgramCase(StartCase):
         ]
 
 
-# To the type checker a test case; to the test runner only those that inherit from it are.
+# A test case for the type checker only: the test runner must not run this class by itself.
 _Program = ProgramCase if TYPE_CHECKING else object
 
 
 class CommonRows(_Program):
-    """Rows that are the same for all; each program's tests are these and its own."""
+    """Rows that apply to every program."""
 
     async def test_nothing_given(self) -> None:
-        """Without options it names the first that it needs."""
+        """Without options the program names the first required option."""
         argv = [programs.script("twistd"), "-n", "--pidfile=", self.plugin]
         (line,) = await self.last_words(argv, {})
         self.assertRegex(line, rf"\A{self.plugin}: --[a-z-]+ is missing.*--help\Z")
 
     async def test_malformed_options(self) -> None:
-        """An option that is none, a word that is no option, times that are none."""
+        """Unknown options, surplus arguments and invalid times are refused."""
         argv = self.argv()
         running = [
             self.turns.run(self.refused, [*argv, more], told)
@@ -177,7 +177,7 @@ class CommonRows(_Program):
         await gatherResults(running, consumeErrors=True)
 
     async def test_audit(self) -> None:
-        """An audit file that cannot be written."""
+        """An audit log that cannot be written is refused."""
         told = "cannot write audit file {!r}: {} (check the path, or choose another)"
         await self.rows(
             ({"audit-log": NOWHERE}, told.format(NOWHERE, "No such file or directory")),
@@ -206,7 +206,7 @@ class APIServerTests(CommonRows, ProgramCase):
         }
 
     async def test_files(self) -> None:
-        """Certificates, keys and authorities that are missing or none."""
+        """Missing and invalid certificates, keys and CAs are refused."""
         await self.rows(
             *self.files(
                 "tls-cert-file",
@@ -221,7 +221,7 @@ class APIServerTests(CommonRows, ProgramCase):
         )
 
     async def test_mismatched_keys(self) -> None:
-        """A key that belongs to another certificate."""
+        """A key that does not belong to its certificate is refused."""
         serving, forwarding = self.pki.pair("apiserver"), self.pki.pair("apiserver-forwarding")
         await self.rows(
             (
@@ -236,7 +236,7 @@ class APIServerTests(CommonRows, ProgramCase):
         )
 
     async def test_address(self) -> None:
-        """A port in use, an address of another host, and what is no address."""
+        """A port in use, another host's address and an invalid address are refused."""
         port = self.port_in_use()
         await self.rows(
             (
@@ -254,7 +254,10 @@ class APIServerTests(CommonRows, ProgramCase):
         )
 
     async def test_store(self) -> None:
-        """A store of a newer version, another program's file, a place that is none; all stay."""
+        """
+        A store of a newer version, another program's file and an unusable path are refused
+        unchanged.
+        """
         newer = self.path("newer.db")
         with sqlite3.connect(newer) as database:
             database.execute("CREATE TABLE objects (future TEXT)")
@@ -280,7 +283,7 @@ class APIServerTests(CommonRows, ProgramCase):
         self.assertEqual({path: read(path) for path in kept}, kept)
 
     async def test_etcd(self) -> None:
-        """Keys of another program in etcd."""
+        """An etcd prefix with another program's keys is refused."""
         target = shared().target(any_prefix())
         await put_by_hand(target, f"{target.prefix}/pods/default/a")
         store = f"etcd:http://{target}?prefix={target.prefix}"
@@ -292,7 +295,7 @@ class APIServerTests(CommonRows, ProgramCase):
     test_etcd.skip = needs.etcd()  # type: ignore[attr-defined]
 
     async def test_store_in_use(self) -> None:
-        """Two API servers never share a file; the first goes on as if nothing had happened."""
+        """A second API server on the same file is refused; the first one is not disturbed."""
         store = f"sqlite:{self.path('objects.db')}"
         first = programs.start(self.argv({"storage": store}))
         self.addCleanup(first.stop)
@@ -327,7 +330,7 @@ class PoolletTests(CommonRows, ProgramCase):
         }
 
     async def test_kubeconfig(self) -> None:
-        """A kubeconfig that is missing, damaged, or without what is asked for."""
+        """A kubeconfig that is missing, damaged or without the requested context is refused."""
         garbage = self.path("garbage")
         broken = self.write("broken", "clusters: [\n")
         empty = self.write("empty", "kind: Config\n")
@@ -342,7 +345,7 @@ class PoolletTests(CommonRows, ProgramCase):
         )
 
     async def test_files(self) -> None:
-        """Certificates, keys and authorities that are missing or none."""
+        """Missing and invalid certificates, keys and CAs are refused."""
         await self.rows(
             *self.files(
                 "tls-cert-file",
@@ -358,7 +361,7 @@ class PoolletTests(CommonRows, ProgramCase):
         )
 
     async def test_addresses(self) -> None:
-        """A port in use; a runtime's endpoint that is none, or would not be safe."""
+        """A port in use and invalid or insecure endpoints of the runtime are refused."""
         port = self.port_in_use()
         endpoint = "machine-runtime-endpoint"
         await self.rows(
@@ -375,7 +378,9 @@ class PoolletTests(CommonRows, ProgramCase):
         )
 
     async def test_alone(self) -> None:
-        """Without runtime and API server it waits for them, says so once each, and can be stopped."""
+        """
+        A poollet without runtime and API server waits, warns once about each, and can be stopped.
+        """
         factory = Factory.forProtocol(HangsUp)
         factory.connections = 0  # type: ignore[attr-defined]
         port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
@@ -402,7 +407,7 @@ class PoolletTests(CommonRows, ProgramCase):
 
 
 class HangsUp(Protocol):
-    """An API server that is not itself."""
+    """A server that closes every connection."""
 
     factory: Any
     transport: Any
@@ -435,7 +440,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         self.serving = self.pki.issue_runtime("host-a", ["127.0.0.1"], replace=True)
 
     def good(self) -> dict[str, str]:
-        self.runs += 1  # two that run at once have nothing in common
+        self.runs += 1  # two concurrent runs share no files
         return {
             "config": self.write("runtime.yaml", CLASSES),
             "iri-listen": f"unix://{self.sockets}/{self.runs}/iri.sock",
@@ -444,7 +449,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         }
 
     async def test_config(self) -> None:
-        """A configuration that is missing, is no YAML, or says what cannot be meant."""
+        """A configuration that is missing, not YAML or invalid is refused."""
         broken = self.write("broken.yaml", "classes: [\n")
         odd = self.write("odd.yaml", CLASSES.replace("driver: pty", "driver: ptty"))
         key = self.write("key.yaml", CLASSES.replace("same_user:", "sameuser:"))
@@ -458,7 +463,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         )
 
     async def test_interface(self) -> None:
-        """Where the interface cannot be served, or not safely."""
+        """An IRI address that cannot be served, or not securely, is refused."""
         shared, listen = self.open_directory(self.sockets), "iri-listen"
         port, runtime = self.port_in_use(), self.serving
         mutual = {
@@ -493,7 +498,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         self.assertEqual(stat.S_IMODE(os.stat(shared).st_mode), 0o777)
 
     async def test_streams(self) -> None:
-        """Where consoles cannot be served, or not safely."""
+        """A streaming address that cannot be served, or not securely, is refused."""
         port, listen = self.port_in_use(), "streaming-listen"
         tls = {
             "tls-cert-file": self.serving.certificate,
@@ -523,7 +528,9 @@ class RuntimeTests(CommonRows, ProgramCase):
         )
 
     async def test_state(self) -> None:
-        """A state directory that is open to others, none at all, or another runtime's."""
+        """
+        A state directory that is open to others, unusable or used by another runtime is refused.
+        """
         shared = self.open_directory()
         first = programs.start(self.argv({"state-dir": self.path("mine")}))
         self.addCleanup(first.stop)
@@ -553,7 +560,7 @@ class BrokerTests(CommonRows, ProgramCase):
         self.runs = 0
 
     def good(self) -> dict[str, str]:
-        self.runs += 1  # two that run at once have nothing in common
+        self.runs += 1  # two concurrent runs share no files
         return {
             "kubeconfig": self.write("broker.kubeconfig", BROKER_KUBECONFIG),
             "namespace": "site-a",
@@ -564,7 +571,7 @@ class BrokerTests(CommonRows, ProgramCase):
         }
 
     async def test_target(self) -> None:
-        """A kubeconfig that is missing or none, and names that nobody can have."""
+        """A missing or invalid kubeconfig and invalid names are refused."""
         await self.rows(
             ({"kubeconfig": NOWHERE}, f"{NOWHERE}: No such file or directory"),
             ({"kubeconfig": self.path("garbage")}, self.path("garbage")),
@@ -575,7 +582,7 @@ class BrokerTests(CommonRows, ProgramCase):
         )
 
     async def test_tokens(self) -> None:
-        """A key that is missing or no secret, and consoles that others could read along."""
+        """A missing or short token key is refused, and so are consoles without encryption."""
         short = self.write("short.key", "secret")
         told = f"cannot read {NOWHERE!r}: No such file or directory"
         await self.rows(
@@ -607,7 +614,9 @@ class NodeServerTests(CommonRows, ProgramCase):
         }
 
     async def test_certificates(self) -> None:
-        """A certificate that is missing, a key of another, no place for one that is signed."""
+        """
+        A missing certificate, another certificate's key and an unusable directory are refused.
+        """
         told = f"cannot read {NOWHERE!r}: No such file or directory"
         none = {"tls-cert-file": None, "tls-private-key-file": None}
         other = self.pki.pair("apiserver-forwarding").key
@@ -619,7 +628,7 @@ class NodeServerTests(CommonRows, ProgramCase):
         )
 
     async def test_leaves(self) -> None:
-        """A file of leaves that is missing or none."""
+        """A missing or invalid leaves file is refused."""
         await self.rows(
             ({"leaves": NOWHERE}, f"cannot read {NOWHERE}: No such file or directory"),
             ({"leaves": self.path("garbage")}, self.path("garbage")),
@@ -627,10 +636,12 @@ class NodeServerTests(CommonRows, ProgramCase):
 
 
 class StandaloneTests(StartCase):
-    """``exec-standalone``, which finds out on its way: what it did until then is told, too."""
+    """
+    ``exec-standalone`` detects problems while it starts, so earlier log lines precede the error.
+    """
 
     def state(self, name: str) -> str:
-        """A state directory that is being laid out."""
+        """Create a private state directory."""
         path = self.path(name)
         os.makedirs(path, 0o700)
         return path
@@ -644,7 +655,7 @@ class StandaloneTests(StartCase):
         self.assertFalse(os.path.exists(os.path.join(state, "admin.kubeconfig")))
 
     async def test_state(self) -> None:
-        """A state directory that is none, or not private, or holds what cannot be used."""
+        """A state directory that is unusable, not private or has unusable contents is refused."""
         shared, newer = self.open_directory(), self.state("newer")
         with sqlite3.connect(os.path.join(newer, "objects.db")) as database:
             database.execute("PRAGMA user_version = 99")
@@ -673,7 +684,10 @@ class UserEndTests(StartCase):
     """``kubectl-console`` and ``twisted-exec``."""
 
     async def each(self, program: str, *rows: tuple[Sequence[str], str], **env: str) -> None:
-        """Each command line is refused with its words, and nothing on standard output."""
+        """
+        Check that each command line is refused with its message and prints nothing to standard
+        output.
+        """
 
         def row(arguments: Sequence[str], told: str) -> Deferred[None]:
             argv = [programs.script(program), *arguments]
@@ -683,7 +697,7 @@ class UserEndTests(StartCase):
         await gatherResults(running, consumeErrors=True)
 
     async def test_console_options(self) -> None:
-        """A command line that makes no sense."""
+        """Invalid command lines are refused."""
         kubeconfig = f"--kubeconfig={self.kubeconfig()}"
         await self.each(
             "kubectl-console",
@@ -695,7 +709,7 @@ class UserEndTests(StartCase):
         )
 
     async def test_kubeconfig(self) -> None:
-        """A kubeconfig that is missing, damaged, or leads nowhere."""
+        """A kubeconfig that is missing, damaged or leads to no server is refused."""
         garbage, broken = self.path("garbage"), self.write("broken", "clusters: [\n")
         good = self.kubeconfig()
         other_ca = Path(good).read_text().replace("127.0.0.1:1", "127.0.0.1:x")
@@ -712,7 +726,7 @@ class UserEndTests(StartCase):
         )
 
     async def test_no_home(self) -> None:
-        """Without any hint where the kubeconfig is, it says where it looked."""
+        """Without any kubeconfig, the message names the places that were searched."""
         await self.each(
             "kubectl-console",
             (["vm"], f"no kubeconfig: {self.directory}/.kube/config does not exist; set"),
@@ -721,7 +735,7 @@ class UserEndTests(StartCase):
         )
 
     async def test_twisted_exec(self) -> None:
-        """``twisted-exec`` without a command, or with one that cannot be done."""
+        """``twisted-exec`` without a command, or with an impossible one, is refused."""
         made, nowhere = self.pki.directory, "/nonexistent"
         await self.each(
             "twisted-exec",

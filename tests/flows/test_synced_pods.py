@@ -1,5 +1,5 @@
 """
-Pods that a node server makes in a leaf: two API servers of ours, and the tutorial's node in the
+Pods that a node server creates in a leaf: two API servers of ours, and the tutorial's node in the
 leaf.
 """
 
@@ -28,7 +28,7 @@ CONTAINER = {"name": "main", "image": "none", "command": ["sh", "-c", "echo up; 
 
 
 def tutorial(name: str) -> Any:
-    """A program of the tutorial."""
+    """Load a program of the tutorial."""
     spec = importlib.util.spec_from_file_location(name, TUTORIAL / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +37,7 @@ def tutorial(name: str) -> Any:
 
 
 class SyncedTests(TestCase):
-    """A root and a leaf, a node of the leaf, and a node server that keeps Pods."""
+    """A root and a leaf, a node of the leaf, and a node server that syncs Pods."""
 
     timeout = 120
     skip = needs.kubectl()
@@ -56,7 +56,7 @@ class SyncedTests(TestCase):
         self.addCleanup(syncer.stopService)
 
     async def start_laptop(self) -> None:
-        """What the tutorial has in one directory."""
+        """Start the tutorial's node, with its files in one directory."""
         directory = self.mktemp()
         os.makedirs(directory)
         os.symlink(self.leaf.kubeconfig("admin"), f"{directory}/admin")
@@ -76,7 +76,7 @@ class SyncedTests(TestCase):
             await pause()
 
     async def test_life(self) -> None:
-        """A Pod is made, runs, is entered and read, and is gone on both sides when it was deleted."""
+        """A Pod is created, runs, serves ``exec`` and ``logs``, and is deleted on both sides."""
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -26,7 +26,7 @@ reactor: Any = _reactor
 
 
 def binding(user: str, role: str) -> Object:
-    """May, in the namespace ``default``, what a ClusterRole says; named as the user."""
+    """A RoleBinding in the namespace ``default``, named after its user."""
     return {
         "apiVersion": kinds.ROLEBINDINGS.resource.api_version,
         "kind": "RoleBinding",
@@ -41,7 +41,7 @@ def binding(user: str, role: str) -> Object:
 
 
 class ThreeProgramsTests(TestCase):
-    """The whole chain as a user of three hosts has it."""
+    """The whole chain, as three hosts run it."""
 
     timeout = 180
 
@@ -51,7 +51,7 @@ class ThreeProgramsTests(TestCase):
         await self.deployment.start()
 
     def audit(self, hop: str) -> list[dict[str, object]]:
-        """What a hop recorded so far."""
+        """Return a hop's audit records so far."""
         lines = Path(self.deployment.path(f"{hop}.audit")).read_text().splitlines()
         return [json.loads(line) for line in lines]
 
@@ -66,7 +66,7 @@ class ThreeProgramsTests(TestCase):
         await screen.leave()
 
     async def test_who_did_what(self) -> None:
-        """All three hops tell of a session once, under one id, with the user's name."""
+        """All three hops record a session's start and end, with the same id and the user's name."""
         await self.deployment.create_machine("sh", "shell")
         user = self.deployment.kubeconfig("ada", ["system:masters"])
         screen = await watch(user, "sh")
@@ -83,7 +83,9 @@ class ThreeProgramsTests(TestCase):
         self.assertEqual(len(ids), 1)
 
     async def test_refusals_are_recorded(self) -> None:
-        """Who may not, and what is not there: told to the user, and to the audit once."""
+        """
+        A forbidden and an unknown machine are reported to the user, and to the audit log once.
+        """
         await self.deployment.create_machine("sh", "shell")
         nobody = self.deployment.kubeconfig("eve")
         for kubeconfig, name, code in ((nobody, "sh", 403), (self.deployment.admin, "nix", 404)):
@@ -167,7 +169,7 @@ class ThreeProgramsTests(TestCase):
             await getattr(self.deployment, f"start_{hop}")()
 
     async def test_killed_api_server(self) -> None:
-        """kill -9 of the API server loses no object that was acknowledged."""
+        """An API server killed with SIGKILL loses no acknowledged object."""
         await self.deployment.create_machine("sh", "shell")
         before = await self.deployment.client.get(kinds.MACHINES.resource, "sh", "default")
         await self.deployment.api.stop(9)
@@ -179,7 +181,7 @@ class ThreeProgramsTests(TestCase):
         await screen.leave()
 
     async def test_killed_runtime(self) -> None:
-        """After kill -9 of the runtime its next start has one machine for one Machine, running."""
+        """After the runtime is killed and restarted, its Machine runs as one machine."""
         await self.deployment.create_machine("sh", "shell")
         await self.deployment.runtime.stop(9)
         await self.deployment.start_runtime()
@@ -189,7 +191,7 @@ class ThreeProgramsTests(TestCase):
         await screen.leave()
 
     async def reopened(self, name: str) -> object:
-        """A console as soon as the chain has noticed that it is whole again."""
+        """Open a console as soon as all programs work again."""
         from .deployment import pause
 
         while True:

@@ -1,5 +1,5 @@
 """
-Every kubectl against an end that does not speak what it does, through a proxy of ours.
+Every kubectl with a server that lacks its protocol, through our proxy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATA = b"".join(b"%015d\n" % number for number in range(1 << 16))
 
 
 class TranslationTests(TestCase):
-    """A machine's end that speaks SPDY and WebSockets up to version 4, as Go's does."""
+    """A server that supports SPDY and WebSockets up to version 4, as Go's does."""
 
     skip = needs.kubectl()
     timeout = 240
@@ -44,7 +44,9 @@ class TranslationTests(TestCase):
         )
 
     async def run_kubectl(self, name: str, *argv: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        """Exit code, standard output, everything printed; and nothing is left of the session."""
+        """
+        Run kubectl; return its exit code, standard output and all output; check the upgrades tried.
+        """
         self.foreign.asked.clear()
         server = f"--server={self.url}"
         told = await kubectls.run(self.kubectls[name], server, *argv, env=self.env, stdin=stdin)
@@ -52,7 +54,7 @@ class TranslationTests(TestCase):
         return told
 
     async def test_input(self) -> None:
-        """A megabyte goes in, the same comes out, its end ends the session."""
+        """A megabyte of input is echoed completely, and its end ends the session."""
         for name in self.kubectls:
             code, stdout, told = await self.run_kubectl(
                 name, "exec", "-i", "p1", "--", "cat", stdin=DATA
@@ -60,14 +62,14 @@ class TranslationTests(TestCase):
             self.assertEqual((code, stdout == DATA.decode()), (0, True), (name, told[-300:]))
 
     async def test_exit_code(self) -> None:
-        """Output to its last byte, then the process's code."""
+        """Output arrives completely, followed by the exit code."""
         self.attach = lambda: Command(DATA, Ending(COMPLETED, exit_code=7))
         for name in self.kubectls:
             code, stdout, _ = await self.run_kubectl(name, "exec", "p1", "--", "ls")
             self.assertEqual((code, stdout == DATA.decode()), (7, True), name)
 
     async def test_failure(self) -> None:
-        """Any other ending in its own words."""
+        """For other failures kubectl prints their message."""
         self.attach = lambda: Command(b"out\n", Ending(LINE_LOST, "the line is lost"))
         for name in self.kubectls:
             code, stdout, told = await self.run_kubectl(name, "exec", "p1", "--", "ls")
@@ -75,7 +77,7 @@ class TranslationTests(TestCase):
             self.assertIn("error: the line is lost", told)
 
     async def test_terminal(self) -> None:
-        """Keys, sizes, the process's code."""
+        """Keys, terminal sizes and the exit code pass through."""
         self.attach = Terminal
         for name in self.kubectls:
             argv = [self.kubectls[name], f"--server={self.url}", "attach", "-it", "p1"]
@@ -91,7 +93,7 @@ class TranslationTests(TestCase):
 
 
 class WebSocketOnlyTests(TranslationTests):
-    """One that speaks WebSockets only, in the newest version."""
+    """A server that supports only WebSockets, in the newest version."""
 
     ends = {"speaks": ("v5.channel.k8s.io",), "spdy": False}
     asked = {"SPDY/3.1": [b"SPDY/3.1", b"websocket"], "websocket": [b"websocket"]}

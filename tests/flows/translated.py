@@ -1,5 +1,5 @@
 """
-A Pod whose streams go through a proxy of ours to an end of another make.
+A Pod whose streams pass through our proxy to another implementation's server.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .pods import Pods
 @implementer(IStreamLocator)
 class Runtime:
     """
-    Where exec URLs lead, each good for one request.
+    Locates single-use exec URLs of another server.
 
-    :param url: makes a path and query, of what the request asks for.
+    :param url: returns the path and query for a request.
     """
 
     def __init__(self, port: int, url: Callable[[Request], Deferred[bytes]]) -> None:
@@ -59,7 +59,7 @@ class Runtime:
 
 
 class ProxiedPods(Pods):
-    """The streams pass a proxy."""
+    """The Pod's streams pass through a proxy."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
@@ -78,7 +78,7 @@ class Served:
         self._open: list[tuple[Site, Any]] = []
 
     async def serve(self, dispatcher: Any) -> int:
-        """The port."""
+        """Serve a site; return its port."""
         site = Site(dispatcher, reactor)  # type: ignore[arg-type]
         port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(site)
         self._open.append((site, port))
@@ -93,7 +93,7 @@ class Served:
 async def foreign_pods(
     served: Served, attach: Callable[[], IAttachment], **more: Any
 ) -> tuple[Foreign, ProxiedPods, str]:
-    """The double of a foreign end, the proxy before it, and the proxy's URL."""
+    """Start a foreign server and a proxy before it; return both and the proxy's URL."""
     foreign = Foreign(reactor, query=None, **more)
     foreign.make = attach
     count = 0
