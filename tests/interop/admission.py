@@ -1,9 +1,8 @@
 """
-A real kube-apiserver, which knows our kinds as custom resources, and our own verbs are asked the
-same under the same admission: webhooks and policies that this kube-apiserver keeps, and that we
-follow.
+A real kube-apiserver, which serves our kinds as custom resources, and our own verbs get the same
+requests under the same admission: webhooks and policies in this kube-apiserver, which we watch.
 
-What clients are answered, and what webhooks are asked, has to be the same.
+Answers to clients and requests to webhooks must be the same.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ POLICIES: Mapping[str, Object] = {
 
 
 class SameTests(AdmissionCase):
-    """kube-apiserver and we are asked the same."""
+    """kube-apiserver and our verbs answer the same requests alike."""
 
     timeout = 600
     skip = needs.kube_apiserver()
@@ -131,13 +130,13 @@ class SameTests(AdmissionCase):
         self.numbers = itertools.count()
 
     async def kubes(self, new: Object) -> tuple[Object, list[str]]:
-        """What kube-apiserver answers to a create that is a dry run, and warns of."""
+        """Create with a dry run in kube-apiserver; return its answer and its warnings."""
         path = f"{MACHINES.path('default')}?dryRun=All"
         answer = await deferToThread(self.server.ask, "POST", path, json.dumps(new).encode())
         return _alike(answer.document), answer.headers.get_all("Warning") or []
 
     async def ours(self, new: Object) -> tuple[Object, list[str]]:
-        """What we do."""
+        """Create with a dry run through our verbs; return the answer and the warnings."""
         options = WriteOptions(dry_run=True, submitted={"dryRun": ["All"]})
         try:
             told = await self.verbs.create(JANE, TARGET, copy.deepcopy(new), options)
@@ -146,7 +145,7 @@ class SameTests(AdmissionCase):
         return _alike(told), [f'299 - "{each}"' for each in options.advice]
 
     def reviews(self) -> list[Object]:
-        """What webhooks were asked since the last time."""
+        """Return the AdmissionReviews that webhooks received since the last call."""
         asked, self.hooks.asked = self.hooks.asked, []
         return [{**_reviewed(each), "query": query.decode()} for _, query, each in asked]
 
@@ -199,12 +198,12 @@ class SameTests(AdmissionCase):
                 ours = error.message
 
     async def gone(self, name: str) -> None:
-        """A configuration is there no more."""
+        """Delete the configurations of this name."""
         for versions in (sources.MUTATING_WEBHOOKS, sources.VALIDATING_WEBHOOKS):
             await self.client.delete(versions[0], name)
 
     async def test_denied(self) -> None:
-        """Whatever a webhook answers, its client is told in the same words."""
+        """For every kind of denial by a webhook, the client gets the same message."""
         for told, reply in DENIALS.items():
             name = await self.configured([self.webhook("v", reply)], [])
             refused = await self.same(told)
@@ -212,7 +211,7 @@ class SameTests(AdmissionCase):
             await self.gone(name)
 
     async def test_changed(self) -> None:
-        """Who changes objects is asked in the same order, as often, and about the same."""
+        """Mutating webhooks get the same requests, in the same order and as often."""
         name = await self.configured(
             [self.webhook("v", allow)],
             [
@@ -229,7 +228,7 @@ class SameTests(AdmissionCase):
         await self.gone(name)
 
     async def test_policies(self) -> None:
-        """What policies refuse is refused in the same words."""
+        """Refusals by policies have the same messages."""
         policies, bindings = sources.VALIDATING_POLICIES[0], sources.VALIDATING_BINDINGS[0]
         for told, spec in POLICIES.items():
             name = f"policy-{next(self.numbers)}"
@@ -252,7 +251,7 @@ class SameTests(AdmissionCase):
                 await self.client.delete(policies, each)
 
     async def test_streams(self) -> None:
-        """A stream is asked about as kube-apiserver asks about a Pod's, before there is one."""
+        """Before a stream opens, webhooks get the same CONNECT review as for a Pod's stream."""
         everything = rule("CONNECT", resources=("*/*",), apiGroups=["*"])
         await self.configured([self.webhook("v", deny("closed"), everything)], [])
         path = "/api/v1/namespaces/default/pods/x/exec?command=sh&stdin=true"
@@ -272,7 +271,7 @@ class SameTests(AdmissionCase):
 
 
 def _alike(told: Object) -> Object:
-    """An answer without what is each server's own."""
+    """Return the answer without fields that differ between servers."""
     if told.get("kind") == "Status":
         return json.loads(_UID.sub("a UID", json.dumps(told)))  # type: ignore[no-any-return]
     metadata = told["metadata"]
@@ -307,7 +306,7 @@ class BehindTests(AdmissionCase):
         self.addCleanup(self.client.close)
 
     async def kubectl(self, *arguments: str, input: Object | None = None) -> str:
-        """What it says, be it on the one or the other."""
+        """Run kubectl, and return its output, stderr after stdout."""
         done = await deferToThread(
             subprocess.run,
             ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
@@ -326,7 +325,7 @@ class BehindTests(AdmissionCase):
         return said
 
     async def test_refused(self) -> None:
-        """What refuses a ConfigMap refuses a machine in the same words, and its console."""
+        """A webhook refuses a ConfigMap, a machine and its console with the same message."""
         everything = rule(
             "CREATE",
             "CONNECT",
@@ -352,7 +351,7 @@ class BehindTests(AdmissionCase):
         self.assertIn("system:masters", request["userInfo"]["groups"])
 
     async def test_changed(self) -> None:
-        """What a webhook adds is in the machine that is stored."""
+        """Changes by a mutating webhook are stored in the machine."""
         await self.mutating(self.webhook("m", labelling("added")))
         while True:
             await self.kubectl("create", "-f", "-", input=machine())

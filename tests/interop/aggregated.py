@@ -135,8 +135,7 @@ def rows(minor: int, newest: bool) -> Iterator[kubectl_table.Row]:
 @dataclasses.dataclass(frozen=True)
 class Found:
     """
-    What came of it.
-
+    Results of the trial.
     :param clients: the same columns as in the table of clients.
     :param verbs: of each kubectl.
     :param failures: a paragraph for everything that did not work.
@@ -183,7 +182,7 @@ async def _verbs(chain: AggregatedChain, found: Sequence[clients.Kubectl]) -> li
 
 
 def _wait_for_namespaces(cluster: AggregatedCluster) -> None:
-    """What was deleted is gone, and with it what was in it."""
+    """Wait until the deleted namespaces are gone, with their contents."""
 
     def gone() -> bool:
         told = kubectl(cluster.kubeconfig, "get", "namespaces", "-o", "name")
@@ -252,7 +251,7 @@ def _table(found: Sequence[CountingKubectl]) -> str:
 
 
 class AggregatedTests(TestCase):
-    """What the documentation says is so."""
+    """The documentation shows the results of this run."""
 
     timeout = 1800
     skip = needs.aggregated()

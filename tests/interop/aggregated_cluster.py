@@ -37,7 +37,7 @@ class AggregatedCluster(HostCluster):
     etcd, kube-apiserver, and ``exec-apiserver --aggregated`` behind it.
 
     :param options: of ours, besides those of the manifests.
-    :ivar own_port: where ours can be asked directly.
+    :ivar own_port: the port of our server, for direct requests.
     :cvar own_program: what it is called in ``programs``.
     """
 
@@ -79,7 +79,7 @@ class AggregatedCluster(HostCluster):
         shutil.copytree(self.pki.directory, overlay / "pki")
         (overlay / "etcd").mkdir()
         for name in ("ca.crt", "client.crt", "client.key"):
-            # etcd is asked in the clear here.
+            # Connections to etcd are without TLS here.
             shutil.copy(self.pki.serving_ca, overlay / "etcd" / name)
         (overlay / "host").mkdir()
         client = self.pki.pair("poollet-consoles-client")

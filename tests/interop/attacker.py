@@ -1,10 +1,9 @@
 """
-Whoever may only look at machines opens no console through a real kube-apiserver, nor beside it.
+A user with read access to machines opens no console, through a real kube-apiserver or directly.
 
-All of ``tests/apiserver/attacks.py``, in the name of users who may ``get``, ``list`` and ``watch``
-machines, and ``machines/exec`` as well, but not ``create`` it; with certificates by which somebody
-would be kube-apiserver; and of nobody.  Behind each request comes a line that would be typed: no
-machine has done what it says.
+All of ``tests/apiserver/attacks.py``, as users who may ``get``, ``list`` and ``watch`` machines,
+and ``machines/exec`` as well, but not ``create`` it; with forged certificates of kube-apiserver;
+and without credentials.  A command line follows each request: no machine may have run it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class AttackerTests(SynchronousTestCase):
         return self.cluster.may(name, *rules)
 
     def attacker(self, port: int, pair: Pair | None, mark: Path) -> Attacker:
-        """Whose line, once typed, leaves a file."""
+        """Return an attacker whose input, if typed into a console, creates the file ``mark``."""
         typed = frame(2, b"\0touch %s\n" % str(mark).encode())
         shown = (pair.certificate, pair.key) if pair else ("", "")
         return Attacker(port, self.cluster.pki.serving_ca, *shown, typed=typed)
@@ -102,7 +101,7 @@ class AttackerTests(SynchronousTestCase):
                 self.assertEqual(ends, [])
 
     def opens(self, name: str, port: int, pair: Pair) -> None:
-        """One who may: the very requests would have been enough."""
+        """With the right, the same requests open the console, and the input is typed."""
         mark = self.mark(name)
         attacker = self.attacker(port, pair, mark)
         asked = f"{TARGET.path}?{TARGET.query}"
@@ -132,7 +131,7 @@ class AttackerTests(SynchronousTestCase):
         self.forged("pool", self.cluster.pki.pair(f"poollet-{TARGET.pool}-client"))
 
     def forged(self, name: str, pair: Pair) -> None:
-        """Whoever shows this is believed no headers."""
+        """Identity headers are refused from a client with this certificate."""
         asked = f"{TARGET.path}?{TARGET.query}"
         mark = self.mark(name)
         for port in self.ports.values():

@@ -1,5 +1,5 @@
 """
-One address before several replicas: connections go to whoever is ready.
+A load balancer for several replicas: connections go to ready replicas only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Balancer:
         return port
 
     def stop(self) -> None:
-        """Forget everybody."""
+        """Close all connections and end the loop."""
         asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -48,7 +48,7 @@ class Balancer:
         writer.close()
 
     def _in_turn(self) -> list[tuple[str, tuple[int, int]]]:
-        """Whoever was asked last comes last."""
+        """Return the replicas, with the last used at the end."""
         last = self.served[-1:]
         return sorted(self.replicas.items(), key=lambda one: one[0] in last)
 
@@ -65,7 +65,7 @@ async def _is_ready(port: int) -> bool:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """To the end, which is told."""
+    """Copy until the end of the input, and pass the end on."""
     try:
         while data := await reader.read(65536):
             writer.write(data)

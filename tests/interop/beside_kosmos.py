@@ -1,9 +1,9 @@
 """
-``exec-nodeserver`` beside Kosmos, as the how-to says: Kosmos's Cluster objects in each of their
-leaf modes, Nodes that somebody else writes every few seconds, and Pods that somebody else made.
+``exec-nodeserver`` beside Kosmos, as in the how-to: Kosmos's Cluster objects in each of their
+leaf modes, Nodes that Kosmos writes every few seconds, and Pods that Kosmos made.
 
-That somebody is :class:`Kosmos` here, in the place of ``clustertree-cluster-manager``: it writes
-what that writes, and as often as a test likes.  Source: ``kosmos-io/kosmos``, ``pkg/clustertree/
+:class:`Kosmos` replaces ``clustertree-cluster-manager`` here: it writes the same objects, and as
+often as a test needs.  Source: ``kosmos-io/kosmos``, ``pkg/clustertree/
 cluster-manager/utils`` (``leaf_model_handler.go``: ``createNode`` and ``UpdateRootNodeStatus``;
 ``rootcluster.go``: ``GetAddress``), as of March 2025.  All else is real: two kube-apiservers, every
 kubectl.
@@ -56,11 +56,11 @@ KUBECTLS = ("kubectl.1.27", "kubectl.1.30", "kubectl.1.33")
 
 class Kosmos:
     """
-    What Kosmos writes into a root.
+    Writes the objects of Kosmos into a root.
 
     :param address: its ``LEAF_NODE_IP``.
-    :ivar nodes: those it keeps, and the Cluster that each is of.
-    :ivar rounds: how often it has written them all.
+    :ivar nodes: the Cluster of each Node that it maintains.
+    :ivar rounds: how often it has written all Nodes.
     """
 
     def __init__(self, clusters: LeafClusters, address: str) -> None:
@@ -161,7 +161,7 @@ class BesideKosmos(SynchronousTestCase):
         return kubectl(self.clusters.root.kubeconfig, *query, check=False)
 
     def put_cluster(self, name: str, user: str = "an-administrator") -> None:
-        """A Cluster, with the kubeconfig of somebody who may do everything in the leaf."""
+        """Create a Cluster with the kubeconfig of an administrator of the leaf."""
         known_as = Path(self.clusters.leaf.user(user, ["system:masters"])).read_bytes()
         tree = {"enable": True, **({"leafModels": MODELS[name]} if MODELS[name] else {})}
         self.clusters.root.apply(
@@ -216,7 +216,7 @@ class BesideKosmos(SynchronousTestCase):
         self.until("rounds", lambda: self.kosmos.rounds > rounds)
 
     def contested(self, node: str) -> str:
-        """What the Events about a Node say of others who write it."""
+        """Return the messages of the AddressesContested Events of a Node."""
         selector = f"--field-selector=involvedObject.name={node},reason=AddressesContested"
         return self.get(f"events {selector}", "{range .items[*]}{.message}{'\\n'}{end}")
 
@@ -239,7 +239,7 @@ class BesideKosmos(SynchronousTestCase):
         self.assertEqual([self.contested(node) for node in self.kosmos.nodes], [""] * 3)
 
     def test_contested(self) -> None:
-        """What each writes in turns is told of with what helps, and that does help."""
+        """An Event reports that two managers write the Node in turns, and its remedy works."""
         self.kosmos.address = ITS_ADDRESS
         self.start_node_server()
         wanted = f"LEAF_NODE_IP={OUR_ADDRESS} and PREFERRED-ADDRESS-TYPE=InternalDNS"
@@ -251,7 +251,7 @@ class BesideKosmos(SynchronousTestCase):
         self.until("port", lambda: port in self.contested(NODE))
 
     def test_changes(self) -> None:
-        """A new kubeconfig drops nobody; a Cluster that is gone ends its sessions, and says why."""
+        """A new kubeconfig ends no session; deleting a Cluster ends its sessions with a reason."""
         self.start_node_server()
         self.until("reached", lambda: self.is_reached("web"))
         one = self.client(KUBECTLS[-1])

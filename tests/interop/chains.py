@@ -29,7 +29,7 @@ MEMORY = 256 << 20
 
 
 class Cluster(Protocol):
-    """An API server, whoever made it."""
+    """An API server of any project."""
 
     make: Make
     programs: Programs
@@ -41,7 +41,7 @@ class Cluster(Protocol):
 
 
 def ours(name: str) -> list[str]:
-    """How a program of ours is run."""
+    """Return the command line of a twistd plugin of this project."""
     return (
         [sys.executable, "-m", "twisted", name]
         if not shutil.which("twistd")
@@ -55,7 +55,7 @@ def ours(name: str) -> list[str]:
 
 
 def prepare(cluster: Cluster) -> None:
-    """What all chains of a cluster need: a class, and where ironcore's poollets keep leases."""
+    """Create what all chains need: a class, and a namespace for leases of ironcore's poollets."""
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASES}},
         {
@@ -110,7 +110,7 @@ class OurCluster:
         return path
 
     def start(self) -> None:
-        """Returns when it is ready."""
+        """Start the program, and return when it is ready."""
         serving, forwarding = self.pki.issue_apiserver(["localhost", "127.0.0.1"])
         self.programs.run(
             self.own_program,
@@ -141,11 +141,11 @@ class OurCluster:
 @dataclass(frozen=True)
 class Backend:
     """
-    What a poollet runs machines with.
+    The machine runtime of a poollet.
 
     :param endpoint: a gRPC target.
     :param revision: of the interface, as our poollet's ``--iri-revision`` names it.
-    :param uid: as whom it runs, when not as we do.
+    :param uid: the user that it runs as, if not ours.
     """
 
     name: str
@@ -216,7 +216,7 @@ def their_poollet(cluster: Cluster, pool: str, backend: Backend) -> str:
         f"--client-ca-file={clients}",
         "--addresses-ip-override=127.0.0.1",
         f"--health-probe-bind-address=127.0.0.1:{free_port()}",
-        # It asks for one, even to elect nobody.
+        # It needs a kubeconfig, even without leader election.
         env={"KUBECONFIG": cluster.kubeconfig},
     )
     pools = f"machinepools.{cluster.make.group}"
@@ -227,7 +227,7 @@ def their_poollet(cluster: Cluster, pool: str, backend: Backend) -> str:
     return name
 
 
-# What runs machines.
+# Machine runtimes.
 
 
 def our_runtime(
@@ -356,7 +356,7 @@ class LibvirtProvider:
             "--network-interface-plugin-name=isolated",
             f"--servers-health-check-address=127.0.0.1:{free_port()}",
             "--preferred-domain-types=qemu",
-            # What runs there has no operating system that would shut down.
+            # The machines have no operating system that could shut down.
             "--gc-vm-graceful-shutdown-timeout=1s",
             "--gc-resync-interval=2s",
         )

@@ -16,7 +16,7 @@ class _RowCase(TestCase):
     timeout = 300
 
     async def same_as_told(self, clients: Sequence[Client]) -> None:
-        """Every column works, as the documentation has it."""
+        """Check that every column works, as in the documentation."""
         (client,) = clients
         rows, failures = await matrix.find([client])
         self.assertEqual(failures, [], "\n\n".join(failures))
@@ -30,7 +30,7 @@ class NewestKubectlTests(_RowCase):
     skip = needs.newest_kubectl()
 
     async def test_row(self) -> None:
-        """It is as those before."""
+        """kubectl's row in the documentation is up to date."""
         await self.same_as_told(await kubectl.newest())
 
 
@@ -40,5 +40,5 @@ class ChromiumTests(_RowCase):
     skip = needs.chromium()
 
     async def test_row(self) -> None:
-        """It is as the WebSocket that is opened in the same way."""
+        """The browser's row in the documentation is up to date."""
         await self.same_as_told(scripts.browsers())

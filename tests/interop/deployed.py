@@ -1,9 +1,9 @@
 """
-What the manifests give to people: behind a real kube-apiserver, whose roles ``view``, ``edit`` and
-``admin`` are made of ours by its own controller, as users of these roles find it.
+Rights from the manifests, behind a real kube-apiserver: its own controller aggregates our roles
+into ``view``, ``edit`` and ``admin``, and users with these roles try them.
 
-And what a deployment goes through: another replica, a namespace that is deleted, the
-objects that kube-apiserver would refuse.
+And events in a deployment: another replica, a deleted namespace, and objects that kube-apiserver
+would refuse.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DeployedTests(SynchronousTestCase):
         )
 
     def user(self, role: str) -> str:
-        """Who has one of Kubernetes' roles in the default namespace; their kubeconfig."""
+        """Return the kubeconfig of a user with a built-in role in the default namespace."""
         name = f"{role}or"
         self.kubectl(
             *("create", "rolebinding", name, f"--clusterrole={role}", f"--user={name}"),
@@ -84,7 +84,7 @@ class DeployedTests(SynchronousTestCase):
         )
 
     def test_roles(self) -> None:
-        """``edit`` opens consoles and reads logs, ``view`` sees machines alone, nobody nothing."""
+        """``edit`` opens consoles and reads logs, ``view`` only reads machines, others nothing."""
         self.run_machine("default")
         edit, view = self.user("edit"), self.user("view")
         nobody = self.cluster.user("nobody", [])
@@ -105,7 +105,7 @@ class DeployedTests(SynchronousTestCase):
         self.assertEqual(kubectl(nobody, "get", "machines", check=False), "")
 
     def test_namespace(self) -> None:
-        """One that is deleted goes with its machines, and a machine in none is refused."""
+        """A deleted namespace takes its machines along; an unknown namespace is refused."""
         self.kubectl("create", "namespace", "lab")
         self.run_machine("lab")
         self.kubectl("delete", "namespace", "lab", "--timeout=120s")
@@ -115,7 +115,7 @@ class DeployedTests(SynchronousTestCase):
         self.assertIn('namespaces "lab" not found', str(caught.exception))
 
     def test_replica(self) -> None:
-        """Another one serves the same objects and consoles when the first is away."""
+        """A second replica serves the same objects and consoles while the first is down."""
         self.run_machine("default")
         programs, first = self.cluster.programs, self.cluster.own_program
         port = free_port()
@@ -139,7 +139,7 @@ class DeployedTests(SynchronousTestCase):
             self.cluster.apply({**pod, "spec": template["spec"]})
 
     def test_rights(self) -> None:
-        """The API server asks for nothing at kube-apiserver that it may not do."""
+        """kube-apiserver refuses no request of the API server for missing rights."""
         self.run_machine("default")
         log = self.cluster.programs.log(self.cluster.own_program)
         self.assertNotIn("forbidden", log)

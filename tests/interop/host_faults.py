@@ -1,7 +1,7 @@
 """
-What a host does to a server behind it: it says anew whom to believe, it does not answer for a
-while, it collects what belongs to what was deleted.  A real kube-apiserver and its controllers,
-with our server as the manifests deploy it.
+Effects of the host on a server behind it: the host rotates its CAs, is down for a while, and
+garbage-collects dependents.  A real kube-apiserver and its controllers, with our server as the
+manifests deploy it.
 
 ``KUBE_APISERVER=... KUBE_CONTROLLER_MANAGER=... python -m twisted.trial tests.interop.host_faults``
 """
@@ -68,7 +68,7 @@ class HostFaultTests(TestCase):
         return bool(told) and json.loads(told).get("status", {}).get("state") == "Running"
 
     def direct(self, user: str) -> str:
-        """A kubeconfig by which a user reaches our server past its host."""
+        """Return a user's kubeconfig for direct connections to our server."""
         pair = self.cluster.may(user, EXEC)
         path = self.cluster.programs.path(f"direct-{user}.kubeconfig")
         write_kubeconfig(

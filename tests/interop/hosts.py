@@ -1,6 +1,6 @@
 """
-A cluster that is there before any program of this kind: etcd and kube-apiserver, with certificates
-of ours.
+A host cluster, before any program of ours runs in it: etcd and kube-apiserver, with our
+certificates.
 
 One authority signs servers, one clients, and one kube-apiserver as a front proxy.
 """
@@ -21,7 +21,7 @@ from twisted_exec.tls.pki.directory import CLIENT, PKI, Pair, create_pki, write_
 
 
 def kubectl(kubeconfig: str, *arguments: str, check: bool = True, input: str = "") -> str:
-    """What it prints; empty when it fails and ``check`` is false."""
+    """Run kubectl and return its output; empty if it fails and ``check`` is false."""
     done = subprocess.run(
         ["kubectl", f"--kubeconfig={kubeconfig}", *arguments],
         input=input,
@@ -141,10 +141,10 @@ class HostCluster:
 
     def start_controllers(self, program: str) -> None:
         """
-        Those that go through all kinds, of namespaces that go, of what belongs to others and of
-        roles made of others; and that which signs clients' certificates.
+        Start the controllers that handle all kinds (namespaces, garbage collection, aggregated
+        roles), and the signer of client certificates.
 
-        What they are to know is better there before: they look for new kinds every half a minute.
+        Install custom kinds before: controllers look for new kinds only every 30 s.
         """
         clients = self.pki.pair(CLIENT)
         self.programs.run(

@@ -1,8 +1,8 @@
 """
-A real kube-apiserver and ours are asked to answer as somebody else: both answer as the same, or
-refuse.
+A real kube-apiserver and ours get the same impersonation headers: both answer as the same user,
+or refuse.
 
-A group that is asked for twice is there once here, and twice there.
+A repeated group is listed once by ours, and twice by kube-apiserver.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ ASKED: tuple[Headers, ...] = (
 
 
 class SameAsKubeAPIServerTests(ChainTestCase):
-    """Both are asked as whom they answer."""
+    """SelfSubjectReviews with impersonation headers, in both servers."""
 
     timeout = 300
     skip = needs.kube_apiserver()
@@ -121,7 +121,7 @@ class SameAsKubeAPIServerTests(ChainTestCase):
         for user in ("admin", "actor"):
             for asked in ASKED:
                 answers = [
-                    # The other one knows its recorder alone, who acts as the actor first.
+                    # kube-apiserver authenticates only its recorder, which impersonates the actor.
                     await deferToThread(self.said, there, "", user, asked),
                     await deferToThread(self.said, here, user, user, asked),
                 ]

@@ -24,7 +24,7 @@ PROXY = "foreign-apiserver"
 @dataclass(frozen=True)
 class Make:
     """
-    What differs between ironcore's programs and onmetal's.
+    The differences between ironcore's programs and onmetal's.
 
     :param directory: where the programs are.
     :param revision: of the machine runtime interface that they speak.
@@ -49,7 +49,7 @@ class Make:
         return f"compute.{self.domain}"
 
     def program(self, name: str) -> str:
-        """Where one of its programs is."""
+        """Return the path of a program."""
         return os.path.join(self.directory, name)
 
 
@@ -88,7 +88,7 @@ class ForeignCluster(HostCluster):
 
     @property
     def own_port(self) -> int:
-        """Of the aggregated API server, which can be asked directly, too."""
+        """The port of the aggregated API server, for direct requests."""
         return self._own
 
     def start(self) -> None:

@@ -1,10 +1,10 @@
 """
-A real kube-apiserver, which knows our kinds as custom resources, is asked what
-``tests/apiserver/apply_scenarios.py`` asks.
+Send the scenarios of ``tests/apiserver/apply_scenarios.py`` to a real kube-apiserver, which
+serves our kinds as custom resources.
 
 ``python -m tests.interop.kube_apiserver > tests/captures/kube-apiserver-1.33.1-apply.json``
-writes its answers anew, of which ``tests/apiserver/test_apply.py`` is made.  That takes five
-minutes: each request has a second of its own, so that times tell which request they are of.
+records its answers, which ``tests/apiserver/test_apply.py`` compares.  That takes five minutes:
+each request has a second of its own, so that a time identifies its request.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class KubeAPIServer:
         self._options = options
         self._directory = Path(tempfile.mkdtemp(prefix="kube-apiserver-"))
         self._running: list[subprocess.Popen[bytes]] = []
-        # None of them takes port 0; nobody else is likely to take these meanwhile.
+        # These programs do not accept port 0; a race for the ports is unlikely.
         self._port, self._store, self._peers = (free_port() for _ in range(3))
         # A scratch server with a certificate of its own making.
         self._context = ssl._create_unverified_context()
@@ -89,12 +89,12 @@ class KubeAPIServer:
 
     @property
     def url(self) -> str:
-        """Where it is asked."""
+        """The base URL of the server."""
         return f"https://127.0.0.1:{self._port}"
 
     @property
     def authority(self) -> bytes:
-        """What its certificate is checked with, as PEM."""
+        """The CA of its serving certificate, as PEM."""
         return (self._directory / "certificates" / "apiserver.crt").read_bytes()
 
     def stop(self) -> None:
@@ -188,7 +188,7 @@ class KubeAPIServer:
 
 
 def _definition(kind: kinds.Kind) -> dict[str, Any]:
-    """Without columns, which nobody asks for."""
+    """Return the CustomResourceDefinition without columns, which no scenario needs."""
     return crds.definition(replace(kind, columns=()))
 
 
@@ -225,7 +225,7 @@ class RecordedTests(SynchronousTestCase):
 
 
 def _lasting(answer: dict[str, Any]) -> dict[str, Any]:
-    """What does not differ from run to run: UIDs and versions do, where the object is quoted."""
+    """Return the reproducible part of an answer: quoted objects contain UIDs and versions."""
     told = alike(answer)
     if "patch: Invalid value" in told.get("message", ""):
         return {"code": told["code"], "reason": told["reason"]}

@@ -1,7 +1,7 @@
 """
-The kubelet that is shipped for tests, held to one that is made of the parts of real ones.
+The kubelet double that is shipped for tests, compared with a kubelet made of real kubelet parts.
 
-Both are asked the same; what they answer, in codes, bytes and exit codes, is the same.
+Both get the same requests; status codes, bytes and exit codes must be the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REFUSED = ("tailLines=x", "previous=true")
 
 
 class Echo(Protocol):
-    """Says what it hears, in capitals, and leaves at a full stop."""
+    """Echoes its input in capitals, and closes at a full stop."""
 
     transport: Any
 
@@ -61,7 +61,7 @@ class Echo(Protocol):
 
 
 class Answer(Protocol):
-    """Everything that comes, until the connection ends."""
+    """Collects all data until the connection ends."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -74,12 +74,12 @@ class Answer(Protocol):
         self.over = True
 
     def makefile(self, mode: str) -> BytesIO:
-        """As a socket, for who reads HTTP."""
+        """As a socket, for parsers of HTTP."""
         return BytesIO(self.got)
 
 
 async def get(endpoint: Any, path: str) -> tuple[int, bytes]:
-    """A log, whatever it says that it is: code and body."""
+    """Read a log; return the status code and the body."""
     answer: Any = await endpoint.connect(Factory.forProtocol(Answer))
     head = f"GET /containerLogs/default/{path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
     answer.transport.write(head.encode())
@@ -90,7 +90,7 @@ async def get(endpoint: Any, path: str) -> tuple[int, bytes]:
 
 
 class DoubleTests(LoopbackCase):
-    """Each question to both."""
+    """The same requests to both kubelets."""
 
     timeout = 120
     skip = None if needs.kubelet_node_program() else "kubelet-node is not on PATH, nor KUBELET_NODE"
@@ -146,7 +146,7 @@ class DoubleTests(LoopbackCase):
         return client_endpoint(reactor, "127.0.0.1", port, tls)
 
     async def same(self, what: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Both say the same; what that is."""
+        """Require equal answers from both, and return the answer."""
         said = {name: await what(endpoint) for name, endpoint in self.both.items()}
         self.assertEqual(said["real"], said["double"])
         return said["real"]
@@ -179,7 +179,7 @@ class DoubleTests(LoopbackCase):
         return caller.got[Channel.STDOUT], caller.got[Channel.STDERR]
 
     async def test_sizes(self) -> None:
-        """A terminal has the size that its user's has."""
+        """The terminal gets the size of the user's terminal."""
 
         async def asked(endpoint: Any) -> Any:
             words = "command=sh&command=-c&command=" + quote_plus("read x; stty size")
@@ -192,7 +192,7 @@ class DoubleTests(LoopbackCase):
         self.assertEqual(await self.same(asked), (None, True))
 
     async def test_attach(self) -> None:
-        """What a container says reaches whoever is attached, and what they type reaches it."""
+        """The container's output reaches attached clients, and their input the container."""
 
         async def asked(endpoint: Any) -> Any:
             path = f"/attach/default/web/echo?{ALL}"
@@ -205,7 +205,7 @@ class DoubleTests(LoopbackCase):
         await self.same(asked)
 
     async def test_ports(self) -> None:
-        """A port is reached, and one where nobody listens is told on the error stream."""
+        """An open port is reached; a closed port is reported on the error stream."""
         open_port = await self.listen(Factory.forProtocol(Echo), None)
         closed = await self.listen(Factory.forProtocol(Echo), None)
         closed_at = closed.getHost().port
@@ -241,7 +241,7 @@ class DoubleTests(LoopbackCase):
         self.assertEqual(said["tailLines=2"], (200, b"three\nfour\n"))
 
     async def test_refusals(self) -> None:
-        """What is refused is refused with the same code."""
+        """Refusals have the same status code."""
 
         async def asked(endpoint: Any) -> Any:
             said = []

@@ -55,7 +55,7 @@ class KubeletStreamsTests(TestCase):
         return Deferred.fromCoroutine(self._ask_for_url(request.args))
 
     async def _ask_for_url(self, args: dict[bytes, list[bytes]]) -> bytes:
-        """As a kubelet asks its runtime."""
+        """Request a URL, as a kubelet does from its runtime."""
         self.urls += 1
         query: dict[Any, bytes] = {"cmd": b" ".join(args[b"command"])}
         query |= {name: args.get(name, [b""])[0] for name in (b"stdin", b"tty")}
@@ -100,7 +100,7 @@ class KubeletStreamsTests(TestCase):
             self.assertEqual((code, len(stdout)), (0, 3000000), (name, told[-300:]))
 
     async def test_no_such_command(self) -> None:
-        """A failure in the server's words."""
+        """The failure has the server's message."""
         for name in self.kubectls:
             code, _, told = await self.run_kubectl(name, "p1", "--", "/no/such/command")
             self.assertEqual(code, 1, name)
@@ -148,7 +148,7 @@ class KubeletStreamsTests(TestCase):
             client.abort()
 
     async def shows(self, user: RecordingUser, text: bytes, times: int) -> None:
-        """The test's time limit is the wait's."""
+        """Wait for the output, as long as the test may run."""
         while user.received.count(text) < times:
             self.assertEqual(user.detached_with, [])
             await deferLater(reactor, 0.01)  # type: ignore[arg-type]

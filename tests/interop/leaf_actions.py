@@ -1,6 +1,6 @@
 """
-What one kubectl does with the Pod of :mod:`tests.interop.leaf_clusters`: a column of the table
-each.
+Actions of a kubectl with the Pod of :mod:`tests.interop.leaf_clusters`; each action is a column
+of the table.
 
 Every action is a process of that kubectl, whose output and exit code are held to what the same
 command would give in the leaf.
@@ -68,7 +68,7 @@ class Kubectl:
 
     @contextmanager
     def running(self, *argv: str, stdin: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-        """One that goes on until the block is left."""
+        """Run kubectl until the block is left."""
         process = subprocess.Popen(
             [*self.argv, *argv],
             stdin=subprocess.PIPE if stdin is None else stdin,
@@ -151,7 +151,7 @@ def terminal(kubectl: Kubectl) -> None:
         with kubectl.running(*argv, stdin=theirs) as process:
             until(ours, b"first")
             _resize(ours, 30, 80)
-            # Nobody's controlling terminal: so the kernel tells nobody of the size.
+            # The pty is not a controlling terminal, so the kernel sends no SIGWINCH.
             process.send_signal(signal.SIGWINCH)
             until(ours, b"second")
             os.write(ours, b"keys\n")
@@ -191,7 +191,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         self.wfile.write(self.body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Discard the log."""
 
 
 def port_forward(kubectl: Kubectl) -> None:

@@ -3,9 +3,9 @@ Two real clusters and a node server of ours between them.
 
 Two kube-apiservers, *root* and *leaf*, are on one etcd under two prefixes.  The leaf has one node
 whose kubelet is made of the parts of real ones (``kubelet/node``), with processes of this host for
-containers.  The root has no node but those that ``exec-nodeserver`` answers for, and Pods on them
-that nobody runs: :meth:`LeafClusters.add_pod` makes a Pod in the root, and the one in the leaf that
-stands behind it, as a syncer would.
+containers.  The root has only nodes that ``exec-nodeserver`` serves, and no kubelet runs the Pods
+on them: :meth:`LeafClusters.add_pod` makes a Pod in the root and its counterpart in the leaf, as a
+syncer would.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ ANYWHERE = [{"operator": "Exists"}]
 
 class LeafClusters:
     """
-    Two clusters, and what is between them.
+    Two clusters, and the node servers between them.
 
-    :param root_program: a kube-apiserver for the root; ``root_version`` is told in tables.
+    :param root_program: a kube-apiserver for the root; tables show its ``root_version``.
     :param store_program: an etcd.
-    :ivar root: the cluster that users ask.
+    :ivar root: the cluster that users connect to.
     :ivar leaf: the cluster that runs Pods.
     :ivar preferred: types of addresses, in the order in which the root looks for one to dial.
     :ivar health_ports: where each node server answers probes.
@@ -81,7 +81,7 @@ class LeafClusters:
         self.health_ports: dict[str, int] = {}
 
     def stop(self) -> None:
-        """End everything; who asks first, for nobody who is asked goes in the middle of an answer."""
+        """End all programs, clients before servers, so that no server ends during an answer."""
         for name in self.health_ports:
             self.programs.end(name)
         self.leaf.stop()
@@ -265,9 +265,9 @@ class LeafClusters:
 
     def publish(self, port: int, *, declares: bool = False, node: str = ROOT_NODE) -> None:
         """
-        Make a Node by hand, for whoever does not keep it.
+        Make a Node by hand, for node servers that do not maintain it.
 
-        :param declares: that it takes WebSockets.
+        :param declares: whether the Node declares support of WebSockets.
         """
         self.root.apply(
             {
@@ -286,7 +286,7 @@ class LeafClusters:
 
 
 def pod(name: str, containers: Sequence[str], node: str) -> dict[str, Any]:
-    """A Pod that is bound already, of images that nobody has."""
+    """Return a Pod that is already bound, with images that do not exist."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

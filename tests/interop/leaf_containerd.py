@@ -75,7 +75,7 @@ class ContainerdTrials(SynchronousTestCase):
         self.put_pods()
 
     def put_pods(self) -> None:
-        """The root's Pod, which nobody runs, and that of the leaf, which its kubelet runs."""
+        """Create the Pod in the root, where no kubelet runs it, and in the leaf, where one does."""
         clusters = self.clusters
         root, leaf = (pod("web", list(COMMANDS), node) for node in (ROOT_NODE, LEAF_NODE))
         clusters.root.apply(root)
@@ -124,7 +124,7 @@ class ContainerdTrials(SynchronousTestCase):
     def write_log(self) -> None:
         """Ten lines, a while, ten lines."""
         self.clusters.programs.until("first half", lambda: self.lines() == LINES[:10])
-        second = time.time() + 1  # What is asked for is a whole one.
+        second = time.time() + 1  # Requests name whole seconds.
         self.clusters.programs.until("a second", lambda: time.time() > second)
         self.logged_between = datetime.now(UTC)
         (self.scratch / MARK).touch()
@@ -152,7 +152,7 @@ class ContainerdTrials(SynchronousTestCase):
                     raise AssertionError(f"{name}, {action}: {problem}") from None
 
     def test_refused(self) -> None:
-        """What a kubelet or its runtime refuses is refused through the root in the same words."""
+        """Refusals by the kubelet or its runtime have the same message through the root."""
         for name in kubectls.some():
             program = kubectls.found()[name]
             through = self.client(name, program)

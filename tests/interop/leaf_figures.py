@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *told: object) -> None:
-        """Nobody reads it."""
+        """Discard the log."""
 
     def do_GET(self) -> None:
         body = json.dumps(self.server.document(self.path.partition("?")[0])).encode()
@@ -174,7 +174,7 @@ class FiguresTests(SynchronousTestCase):
         )
 
     def test_top(self) -> None:
-        """The root's figures are the leaf's, of containers that do nothing as well."""
+        """The root shows the leaf's figures, also of idle containers."""
         containers = ("pods", "--containers")
         wanted = {"main": "250m", "echo": "5m", "screen": "0m", "talker": "2m"}
         self.until_told(containers, wanted)

@@ -30,7 +30,7 @@ USER, OTHER = "least", "another-replica"
 
 
 class KeptTests(SynchronousTestCase):
-    """A root that prefers as a kube-apiserver does when nobody tells it."""
+    """A root with the default order of address types of kube-apiserver."""
 
     timeout = 600
     skip = needs.leaf_clusters()
@@ -74,7 +74,7 @@ class KeptTests(SynchronousTestCase):
         return self.kubectl("exec", "web", "-c", "main", "--", *command, check=False).strip()
 
     def grant(self) -> str:
-        """An identity in the root that may what the manifests grant, and no more."""
+        """Return an identity in the root with exactly the rights of the manifests."""
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
         for each in rights_in_root():
             if each["kind"] == "ServiceAccount":
@@ -86,9 +86,9 @@ class KeptTests(SynchronousTestCase):
 
     def test_kept(self) -> None:
         """
-        The leaf's Hostname wins, which is told; left out, the root dials us and people see the
-        leaf's INTERNAL-IP; another replica, with no more rights than are said to be needed, goes
-        on.
+        The leaf's Hostname address wins, which conditions report; without it, the root dials the
+        node server and users see the leaf's INTERNAL-IP; another replica, with only the
+        documented rights, takes over.
         """
         where = f"--namespace={NAMESPACE}"
         self.clusters.start_node_server(where)

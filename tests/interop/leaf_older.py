@@ -49,7 +49,7 @@ class OlderLeafTrials(SynchronousTestCase):
         return Kubectl(program, clusters.root.kubeconfig, scratch, clusters.logged_between)
 
     def test_streams(self) -> None:
-        """Every kubectl does all that it does with a leaf of its own time, without falling back."""
+        """Every kubectl action works as with a recent leaf, without a fallback to SPDY."""
         oldest = needs.oldest_kube_apiserver_program()
         if not oldest:
             self.skipTest("there is no kube-apiserver of an older release")
@@ -67,8 +67,7 @@ class OlderLeafTrials(SynchronousTestCase):
 
     def test_killed_leaf(self) -> None:
         """
-        A command whose leaf is killed has failed for every kubectl, though none was told how it
-        ended.
+        After its leaf is killed, a command fails in every kubectl, although no status arrived.
         """
         clusters = self.start(None, None)
         with ExitStack() as stack:

@@ -1,10 +1,10 @@
 """
-What real kube-apiservers send to a node server, and what ours sends on.
+Requests of real kube-apiservers to a node server, and the requests that it forwards.
 
 ``python -m tests.interop.leaf_recorded`` writes ``tests/captures/kubelet-*.json``: for each form of
 client the head of the request that a root makes of it, the head of the one that the leaf gets, the
-answers, and the first bytes behind them.  Recorders stand before the node server and before the
-leaf; what they keep has no name of a host, no port and no token in it.
+answers, and the first bytes behind them.  Recorders are in front of the node server and of the
+leaf; the recordings contain no host name, no port and no token.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Recording:
         self.clusters.stop()
 
     def record(self, form: Form) -> dict[str, Any]:
-        """What a file holds."""
+        """Return the content of a capture file."""
         self.node.exchanges.clear()
         self.leaf.exchanges.clear()
         if form.kubectl:
@@ -177,7 +177,7 @@ def _program(kubectl: str) -> str:
 
 
 def _forward(kubectl: Kubectl) -> None:
-    """One connection, to whoever says what it is told."""
+    """Forward a port, and make a connection to an echo server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with kubectl.running(*FORWARD, f":{port}") as process:

@@ -129,7 +129,7 @@ class LeafRegistryTests(TestCase):
         self.fail(f"{what}: never; {leaves} {self.registry.problems} {self.registry.synced}")
 
     async def apply(self, cluster: HostCluster, *objects: dict[str, Any]) -> None:
-        """In a thread: what is followed goes on meanwhile."""
+        """Apply in a thread, so that watches continue meanwhile."""
         await deferToThread(cluster.apply, *objects)
 
     async def delete(self, *what: str) -> None:

@@ -59,7 +59,7 @@ class LeafWorker(SynchronousTestCase):
         self.root, self.leaf = clusters.root, clusters.leaf
 
     def allowed(self, clusters: LeafClusters) -> str:
-        """A kubeconfig of somebody who may do in the leaf what the manifests say, and no more."""
+        """Return the kubeconfig of a user with exactly the rights of the manifests in the leaf."""
         user = "a-syncer"
         for each in [*rights_in_leaf(), *more_rights("sync-pods", sync_leaf_rules())]:
             if each["kind"] == "ClusterRoleBinding":
@@ -180,7 +180,7 @@ class LeafWorker(SynchronousTestCase):
         self.until("forced", lambda: self.get(self.leaf, "pod forced", path))
 
     def test_many(self) -> None:
-        """Many Pods come, and then nothing is written any more, whoever leads."""
+        """After many Pods are created, writes cease, whichever replica leads."""
         kubectl(self.root.kubeconfig, "create", "namespace", "team")
         pods = "\n---\n".join(json.dumps(self.pod(f"web-{number}")) for number in range(MANY))
         create = ("create", "--validate=false", "-f", "-")
@@ -193,7 +193,7 @@ class LeafWorker(SynchronousTestCase):
         self.quiet()
 
     def quiet(self) -> None:
-        """Versions of Pods do not change any more, in neither cluster."""
+        """Wait until no Pod changes any more, in both clusters."""
 
         def versions() -> list[str]:
             path = "{.items[*].metadata.resourceVersion}"

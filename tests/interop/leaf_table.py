@@ -1,5 +1,5 @@
 """
-What every kubectl can do with Pods of a leaf cluster, through real kube-apiservers.
+Actions of every kubectl with Pods of a leaf cluster, through real kube-apiservers.
 
 ``python -m tests.interop.leaf_table`` writes ``docs/reference/leaf-clients.rst``, in about five
 minutes: for each root, each kubectl does every action of :mod:`tests.interop.leaf_actions`.  It
@@ -63,7 +63,7 @@ class Root:
 
 
 def roots() -> list[Root]:
-    """Those that are here."""
+    """Return the roots whose programs are installed."""
     programs = [
         needs.oldest_kube_apiserver_program(),
         needs.kube_apiserver_program(),
@@ -155,7 +155,7 @@ def version(program: str) -> str:
 
 
 def versions() -> str:
-    """What was tried, in which version."""
+    """Return the table of the tested programs and their versions."""
     scratch = Path("/nonexistent")
     found = {
         name: Kubectl(path, "", scratch, datetime.now(UTC)).version()

@@ -1,9 +1,9 @@
 """
-What a leaf cluster's users live through, with real kube-apiservers as root and as leaf: a command
-that is silent for ten minutes, a Node that is dialled elsewhere than it says it is, a node server
-that is restarted below their sessions, and somebody with no certificate.
+Incidents for users of a leaf cluster, with real kube-apiservers as root and as leaf: a command
+that is silent for ten minutes, a Node that is dialled at another address than its own, a node
+server that restarts during sessions, and a client without a certificate.
 
-``SILENT_SECONDS`` says otherwise how long the command is silent.
+``SILENT_SECONDS`` overrides the time for which the command is silent.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LeafTrials(SynchronousTestCase):
         return Kubectl(program, root, scratch, self.clusters.logged_between)
 
     def test_silent_command(self) -> None:
-        """A command that says nothing for ten minutes is still there when it says something."""
+        """A session survives ten minutes of silence, and then carries output."""
         self.serve()
         programs = dict(kubectls.found())
         if oldest := needs.oldest_kubectl_program():
@@ -107,8 +107,8 @@ class LeafTrials(SynchronousTestCase):
 
     def test_rolling_restart(self) -> None:
         """
-        Every session of a replica that stops ends with a status that says so; whoever comes
-        meanwhile is served by the other one, without a failure.
+        Every session of a stopping replica ends with a status that says so; the other replica
+        serves new requests meanwhile, without a failure.
         """
         balancer = Balancer()
         self.addCleanup(balancer.stop)
@@ -151,7 +151,7 @@ class LeafTrials(SynchronousTestCase):
         self.start_replica(name, balancer)
 
     def others_are_served(self, one: Kubectl, stopping: str, balancer: Balancer) -> None:
-        """One after the other, until the replica is gone."""
+        """Run commands in sequence until the replica has ended."""
         ends = self.clusters.programs.ends(f"{NODE_SERVER}-{stopping}")
         deadline = time.monotonic() + 60
         while True:
@@ -165,7 +165,7 @@ class LeafTrials(SynchronousTestCase):
             assert time.monotonic() < deadline, "it does not end"
 
     def test_no_certificate(self) -> None:
-        """Whoever shows nothing gets 401, whatever the path and the method, and learns nothing."""
+        """Without a certificate, every path and method gets 401 and no information."""
         port = self.serve()
         context = ssl.create_default_context(cafile=self.clusters.root.pki.serving_ca)
         for method, path in ROUTES:

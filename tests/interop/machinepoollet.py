@@ -97,7 +97,7 @@ class MachinepoolletTests(TestCase):
     async def kubectl(
         self, *argv: str, stdin: object = None, kubeconfig: str = "", code: int = 0
     ) -> str:
-        """What it prints; it must end with this code."""
+        """Run kubectl, which must exit with ``code``, and return its output."""
         env = {"KUBECONFIG": kubeconfig or self.place.admin, "HOME": self.place.path("home")}
         told = json.dumps(stdin).encode() if stdin is not None else b""
         found = kubectls.found()["kubectl"]
@@ -143,7 +143,7 @@ class MachinepoolletTests(TestCase):
         self.assertIn(b"deleted", self.place.runtime.output)
 
     async def test_fence(self) -> None:
-        """It is given the Secret that its machine names, and knows of no other."""
+        """The poollet may read the Secret that its machine names, and no other."""
         for name in ("ignition", "other"):
             secret = {
                 "apiVersion": "v1",

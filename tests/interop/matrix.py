@@ -4,8 +4,8 @@ Every chain that can be made of our programs and theirs, tried with a real conso
 {our, their} API server x {our, their} poollet x {our runtime, our broker, their broker,
 libvirt-provider}, in the dialects whose programs exist.  A broker has a cluster of ours behind it.
 
-``python -m tests.interop.matrix`` writes ``docs/reference/peers.rst``; the test compares.  What
-differs from run to run is not in the table.
+``python -m tests.interop.matrix`` writes ``docs/reference/peers.rst``; the test compares.  The
+table has only results that are the same in each run.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _try_machine(cluster: Cluster, pool: str, backend: Backend, tools: bool) -> 
 
 
 def _try_tools(cluster: Cluster, name: str, backend: Backend) -> Results:
-    """Ours and theirs, which ask the machine runtime interface."""
+    """Try our and their tools for the machine runtime interface."""
     field = "jsonpath={.status.machineID}"
     told = kubectl(cluster.kubeconfig, "get", f"machines.{cluster.make.group}", name, "-o", field)
     machine_id = told.rpartition("/")[2]
@@ -297,7 +297,7 @@ def _told(result: str, notes: list[str]) -> str:
 
 
 def makes() -> list[Make]:
-    """Those whose programs are tried."""
+    """Return the makes whose programs are tried."""
     return [
         ironcore(needs.interop_programs("ironcore")),
         onmetal(needs.interop_programs("onmetal")),
@@ -310,7 +310,7 @@ def _try() -> str:
 
 
 class MatrixTests(SynchronousTestCase):
-    """What the documentation says is so."""
+    """The documentation shows the results of this run."""
 
     timeout = 1800
     skip = needs.peers()

@@ -24,7 +24,7 @@ class ContractTests(_Newer, StorageContract, EtcdCase):
 
 
 class GoneTests(_Newer, test_reflector.GoneTests):
-    """It is not there."""
+    """etcd is down."""
 
 
 class MissedTests(_Newer, test_reflector.MissedTests):
@@ -32,7 +32,7 @@ class MissedTests(_Newer, test_reflector.MissedTests):
 
 
 class FullTests(_Newer, test_reflector.FullTests):
-    """It has no room."""
+    """etcd has reached its space quota."""
 
 
 class QuorumTests(_Newer, test_reflector.QuorumTests):

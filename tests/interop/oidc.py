@@ -1,6 +1,6 @@
 """
-A real kube-apiserver and ours, told the same of one identity provider, are shown the same tokens:
-who is somebody there is the same here, and who is nobody there is nobody here.
+A real kube-apiserver and ours, with the same options for an identity provider, get the same
+tokens: both authenticate the same user, or both refuse the token.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Options(OIDCOptions):
 
 
 class SameAsKubeAPIServerTests(ChainTestCase):
-    """Both are asked who somebody is."""
+    """SelfSubjectReviews with the same token, in both servers."""
 
     timeout = 400
     skip = needs.kube_apiserver()
@@ -143,7 +143,7 @@ class SameAsKubeAPIServerTests(ChainTestCase):
             yield made
 
     async def said(self, client: KubeClient) -> dict[str, Any] | None:
-        """Who one is, or ``None`` for nobody."""
+        """Return the user of the client's token, or ``None`` if it is refused with 401."""
         try:
             told = await client.create(kinds.SELFSUBJECTREVIEWS.resource, REVIEW)
         except APIError as error:
@@ -153,7 +153,7 @@ class SameAsKubeAPIServerTests(ChainTestCase):
         return found
 
     async def same(self, token: bytes) -> dict[str, Any] | None:
-        """What both say."""
+        """Require that both servers agree, and return the user."""
         there, here = [await self.said(client) for client in self.clients(token)]
         self.assertEqual(here, there, token)
         return here
@@ -280,7 +280,7 @@ class SameAsKubeAPIServerTests(ChainTestCase):
             self.assertIsNone(await self.same(forge.token(claims)), bad)
 
     async def test_stricter(self) -> None:
-        """What kube-apiserver leaves to whoever sets it up is refused here, as is told."""
+        """Ours refuses claims that name system users or groups, which kube-apiserver accepts."""
         await self.both("--oidc-username-prefix=-", "--oidc-groups-claim=groups")
         await self.until_known(forge.token(self.claims()))
         for more in ({"sub": "system:admin"}, {"groups": ["system:masters"]}, {"sub": "a\nb"}):

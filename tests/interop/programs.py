@@ -62,7 +62,7 @@ class Programs:
         return process
 
     def log(self, name: str) -> str:
-        """What it has printed."""
+        """Return the output of the program so far."""
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def pid(self, name: str) -> int:
@@ -70,7 +70,7 @@ class Programs:
         return next(process.pid for found, process in self._running if found == name)
 
     def is_running(self, name: str) -> bool:
-        """Whether it was started, and not ended by us."""
+        """Return whether the program was started and not yet ended by us."""
         return any(found == name for found, _process in self._running)
 
     def ends(self, name: str) -> Callable[[], bool]:
@@ -125,14 +125,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody has; programs that do not take port 0 may have it soon."""
+    """Return a port that is free now, for programs that do not accept port 0."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port
 
 
 def answers(url: str, ca: str | None = None, cert: tuple[str, str] | None = None) -> bool:
-    """Whether a GET is answered with 200."""
+    """Return whether a GET is answered with 200."""
     context = None
     if url.startswith("https:"):
         context = ssl.create_default_context(cafile=ca)

@@ -21,7 +21,7 @@ KEPT_BYTES = 16384
 
 @dataclass
 class Exchange:
-    """What one connection carried first: the request and all behind it, and what came back."""
+    """The first bytes of a connection: the request and the data behind it, and the answer."""
 
     sent: bytearray = field(default_factory=bytearray)
     received: bytearray = field(default_factory=bytearray)
@@ -34,7 +34,7 @@ class Exchange:
 
 class Recorder:
     """
-    Listens on ``port``, and connects to another for everybody who comes.
+    Listens on ``port``, and makes a connection to another port for each client.
 
     :param shown: its serving certificate.
     :param identity: the client certificate that it shows to the other.
@@ -59,7 +59,7 @@ class Recorder:
         return port
 
     def stop(self) -> None:
-        """Forget everybody."""
+        """Close all connections and end the loop."""
         asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -77,7 +77,7 @@ class Recorder:
 
 
 async def cancel_all() -> None:
-    """Nobody copies any more."""
+    """Cancel all other tasks of the loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

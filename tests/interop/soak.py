@@ -72,7 +72,7 @@ class Crowd(threading.Thread):
         self.milliseconds.append((time.perf_counter() - began) * 1e3)
 
     def stop(self) -> None:
-        """Type no more; then once more into each session, now that nobody attacks."""
+        """End the thread; then type once more into each session, after the attacks."""
         self._stopped.set()
         self.join()
         for number, (line, console) in enumerate(self._sessions):

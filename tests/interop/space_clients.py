@@ -1,7 +1,7 @@
 """
 The space-aware client with a real kube-apiserver on both sides: it has the Spaces, by their
-CustomResourceDefinitions, and is what one of them stands for.  Who follows them may what the
-documentation says, and in one namespace.
+CustomResourceDefinitions, and is itself the cluster behind a Space.  Followers have the documented
+rights, in a single namespace.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROLE = Path(__file__).parents[2] / "docs" / "howto" / "space-user-role.yaml"
 
 
 class SpaceClientTests(TestCase):
-    """One server for all of it: it takes longer to start than to be asked."""
+    """A single server for all cases: starting it takes longer than the requests."""
 
     timeout = 300
     skip = needs.kube_apiserver() or needs.kubectl()
@@ -181,7 +181,7 @@ class SpaceClientTests(TestCase):
         self.kubectl("-n", NAMESPACE, "create", "serviceaccount", "one")
 
     async def by_kubectl(self) -> None:
-        """The plugin, in each kubectl there is, as somebody with the rights of a follower."""
+        """Try the plugin in each installed kubectl, with the rights of a follower."""
         directory = os.path.abspath(self.mktemp())
         os.makedirs(directory)
         hub, path = (os.path.join(directory, each) for each in ("hub", "one"))

@@ -112,7 +112,7 @@ class RealProfileTests(SpaceProviderContract, TestCase):
         return RealProfileWorld()
 
     async def usable(self, adaptor: ISpaceProvider, physical: Physical) -> SpaceInfo:
-        """Somebody else makes one."""
+        """Another program makes the Space; wait until it is usable."""
         await self.world.make_foreign(physical)
         found: SpaceInfo = await self.until_state(adaptor, physical, USABLE)
         return found

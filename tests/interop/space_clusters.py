@@ -103,7 +103,7 @@ class Wire:
         await self._listen(ServerFactory.forProtocol(Else))
 
     async def cut(self) -> None:
-        """Whatever is open ends at once, and nobody listens."""
+        """Stop listening, and abort all open connections."""
         listening, self._listening = self._listening, None
         if listening is not None:
             await listening.stopListening()
@@ -190,10 +190,10 @@ class RealClusterWorld(SpaceWorld):
     async def turn(self) -> None:
         await pause(0.1)
 
-    # What the cluster is told.
+    # Writes to the cluster.
 
     async def put(self, resource: Resource, obj: Object, namespace: str = "") -> None:
-        """An object, unless it is there."""
+        """Create the object, unless it exists."""
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         try:
             await self.admin.create(resource, whole, namespace)
@@ -201,7 +201,7 @@ class RealClusterWorld(SpaceWorld):
             pass
 
     async def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """One away, if it is there."""
+        """Delete the object, if it exists."""
         try:
             await self.admin.delete(resource, name, namespace)
         except NotFound:

@@ -256,7 +256,7 @@ class RealKcpTests(SpaceProviderContract, TestCase):
 
 
 class AccountTests(TestCase):
-    """What is made within a workspace, within a real cluster."""
+    """The objects that are made within a workspace, made within a real cluster."""
 
     timeout = 300
     skip = needs.aggregated()
@@ -272,7 +272,7 @@ class AccountTests(TestCase):
         await self.client.delete(NAMESPACES.resource, NAMESPACE)
 
     async def test_account(self) -> None:
-        """An account is made, known by its token, may everything, and is nobody once it is deleted."""
+        """A new account's token has all rights, and is refused once the account is deleted."""
         name = account_name("lab")
         for _ in range(2):
             await ensure_account(self.client, name, _here)

@@ -53,7 +53,7 @@ class RealKindWorld(KindWorld):
         (self.kind / "docker").chmod(0o755)
 
     async def make_foreign(self, physical: Physical) -> None:
-        # As somebody's kind would have made it.
+        # As if another user had made it with kind.
         self.put(physical.name)
 
     def environ(self) -> Mapping[str, str]:

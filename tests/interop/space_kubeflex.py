@@ -375,7 +375,7 @@ class RealManagerWorld(RealKubeFlexWorld):
         await self.put(SECRETS.resource, secret, BOOTSTRAP_NAMESPACE)
 
     async def turn(self) -> None:
-        """The manager deletes what it adopted with; who wants to adopt again puts it there again."""
+        """The manager deletes the bootstrap Secret after adoption; restore missing Secrets."""
         await pause(0.1)
         for name in self.names:
             try:
@@ -398,7 +398,7 @@ class PlayedManagerTests(SpaceProviderContract, TestCase):
         return PlayedManagerWorld()
 
     async def test_hint_of_secret(self) -> None:
-        """A Secret that changes is told: rules by name allow watches by name."""
+        """A changed Secret gives a hint: rules by name allow watches by name."""
         await self.world.start()
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)

@@ -20,7 +20,7 @@ from twisted_exec.testing.cluster import MemoryCluster
 
 
 class RealLocalWorld(LocalWorld):
-    """The same directory and the same acts; what runs is exec-standalone."""
+    """The same directory and operations as :class:`LocalWorld`, with a real exec-standalone."""
 
     title = "local"
     cannot = {name: why for name, why in LocalWorld.cannot.items() if name != "works"}

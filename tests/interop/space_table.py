@@ -1,5 +1,5 @@
 """
-What each provider of spaces was seen to do: every case of its contract, for every adaptor.
+Results of each space provider: every case of its contract, for every adaptor.
 
 ``python -m tests.interop.space_table`` tries all and writes ``docs/reference/space-providers.rst``,
 in some ten minutes; it writes nothing when a case failed.  An adaptor is tried over what its
@@ -161,7 +161,7 @@ def table(columns: Sequence[Column]) -> Iterator[str]:
 
 
 def versions(columns: Sequence[Column]) -> Iterator[str]:
-    """What was tried, in which version."""
+    """Yield the lines of the table of providers and their tested versions."""
     yield from (".. list-table::", "   :header-rows: 1", "", "   * - Provider", "     - Version")
     for column in columns:
         yield f"   * - {column.title}"
@@ -169,7 +169,7 @@ def versions(columns: Sequence[Column]) -> Iterator[str]:
 
 
 def untried(columns: Sequence[Column]) -> str:
-    """What could not be tried where the page was made."""
+    """Return a sentence about providers that were not tested, or an empty string."""
     titles = [column.title for column in columns if column.why_not]
     if not titles:
         return ""

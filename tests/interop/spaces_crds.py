@@ -91,7 +91,7 @@ class DefinitionTests(CRDCase):
             self.until_served(kind)
 
     def test_all(self) -> None:
-        """One server for all of it: it takes longer to start than to be asked."""
+        """A single server for all steps: starting it takes longer than the requests."""
         for step in (
             self.making,
             self.changing,
@@ -125,14 +125,14 @@ class DefinitionTests(CRDCase):
             self.assertIn(case.told, done.stderr, told)
 
     def making(self) -> None:
-        """What ours refuses it refuses in the same words, but for what only a namespace tells."""
+        """CRDs refuse the objects that our server refuses, except by rules about the namespace."""
         for told, case in MAKING.items():
             body = case.body(case.after)
             said = ("create", "--dry-run=server", "-f=-")
             self.check(case, told, lambda said=said, body=body: self.try_kubectl(*said, input=body))
 
     def changing(self) -> None:
-        """What may not change cannot be taken away either."""
+        """Immutable fields can be neither changed nor removed."""
         for told, case in CHANGING.items():
             self.make(case, case.before)
             body = case.body(case.after)
@@ -154,7 +154,7 @@ class DefinitionTests(CRDCase):
             self.assertEqual(left["spec"], {**MANAGED, "accessscopetype": "Both"}, done.stderr)
 
     def spelling(self) -> None:
-        """kubectl tells of fields that nobody defined."""
+        """kubectl reports unknown fields."""
         case = MAKING["upstream's sample"]
         body = case.body({**MANAGED, "type": "managed", "accessScope": "Both"})
         done = self.try_kubectl("create", "-f=-", input=body)
@@ -205,7 +205,7 @@ class DefinitionTests(CRDCase):
         self.run_kubectl("-n", HOME, "patch", "spa", case.name, "--type=merge", "-p", free)
 
     def table(self) -> None:
-        """What an operator sees."""
+        """``kubectl get`` shows the columns for operators."""
         case = MAKING["upstream's sample"]
         self.make(case, MANAGED)
         endpoints = [

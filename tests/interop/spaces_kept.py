@@ -1,9 +1,9 @@
 """
-A Space Manager over a real kube-apiserver and its controllers: what it writes is taken, what it
-leaves is collected, and its probes are answered by a real API server.
+A Space Manager over a real kube-apiserver and its controllers: its writes are accepted, its
+leftovers are garbage-collected, and a real API server answers its probes.
 
-What stands behind a Space is that cluster itself, by tokens of its ServiceAccounts; the provider is
-in memory.
+The cluster behind a Space is that cluster itself, by tokens of its ServiceAccounts; the provider
+is in memory.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class KeptTests(TestCase):
         return condition(self.seen(name), "CredentialsValid") == ("False", "Refused")
 
     def probe(self, name: str) -> None:
-        """What is tried every ten minutes is tried now."""
+        """Run the periodic probe of a Space now, instead of after ten minutes."""
         self.loop._probes.again((HOME, name))
 
     async def make(self, name: str, **spec: Any) -> None:
@@ -238,7 +238,7 @@ class KeptTests(TestCase):
         self.assertEqual([each["metadata"]["name"] for each in left["items"]], ["theirs"])
 
     async def test_revoked_elsewhere(self) -> None:
-        """Imported credentials that are good no more are said to be so, and how to mend that."""
+        """Revoked imported credentials are reported, with the remedy."""
         space = MemorySpace()
         content = self.world.kubeconfig(Physical("theirs"), space)
         path = Path(self.mktemp())
