@@ -1,6 +1,4 @@
-"""
-A runtime that remembers what it was asked, and answers as told.
-"""
+"""A machine runtime that records its calls and gives scripted answers."""
 
 from __future__ import annotations
 

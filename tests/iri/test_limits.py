@@ -1,6 +1,4 @@
-"""
-What the machine runtime interface's server and its gate bound.
-"""
+"""Limits of the machine runtime interface's server and its gate."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from .test_rpc import RPCCase
 
 
 class Silent(Protocol):
-    """A client that says nothing; fires ``lost`` when it is cut off."""
+    """Client that sends nothing; fires ``lost`` on disconnect."""
 
     transport: Any
 
@@ -33,10 +31,10 @@ class Silent(Protocol):
 
 
 class LimitTests(RPCCase):
-    """Nothing is unbounded."""
+    """Connections, messages and calls have limits."""
 
     async def test_connections(self) -> None:
-        """More connections than may be are closed at once; those that are open go on."""
+        """Connections beyond the limit are closed at once; the others stay open."""
         self.patch(gate_module, "_MAX_CONNECTIONS", 3)
         self.serve()
         client = self.connect()
@@ -53,7 +51,7 @@ class LimitTests(RPCCase):
         await gatherResults([each.lost for each in silent[:2]])
 
     async def test_message(self) -> None:
-        """A message that is too large is refused before it is read."""
+        """An oversized message is refused unread with 413."""
         self.serve()
         client, request = self.connect(), pb.CreateMachineRequest()
         request.machine.metadata.annotations["a"] = "x" * (5 << 20)
@@ -64,7 +62,7 @@ class LimitTests(RPCCase):
         await client.version(pb.VersionRequest())
 
     async def test_calls(self) -> None:
-        """More calls at once than may be are refused at once; those that wait are answered."""
+        """Calls beyond the limit fail with 429; the pending ones are answered."""
         self.patch(server_module, "_CONCURRENT_CALLS", 2)
         waiting: list[Deferred[pb.VersionResponse]] = []
         both: Deferred[None] = Deferred()
@@ -87,7 +85,7 @@ class LimitTests(RPCCase):
         self.assertEqual([each.runtime_name for each in await gatherResults(calls)], ["x", "x"])
 
     async def test_changes(self) -> None:
-        """Changes that take long keep nobody from asking how things are; one too many is told so."""
+        """Slow changes leave queries unaffected; a change beyond the limit fails with 429."""
         self.patch(server_module, "_CHANGES", 2)
         waiting: list[Deferred[pb.DeleteMachineResponse]] = []
         both: Deferred[None] = Deferred()

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.iri.methods`; what travels is tested with the client and the server."""
+"""Tests for :mod:`twisted_exec.iri.methods`; messages are tested with the client and the server."""
 
 from __future__ import annotations
 
@@ -61,33 +61,33 @@ class ToGRPCTests(SynchronousTestCase):
     """Tests for :func:`to_grpc`."""
 
     def test_codes(self) -> None:
-        """Each refusal has the code that clients of every make know."""
+        """Each API error maps to a standard gRPC code."""
         for error, expected in REFUSALS:
             self.assertEqual(to_grpc(error)[0], expected, error.reason)
 
     def test_nothing_lost(self) -> None:
-        """Between programs of ours a refusal arrives as it was: code, reason, details and all."""
+        """Between our programs an error keeps its code, reason and details."""
         for error, _ in REFUSALS:
             self.assertEqual(from_grpc(*to_grpc(error)).to_status(), error.to_status())
 
     def test_types(self) -> None:
-        """What callers catch by type they can: of another program's refusals, too."""
+        """Decoded errors have the specific type, so that callers can catch it."""
         for error in (api.NotFound("machines", "m"), api.TooManyRequests("x"), api.Conflict("x")):
             self.assertIsInstance(from_grpc(*to_grpc(error)), type(error))
 
     def test_retry_after(self) -> None:
-        """Clients of other makes read when to come again, too."""
+        """Retry-After also travels as plain metadata, for foreign clients."""
         _, _, trailing = to_grpc(api.TooManyRequests("full", 7))
         self.assertIn(("retry-after", "7"), trailing)
 
     def test_large_details(self) -> None:
-        """Details that trailing metadata cannot hold are left out, and the rest arrives."""
+        """Details too large for trailing metadata are omitted; code and reason arrive."""
         error = api.APIError("no", code=422, reason="Invalid", details={"causes": ["x" * 5000]})
         found = from_grpc(*to_grpc(error))
         self.assertEqual((found.code, found.reason, found.details), (422, "Invalid", {}))
 
     def test_large_message(self) -> None:
-        """A text that trailing metadata cannot hold is cut."""
+        """A message too large for trailing metadata is truncated."""
         _, message, _ = to_grpc(api.BadRequest("ü" * 10_000))
         self.assertTrue(0 < len(message.encode()) * 3 <= 4096, len(message))
 
@@ -96,25 +96,25 @@ class FromGRPCTests(SynchronousTestCase):
     """Tests for :func:`from_grpc`."""
 
     def test_codes(self) -> None:
-        """Every code that gRPC has means something."""
+        """Every gRPC code maps to an HTTP code."""
         for code in grpc.StatusCode:
             if code is not grpc.StatusCode.OK:
                 self.assertEqual(from_grpc(code, "no").code, CODES[code], code)
 
     def test_text(self) -> None:
-        """A runtime's text is one line that a log or a terminal can take."""
+        """A runtime's message is reduced to one bounded line without control characters."""
         told = "no\n2026-01-01 forged\r\x1b[31m" + "x" * 10_000
         error = from_grpc(grpc.StatusCode.PERMISSION_DENIED, told)
         self.assertTrue(error.message.startswith("no 2026-01-01 forged [31mxxx"), error.message)
         self.assertLessEqual(len(error.message), 2048)
 
     def test_no_text(self) -> None:
-        """A runtime that says nothing is quoted with its code."""
+        """Without a message, the error names the gRPC code."""
         error = from_grpc(grpc.StatusCode.ABORTED, "")
         self.assertEqual(error.message, "the machine runtime answered ABORTED")
 
     def test_retry_after(self) -> None:
-        """When to come again is read where it is told, and is between a second and an hour."""
+        """Retry-After is read from metadata and bounded to 1 s to 1 h."""
         for told, seconds in (
             ("7", 7),
             ("0", 1),
@@ -128,7 +128,7 @@ class FromGRPCTests(SynchronousTestCase):
             self.assertEqual(error.retry_after_seconds, seconds, told)
 
     def test_too_large(self) -> None:
-        """What grpcio itself did not take is no reason to come again."""
+        """A message that grpcio finds too large gets no Retry-After."""
         told = "Received message larger than max (9 vs. 8)"
         error = from_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED, f"Stream removed (CLIENT: {told})")
         self.assertEqual((error.code, error.retry_after_seconds), (502, None))
@@ -136,7 +136,7 @@ class FromGRPCTests(SynchronousTestCase):
         self.assertEqual((error.code, error.retry_after_seconds), (413, None))
 
     def test_nonsense_status(self) -> None:
-        """A status that is none, or is no refusal, counts as not sent."""
+        """An invalid status in the metadata is ignored."""
         for value in (
             b"{",
             b"[]",

@@ -41,7 +41,7 @@ class CurrentTests(SynchronousTestCase):
     """The generated modules are those of the ``.proto`` files beside them."""
 
     def compile(self, out: str) -> FileDescriptorSet:
-        """What the ``.proto`` files say now."""
+        """Compile the current ``.proto`` files."""
         sources = [f"{ROOT}/{FOLDER}/{name}.proto" for name in MODULES]
         status = protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={out}", *sources])
         self.assertEqual(status, 0)
@@ -49,9 +49,8 @@ class CurrentTests(SynchronousTestCase):
 
     def test_current(self) -> None:
         """
-        A ``.proto`` that was changed without generating again is noticed.
-
-        Descriptors are compared, not texts: they do not depend on the generator's version.
+        The generated modules match their ``.proto`` files; descriptors are compared, because they
+        do not depend on the generator's version.
         """
         with tempfile.NamedTemporaryFile() as out:
             written = self.compile(out.name)
@@ -68,35 +67,35 @@ class CurrentTests(SynchronousTestCase):
         self.assertEqual({one.name: one for one in written.file}, committed)
 
     def test_all(self) -> None:
-        """Every ``.proto`` there is is generated, and the command that does it names it."""
+        """Every ``.proto`` file has a generated module and a place in the documented command."""
         found = {path.stem for path in (ROOT / FOLDER).glob("*.proto")}
         self.assertEqual(found, set(MODULES))
         self.assertIn("{" + ",".join(MODULES) + "}.proto", protos.__doc__ or "")
 
     def test_oldest_runtime(self) -> None:
-        """The generated code asks for no protobuf newer than the declared floor, 6.30."""
+        """The generated code needs no protobuf newer than the declared minimum, 6.30."""
         for module in MODULES.values():
             text = Path(module.__file__).read_text()
             self.assertIn("# Protobuf Python Version: 6.30.0", text)
 
 
 class WireTests(SynchronousTestCase):
-    """Bytes as other implementations of the interface send them."""
+    """Wire format of other implementations of the interface."""
 
     def test_machine(self) -> None:
-        """The class is field 2 of the spec, power field 1, as since ironcore v0.3.0."""
+        """Power is field 1 of the spec and class field 2, since ironcore v0.3.0."""
         spec = machine_pb2.MachineSpec(power=machine_pb2.POWER_OFF, **{"class": "pty"})
         self.assertEqual(spec.SerializeToString(), b"\x08\x01\x12\x03pty")
 
     def test_exec(self) -> None:
-        """Method path and fields of Exec, which no version has ever changed."""
+        """Exec has the method path and fields of every ironcore version."""
         service = machine_pb2.DESCRIPTOR.services_by_name["MachineRuntime"]
         self.assertEqual(service.full_name, "machine.v1alpha1.MachineRuntime")
         self.assertEqual(machine_pb2.ExecRequest(machine_id="m").SerializeToString(), b"\x0a\x01m")
         self.assertEqual(machine_pb2.ExecResponse(url="u").SerializeToString(), b"\x0a\x01u")
 
     def test_log(self) -> None:
-        """Method path and fields of Log, our own, beside the interface of all runtimes."""
+        """Our own Log service has its method path and fields."""
         service = console_pb2.DESCRIPTOR.services_by_name["Console"]
         self.assertEqual(service.full_name, "twisted_exec.console.v1alpha1.Console")
         self.assertEqual([method.name for method in service.methods], ["Log"])
@@ -105,7 +104,7 @@ class WireTests(SynchronousTestCase):
 
 
 def drop_json_names(message: object) -> None:
-    """protoc writes derived names into descriptor sets that generated code leaves out."""
+    """Remove the JSON names, which protoc adds but generated code omits."""
     for field in message.field:  # type: ignore[attr-defined]
         field.ClearField("json_name")
     for nested in message.nested_type:  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ AS_ANN = {"user": "ann", "machine_uid": "u1"}
 
 
 def _ignore(ending: Ending) -> None:
-    """For streams that nobody ends."""
+    """Ending callback for streams that end by themselves."""
 
 
 class TokenTests(SynchronousTestCase):
@@ -28,7 +28,7 @@ class TokenTests(SynchronousTestCase):
         self.cache = RequestCache(self.clock, ttl_seconds=60, limit=8, user_limit=4)
 
     def test_token(self) -> None:
-        """A token has 256 random bits, fits in a URL, and is not kept as it is."""
+        """A token has 256 random bits, fits in a URL, and is stored only as a hash."""
         tokens = {self.cache.insert(ANN) for _ in range(4)}
         self.assertEqual(len(tokens), 4)
         for token in tokens:
@@ -36,7 +36,7 @@ class TokenTests(SynchronousTestCase):
             self.assertNotIn(token, repr(vars(self.cache)))
 
     def test_single_use(self) -> None:
-        """After a complete upgrade the token is unknown."""
+        """A token becomes unknown after a complete upgrade."""
         token = self.cache.insert(ANN)
         reservation = self.cache.reserve(token, **AS_ANN)
         self.assertEqual(reservation.grant, ANN)
@@ -46,7 +46,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(self.cache.outstanding, 0)
 
     def test_purpose(self) -> None:
-        """A token for a log opens no console, and the other way round; trying does not burn it."""
+        """A token for a log opens no console, and vice versa; the attempt does not use it up."""
         for purpose, other in ((LOG, EXEC), (EXEC, LOG)):
             token = self.cache.insert(Grant("m1", purpose=purpose))
             with self.assertRaises(NotFound):
@@ -54,14 +54,14 @@ class TokenTests(SynchronousTestCase):
             self.assertEqual(self.cache.reserve(token, purpose=purpose).grant.purpose, purpose)
 
     def test_concurrent_use(self) -> None:
-        """While one upgrade holds the token a second gets nothing."""
+        """While one upgrade holds the token, a second fails."""
         token = self.cache.insert(ANN)
         self.cache.reserve(token, **AS_ANN)
         with self.assertRaises(NotFound):
             self.cache.reserve(token, **AS_ANN)
 
     def test_release(self) -> None:
-        """A failed upgrade does not burn the token, and repeated endings do no harm."""
+        """A failed upgrade releases the token; releasing it twice is harmless."""
         token = self.cache.insert(ANN)
         reservation = self.cache.reserve(token, **AS_ANN)
         reservation.release()
@@ -70,7 +70,7 @@ class TokenTests(SynchronousTestCase):
         self.cache.reserve(token, **AS_ANN).commit(_ignore)
 
     def test_expired(self) -> None:
-        """A token that waited for its whole life is unknown, one second earlier it is good."""
+        """A token expires after exactly ``ttl_seconds``."""
         token = self.cache.insert(ANN)
         self.clock.advance(59)
         self.cache.reserve(token, **AS_ANN).release()
@@ -80,7 +80,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(str(caught.exception), "unknown exec token: used, expired or mistyped")
 
     def test_released_after_expiry(self) -> None:
-        """Giving a token back does not make it live longer."""
+        """Releasing a token does not extend its life."""
         token = self.cache.insert(ANN)
         reservation = self.cache.reserve(token, **AS_ANN)
         self.clock.advance(61)
@@ -90,7 +90,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(self.cache.outstanding, 0)
 
     def test_expiry_order_survives_release(self) -> None:
-        """An old token that was given back last still expires first."""
+        """An old token still expires first, even if it was released last."""
         old = self.cache.insert(ANN)
         reservation = self.cache.reserve(old, **AS_ANN)
         self.clock.advance(30)
@@ -101,14 +101,14 @@ class TokenTests(SynchronousTestCase):
         self.cache.reserve(young, **AS_ANN)
 
     def test_mistyped(self) -> None:
-        """Unknown tokens of any length and alphabet are merely unknown."""
+        """Unknown tokens of any length and alphabet raise NotFound."""
         self.cache.insert(ANN)
         for token in ("", "x", "é" * 500, "\ud800"):
             with self.assertRaises(NotFound):
                 self.cache.reserve(token, **AS_ANN)
 
     def test_bound(self) -> None:
-        """A token is of no use to another user or for another machine, and stays good."""
+        """A token works only for its own user and machine; other attempts do not use it up."""
         token = self.cache.insert(ANN)
         with self.assertRaises(NotFound):
             self.cache.reserve(token, user="bob")
@@ -120,7 +120,7 @@ class TokenTests(SynchronousTestCase):
         self.cache.reserve(token, user="ann", machine_uid="u1")
 
     def test_unbound(self) -> None:
-        """A token that was made for nobody in particular is anybody's, as other runtimes' are."""
+        """A token without a user works for any user, as with other runtimes."""
         for told in ({}, {"user": "ann"}, AS_ANN):
             self.cache.reserve(self.cache.insert(Grant("m1")), **told).commit(_ignore)
 
@@ -142,7 +142,7 @@ class LimitTests(SynchronousTestCase):
         self.cache = RequestCache(self.clock, ttl_seconds=60, limit=5, user_limit=2)
 
     def test_full(self) -> None:
-        """A full cache says after how many seconds the oldest token is gone."""
+        """A full cache answers 429 with the seconds until the oldest token expires."""
         for name in "abcde":
             self.cache.insert(Grant("m", user=name))
         self.clock.advance(20.5)
@@ -162,7 +162,7 @@ class LimitTests(SynchronousTestCase):
         self.cache.insert(Grant("m", user="modest"))
 
     def test_use_frees(self) -> None:
-        """An opened console counts no more; a reserved token does."""
+        """An open console no longer counts against the limit; a reserved token does."""
         token = self.cache.insert(Grant("m", user="ann"))
         self.cache.insert(Grant("m", user="ann"))
         reservation = self.cache.reserve(token, user="ann")
@@ -172,7 +172,7 @@ class LimitTests(SynchronousTestCase):
         self.cache.insert(Grant("m", user="ann"))
 
     def test_nothing_left(self) -> None:
-        """Tokens that came and went leave nothing behind."""
+        """Used and expired tokens leave nothing in memory."""
         for _ in range(1000):
             reservation = self.cache.reserve(self.cache.insert(ANN), **AS_ANN)
             reservation.commit(_ignore)
@@ -194,7 +194,7 @@ class EndTests(SynchronousTestCase):
         self.token = self.cache.insert(ANN)
 
     def test_live(self) -> None:
-        """The token of a live stream ends it, for the same user only."""
+        """A live stream's token ends the stream, for the same user only."""
         reservation = self.cache.reserve(self.token, **AS_ANN)
         reservation.commit(self.ended.append)
         with self.assertRaises(NotFound):
@@ -203,7 +203,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(self.ended, [REVOKED])
 
     def test_not_live(self) -> None:
-        """There is nothing to end before the stream began and after it ended."""
+        """Before and after the stream, ending it by token raises NotFound."""
         with self.assertRaises(NotFound):
             self.cache.end(self.token, REVOKED)
         reservation = self.cache.reserve(self.token, **AS_ANN)

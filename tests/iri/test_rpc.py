@@ -32,11 +32,11 @@ from .doubles import ScriptedRuntime
 
 @implementer_only(IMachineRuntime)
 class Foreign(ScriptedRuntime):
-    """A runtime that has what all have, and no more."""
+    """A runtime without our Log service."""
 
 
 class RPCCase(TestCase):
-    """A server on a UNIX socket in a directory of its own."""
+    """A server on a UNIX socket in a private directory."""
 
     timeout = 30
 
@@ -59,7 +59,7 @@ class RPCCase(TestCase):
         return client
 
     async def refusal(self, call: Deferred[Any]) -> api.APIError:
-        """The error a call fails with."""
+        """Return the error of a failing call."""
         try:
             answer = await call
         except api.APIError as error:
@@ -68,7 +68,7 @@ class RPCCase(TestCase):
 
 
 class CallTests(RPCCase):
-    """What a call carries, there and back."""
+    """Requests and answers of calls."""
 
     async def test_every_method(self) -> None:
         """Every method of the runtime can be called."""
@@ -92,7 +92,7 @@ class CallTests(RPCCase):
         self.assertEqual(len({name for name, _, _ in self.runtime.calls}), 15)
 
     async def test_messages(self) -> None:
-        """Requests and answers arrive as they were sent."""
+        """Requests and answers arrive unchanged."""
         machine = pb.Machine(spec=pb.MachineSpec(ignition_data=bytes(range(256)) * 4096))
         machine.metadata.labels["a"] = "b"
         self.runtime.answers["list_machines"] = lambda _: pb.ListMachinesResponse(
@@ -105,7 +105,7 @@ class CallTests(RPCCase):
         self.assertEqual(self.runtime.calls[0][1], request)
 
     async def test_exec_facts(self) -> None:
-        """Exec brings for whom it is, in any alphabet; what is not told is empty."""
+        """Exec carries user and session, in any alphabet; missing facts are empty."""
         self.serve()
         client = self.connect()
         await client.exec(pb.ExecRequest(machine_id="m"), user="Zoë\n", session="s")
@@ -114,7 +114,7 @@ class CallTests(RPCCase):
         )
 
     async def test_log_facts(self) -> None:
-        """So does Log."""
+        """Log carries the same facts."""
         self.serve()
         request = console_pb2.LogRequest(machine_id="m")
         await self.connect().log(request, user="ann", machine_uid="u")
@@ -124,7 +124,7 @@ class CallTests(RPCCase):
         )
 
     async def test_no_logs(self) -> None:
-        """A runtime that keeps no log, such as one of foreign make, does not implement it."""
+        """A runtime without the Log service answers 501."""
         self.runtime = Foreign()
         self.serve()
         found = await self.refusal(self.connect().log(console_pb2.LogRequest(machine_id="m")))
@@ -155,7 +155,9 @@ class CallTests(RPCCase):
             )
 
     async def test_bug(self) -> None:
-        """A fault in the runtime is logged there and tells the client nothing."""
+        """
+        An exception in the runtime is logged there; the client learns only that it is internal.
+        """
         self.runtime.answers["version"] = lambda _: 1 // 0
         self.serve()
         found = await self.refusal(self.connect().version(pb.VersionRequest()))
@@ -165,7 +167,7 @@ class CallTests(RPCCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     async def test_nonsense(self) -> None:
-        """Bytes that are no message are a bad request, not a traceback."""
+        """Undecodable bytes are a bad request, not a traceback."""
         self.serve()
 
         def send() -> tuple[Any, str]:
@@ -181,7 +183,7 @@ class CallTests(RPCCase):
         self.assertEqual(found, (grpc.StatusCode.INVALID_ARGUMENT, "not a ExecRequest"))
 
     async def test_many(self) -> None:
-        """More calls at once than the server has threads are all answered."""
+        """More concurrent calls than server threads are all answered."""
         self.serve()
         client = self.connect()
         calls = [client.version(pb.VersionRequest()) for _ in range(200)]
@@ -189,10 +191,10 @@ class CallTests(RPCCase):
 
 
 class TimeTests(RPCCase):
-    """Nothing waits for ever, and what was lost is found again."""
+    """Time-outs and reconnecting."""
 
     async def test_25_deadline(self) -> None:
-        """A runtime that does not answer is a gateway timeout."""
+        """A runtime that does not answer in time is a gateway timeout."""
         waiting: Deferred[pb.VersionResponse] = Deferred()
         self.runtime.answers["version"] = lambda _: waiting
         self.serve()
@@ -202,7 +204,7 @@ class TimeTests(RPCCase):
         waiting.callback(pb.VersionResponse())
 
     async def test_cancelled(self) -> None:
-        """A call that nobody wants any more ends at once."""
+        """Cancelling a call ends it at once."""
         reached: Deferred[None] = Deferred()
         waiting: Deferred[pb.VersionResponse] = Deferred()
 
@@ -220,13 +222,13 @@ class TimeTests(RPCCase):
         waiting.callback(pb.VersionResponse())
 
     async def test_nobody_there(self) -> None:
-        """Without a runtime a call fails at once, and does not show the address to users."""
+        """Without a runtime, a call fails at once and does not reveal the socket's path."""
         found = await self.refusal(self.connect().version(pb.VersionRequest()))
         self.assertEqual(found.code, 503)
         self.assertNotIn(self.path, found.message)
 
     async def test_restart(self) -> None:
-        """A client goes on after the server was away, without being told."""
+        """A client reconnects by itself after a server restart."""
         client = self.connect()
         for _ in range(3):
             server = self.serve()
@@ -236,7 +238,7 @@ class TimeTests(RPCCase):
             self.assertEqual(found.code, 503)
 
     async def test_silent_peer(self) -> None:
-        """A connection that swallows calls is given up for a new one."""
+        """The client replaces a connection on which calls time out."""
         waiting: list[Deferred[pb.VersionResponse]] = []
 
         def swallow(_: Any) -> Deferred[pb.VersionResponse]:
@@ -265,23 +267,23 @@ class TimeTests(RPCCase):
 
 
 class SocketTests(RPCCase):
-    """Who may use the UNIX socket."""
+    """Access to the UNIX socket."""
 
     async def test_private(self) -> None:
-        """The socket and grpcio's own behind it are this user's alone."""
+        """Only this user may use the socket and grpcio's own socket behind it."""
         server: Any = self.serve()
         self.assertEqual(server._gate[0].backlog, BACKLOG)
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(self.path + ".d").st_mode & 0o777, 0o700)
 
     def test_makes_directory(self) -> None:
-        """A missing directory is made, for this user alone."""
+        """A missing directory is created for this user only."""
         self.target = f"unix://{self.directory}/new/iri.sock"
         self.serve()
         self.assertEqual(os.stat(f"{self.directory}/new").st_mode & 0o777, 0o700)
 
     def test_open_directory(self) -> None:
-        """A directory that others may enter is refused, and the message says what to do."""
+        """A directory open to other users is refused, with a hint to use chmod."""
         with open(os.path.join(self.directory, "planted"), "w"):
             os.chmod(self.directory, 0o755)
         with self.assertRaises(TargetError) as caught:
@@ -289,7 +291,7 @@ class SocketTests(RPCCase):
         self.assertIn("chmod 700", str(caught.exception))
 
     def test_in_use(self) -> None:
-        """A second server at the same place is refused and harms nothing."""
+        """A second server on the same path is refused and does not disturb the first."""
         self.serve()
         with self.assertRaises(TargetError) as caught:
             IRIServer(self.runtime, self.target, reactor).startService()
@@ -297,7 +299,7 @@ class SocketTests(RPCCase):
         self.assertTrue(os.path.exists(self.path + ".d"))
 
     async def test_stale(self) -> None:
-        """What a killed server left behind is cleared away."""
+        """The server replaces stale sockets of a killed one."""
         for path in (self.path, self.path + ".d/s"):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with socket.socket(socket.AF_UNIX) as left:
@@ -306,14 +308,17 @@ class SocketTests(RPCCase):
         await self.connect().version(pb.VersionRequest())
 
     def test_not_a_socket(self) -> None:
-        """A file in the way is nobody's to remove."""
+        """The server refuses to replace a regular file."""
         with open(self.path, "w"):
             pass
         with self.assertRaises(TargetError):
             self.serve()
 
     async def test_stranger(self) -> None:
-        """A user who is not named gets no answer; the server asks the kernel who it is."""
+        """
+        The server drops connections of users that are not allowed, by the kernel's peer
+        credentials.
+        """
         server = self.serve()
         _, gate = server._gate or self.fail("no gate")
         assert isinstance(gate, Gate)
@@ -324,14 +329,14 @@ class SocketTests(RPCCase):
         self.assertEqual(self.runtime.calls, [])
 
     async def test_named_user(self) -> None:
-        """With a named user the socket opens to all and the kernel's word decides."""
+        """With allowed users, the socket is open to all and peer credentials decide."""
         os.chmod(self.directory, 0o711)
         self.serve(allowed_uids=[os.getuid() + 1])
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o666)
         await self.connect().version(pb.VersionRequest())
 
     async def test_client_checks_owner(self) -> None:
-        """A client does not talk to a socket in a directory that anybody may write."""
+        """A client refuses a socket in a world-writable directory."""
         self.serve()
         os.chmod(self.directory, 0o777)
         found = await self.refusal(self.connect().version(pb.VersionRequest()))
@@ -339,7 +344,7 @@ class SocketTests(RPCCase):
         self.assertEqual(self.runtime.calls, [])
 
     async def test_leaves_nothing(self) -> None:
-        """Clients that come and go leave no descriptor behind."""
+        """Reconnecting clients leak no file descriptors."""
         server = self.serve()
         client = self.connect()
         await client.version(pb.VersionRequest())

@@ -20,7 +20,7 @@ class ParseTests(SynchronousTestCase):
     """Tests for :func:`parse_target`."""
 
     def test_forms(self) -> None:
-        """Both forms are read, and written as gRPC reads them."""
+        """``unix:`` and ``dns:`` targets are parsed and formatted as in gRPC."""
         for text, target in (
             ("unix:///run/iri.sock", Target(path="/run/iri.sock")),
             ("dns:///host.example:8443", Target(host="host.example", port=8443)),
@@ -31,7 +31,7 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(parse_target("unix:/run/iri.sock"), Target(path="/run/iri.sock"))
 
     def test_refused(self) -> None:
-        """Anything else is refused in one line that shows it."""
+        """Any other target is refused in one line that quotes it."""
         for text in (
             "",
             "unix:",
@@ -64,24 +64,24 @@ class SocketTests(SynchronousTestCase):
         listener.bind(self.path)
 
     def test_own(self) -> None:
-        """A socket of this user in a private directory is used."""
+        """A socket of this user in a private directory is accepted."""
         self.listen()
         check_socket(self.path, {os.getuid()})
 
     def test_missing(self) -> None:
-        """Nobody listening is not a question of trust."""
+        """A missing socket raises FileNotFoundError, not TargetError."""
         with self.assertRaises(FileNotFoundError):
             check_socket(self.path, {os.getuid()})
 
     def test_no_socket(self) -> None:
-        """A file, or a link to a socket elsewhere, is refused."""
+        """A regular file is refused."""
         with open(self.path, "w"):
             pass
         with self.assertRaises(TargetError):
             check_socket(self.path, {os.getuid()})
 
     def test_shared_directory(self) -> None:
-        """Where others may write they can exchange the socket, also in a sticky directory."""
+        """A socket in a shared directory is refused, even if the directory is sticky."""
         self.listen()
         os.chmod(self.directory, 0o1777)
         with self.assertRaises(TargetError) as caught:
@@ -89,7 +89,9 @@ class SocketTests(SynchronousTestCase):
         self.assertIn("can be written by other users", str(caught.exception))
 
     def owned_by(self, uid: int, path: str) -> None:
-        """Let the system say that ``path`` is that user's: only root could give it away."""
+        """
+        Make ``lstat`` report ``uid`` as the owner of ``path``; only root could change the owner.
+        """
 
         def lstat(asked: str) -> os.stat_result:
             found = os.stat(asked, follow_symlinks=False)
@@ -99,7 +101,7 @@ class SocketTests(SynchronousTestCase):
         self.patch(target_module, "os", _With(os, lstat=lstat))
 
     def test_stranger(self) -> None:
-        """A socket of somebody who is neither root nor named is refused."""
+        """A socket of another user is refused unless that user is allowed."""
         self.listen()
         self.owned_by(12345, self.path)
         with self.assertRaises(TargetError) as caught:
@@ -108,7 +110,7 @@ class SocketTests(SynchronousTestCase):
         check_socket(self.path, {os.getuid(), 12345})
 
     def test_strangers_directory(self) -> None:
-        """So is one in a directory of such a user, who could exchange it."""
+        """A socket in another user's directory is refused, because its owner could replace it."""
         self.listen()
         self.owned_by(12345, self.directory)
         with self.assertRaises(TargetError) as caught:
@@ -118,7 +120,7 @@ class SocketTests(SynchronousTestCase):
 
 
 class _With:
-    """A module, some of whose names are others."""
+    """A module with some names replaced."""
 
     def __init__(self, module: Any, **names: Any) -> None:
         self.__dict__.update(names)
@@ -132,7 +134,7 @@ class FilesTests(SynchronousTestCase):
     """Tests for :class:`MutualTLS`."""
 
     def test_missing(self) -> None:
-        """A file that is not there is named."""
+        """The error for a missing file names it."""
         with self.assertRaises(TargetError) as caught:
             MutualTLS("/nonexistent/ca.crt", "/c", "/k").read()
         self.assertEqual(

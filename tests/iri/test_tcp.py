@@ -1,6 +1,4 @@
-"""
-Tests for the machine runtime interface over TCP, which means over mutual TLS.
-"""
+"""Tests for the machine runtime interface over TCP with mutual TLS."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from .doubles import ScriptedRuntime
 
 
 class TCPCase(TestCase):
-    """A server on a free port of loopback, with certificates."""
+    """A server on a free loopback port, with certificates."""
 
     timeout = 30
 
@@ -66,27 +64,27 @@ class TCPCase(TestCase):
 
 
 class MutualTests(TCPCase):
-    """Both sides show who they are."""
+    """Client and server authenticate each other."""
 
     async def test_call(self) -> None:
-        """A client of the right authority is served."""
+        """A client with a certificate of the trusted CA is served."""
         client = self.connect(self.serve(), client_identity("poollet"))
         await client.version(pb.VersionRequest())
 
     async def test_wrong_client(self) -> None:
-        """A client of another authority is not."""
+        """A client with a certificate of another CA is refused."""
         stranger = client_identity("poollet", ca="others")
         self.assertEqual(await self.refused(self.connect(self.serve(), stranger)), 503)
         self.assertEqual(self.runtime.calls, [])
 
     async def test_wrong_server(self) -> None:
-        """A client does not talk to a server of another authority."""
+        """A client refuses a server with a certificate of another CA."""
         client = self.connect(self.serve(), client_identity("poollet"), ca="others")
         self.assertEqual(await self.refused(client), 503)
         self.assertEqual(self.runtime.calls, [])
 
     async def test_ended(self) -> None:
-        """A certificate whose time is over is told by whoever it is, on either side."""
+        """The client's error says which side's certificate has expired."""
         before = datetime.now(UTC) - timedelta(days=400)
         late = authority("users").issue_client("poollet", now=before)
         server = self.serve()
@@ -101,21 +99,21 @@ class MutualTests(TCPCase):
         self.assertNotIn("our certificate", client.trouble)
 
     async def test_wrong_name(self) -> None:
-        """Nor to one whose certificate has another name."""
+        """A client refuses a server whose certificate has another name."""
         server = self.serve()
         write(self.directory, "server.crt", server_identity("elsewhere.example").certificate_pem)
         write(self.directory, "server.key", server_identity("elsewhere.example").key_pem)
         self.assertEqual(await self.refused(self.connect(server, client_identity("p"))), 503)
 
     async def test_named_clients(self) -> None:
-        """A server may take named clients only."""
+        """With ``client_names``, other clients get 403."""
         server = self.serve(client_names=frozenset({"poollet"}))
         await self.connect(server, client_identity("poollet")).version(pb.VersionRequest())
         self.assertEqual(await self.refused(self.connect(server, client_identity("mallory"))), 403)
         self.assertEqual(len(self.runtime.calls), 1)
 
     async def test_in_the_clear(self) -> None:
-        """Without TLS nobody is heard."""
+        """The server refuses plaintext clients."""
         server = self.serve()
 
         def call() -> Any:
@@ -129,7 +127,7 @@ class MutualTests(TCPCase):
         self.assertEqual(self.runtime.calls, [])
 
     async def test_new_client_certificate(self) -> None:
-        """A client's certificate that is exchanged on disk is used for the next call."""
+        """A client uses a renewed certificate for the next call."""
         server = self.serve()
         client = self.connect(server, client_identity("poollet", ca="others"))
         await self.refused(client)
@@ -137,7 +135,9 @@ class MutualTests(TCPCase):
         await client.version(pb.VersionRequest())
 
     async def test_half_replaced_client(self) -> None:
-        """A certificate without its key, or a part of one, leaves the client what it had."""
+        """
+        While a renewed certificate is incomplete or lacks its key, the client keeps the old pair.
+        """
         server = self.serve()
         client = self.connect(server, client_identity("poollet"))
         await client.version(pb.VersionRequest())
@@ -150,7 +150,7 @@ class MutualTests(TCPCase):
         await client.version(pb.VersionRequest())
 
     async def test_half_replaced_server(self) -> None:
-        """Nor does a server serve anything but a pair."""
+        """A server also keeps its old certificate, key and CA until all the new ones are valid."""
         server, other = self.serve(), server_identity("localhost")
         for name, content in (
             ("server.key", other.key_pem),
@@ -165,7 +165,7 @@ class MutualTests(TCPCase):
         await self.connect(server, another).version(pb.VersionRequest())
 
     async def test_new_server_certificate(self) -> None:
-        """So is a server's, for the next connection."""
+        """A server uses a renewed certificate for the next connection."""
         server = self.serve()
         write(self.directory, "server.crt", server_identity("elsewhere.example").certificate_pem)
         write(self.directory, "server.key", server_identity("elsewhere.example").key_pem)
@@ -176,10 +176,10 @@ class MutualTests(TCPCase):
 
 
 class StartTests(TCPCase):
-    """What cannot be begun is refused in one line."""
+    """Startup errors, each in one line."""
 
     def test_without_tls(self) -> None:
-        """TCP without certificates is not offered, on neither side."""
+        """Client and server both refuse TCP without certificates."""
         for make in (
             lambda: IRIServer(self.runtime, "dns:///localhost:0", reactor),
             lambda: IRIClient("dns:///localhost:1", reactor),  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ class StartTests(TCPCase):
             self.assertIn("TCP needs mutual TLS", str(caught.exception))
 
     def test_port_in_use(self) -> None:
-        """A port that somebody has is named."""
+        """The error for a port in use names the address."""
         tls = self.files("server", server_identity("localhost"), "users")
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -201,7 +201,7 @@ class StartTests(TCPCase):
         self.assertIn(f"127.0.0.1:{port}", str(caught.exception))
 
     def test_missing_file(self) -> None:
-        """A certificate that is not there is named."""
+        """The error for a missing certificate names the file."""
         tls = self.files("server", server_identity("localhost"), "users")
         os.unlink(tls.certificate)
         server = IRIServer(self.runtime, "dns:///localhost:0", reactor, tls=tls)
@@ -210,7 +210,9 @@ class StartTests(TCPCase):
         self.assertIn(f"cannot read {tls.certificate}", str(caught.exception))
 
     async def test_missing_client_file(self) -> None:
-        """So is a client's, in each call's answer, until it is there."""
+        """
+        With a missing key each call fails and the error names the file, until the file exists.
+        """
         server = self.serve()
         client = self.connect(server, client_identity("poollet"))
         os.unlink(os.path.join(self.directory, "client.key"))
@@ -220,7 +222,7 @@ class StartTests(TCPCase):
         await client.version(pb.VersionRequest())
 
     def test_not_a_certificate(self) -> None:
-        """A file that holds no certificate is refused, not served."""
+        """The server refuses a file that holds no certificate."""
         tls = self.files("server", server_identity("localhost"), "users")
         write(self.directory, "server.crt", b"nonsense")
         server = IRIServer(self.runtime, "dns:///localhost:0", reactor, tls=tls)

@@ -36,7 +36,7 @@ OLDER = (IRONCORE_02, ONMETAL, SPHERIC)
 
 
 def field(number: int, value: bytes | int) -> bytes:
-    """One field of a message, as it travels (numbers below 16, and lengths below 128)."""
+    """Encode a field of a message (numbers below 16, and lengths below 128)."""
     if isinstance(value, int):
         return bytes([number << 3, value])
     return bytes([number << 3 | 2, len(value)]) + value
@@ -47,17 +47,19 @@ def create(spec: pb.MachineSpec) -> pb.CreateMachineRequest:
 
 
 def spec(**fields: Any) -> pb.MachineSpec:
-    """A spec, with ``class_`` for its class."""
+    """Return a spec; ``class_`` sets its field ``class``."""
     made = pb.MachineSpec(**{name: told for name, told in fields.items() if name != "class_"})
     setattr(made, "class", fields.get("class_", ""))
     return made
 
 
 class NameTests(SynchronousTestCase):
-    """Which revisions there are, and where their methods are."""
+    """Names, method paths and methods of the revisions."""
 
     def test_names(self) -> None:
-        """Each is found by its name; another name is refused with those there are."""
+        """
+        ``revision`` returns each revision by name; an unknown name raises with the known ones.
+        """
         for name, found in REVISIONS.items():
             self.assertIs(revision(name), found)
         with self.assertRaises(ValueError) as caught:
@@ -69,7 +71,7 @@ class NameTests(SynchronousTestCase):
         )
 
     def test_paths(self) -> None:
-        """Three have the same paths on the wire, whatever their descriptors are called."""
+        """The ironcore and onmetal revisions share their method paths; spheric has its own."""
         for one in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01):
             self.assertEqual(one.call("exec").path, "/machine.v1alpha1.MachineRuntime/Exec")
         self.assertEqual(
@@ -77,24 +79,26 @@ class NameTests(SynchronousTestCase):
         )
 
     def test_attributes(self) -> None:
-        """Methods are called inside as Python calls things."""
+        """Method names become snake_case attributes; older revisions lack two of them."""
         self.assertEqual(attribute_of("UpdateMachinePower"), "update_machine_power")
         self.assertEqual(set(IRONCORE.calls), set(IRONCORE_02.calls))
         for one in (ONMETAL, ONMETAL_01, SPHERIC):
             self.assertEqual(set(IRONCORE.calls) - set(one.calls), {"list_events", "update_volume"})
 
     def test_no_such_method(self) -> None:
-        """A method that a revision does not have is not implemented, and the message says why."""
+        """
+        A method that a revision lacks raises NotImplementedByBackend with the revision's name.
+        """
         with self.assertRaises(NotImplementedByBackend) as caught:
             ONMETAL.call("list_events")
         self.assertIn("revision onmetal", caught.exception.message)
 
 
 class BytesTests(SynchronousTestCase):
-    """What travels, byte for byte."""
+    """Encoded messages, byte for byte."""
 
     def test_spec(self) -> None:
-        """The numbers of a machine's spec are those of each revision's own table."""
+        """Each revision has its own field numbers in a machine's spec."""
         wanted = create(spec(power=pb.POWER_OFF, class_="c", ignition_data=b"i"))
         for one, numbers in (
             (IRONCORE, (1, 2, 3)),
@@ -110,7 +114,9 @@ class BytesTests(SynchronousTestCase):
             self.assertEqual(call.decode_request(expected), wanted, one.name)
 
     def test_disks(self) -> None:
-        """A local disk is field 4, in a spec's volumes of each table; an older one is empty."""
+        """
+        Volumes have another field number in each revision; a local disk is field 4 of a volume.
+        """
         disk = pb.Volume(name="d", device="oda", local_disk=pb.LocalDisk(size_bytes=5))
         wanted = create(spec(volumes=[disk]))
         told = field(1, b"d") + field(2, b"oda") + field(4, field(1, 5))
@@ -121,7 +127,7 @@ class BytesTests(SynchronousTestCase):
             self.assertEqual(call.decode_request(expected), wanted, one.name)
 
     def test_image(self) -> None:
-        """The image of a machine is field 2 of the older specs, and a disk's inside."""
+        """Older specs hold the image in field 2; the current one holds it in a disk."""
         wanted = create(spec(volumes=[image_disk("img")]))
         for one in OLDER:
             expected = field(1, field(2, field(2, field(1, b"img"))))
@@ -130,14 +136,14 @@ class BytesTests(SynchronousTestCase):
             self.assertEqual(call.decode_request(expected), wanted, one.name)
 
     def test_exec(self) -> None:
-        """Exec is the same in all of them."""
+        """Exec is the same in all revisions."""
         for one in REVISIONS.values():
             call = one.call("exec")
             self.assertEqual(call.encode_request(pb.ExecRequest(machine_id="m")), b"\x0a\x01m")
             self.assertEqual(call.decode_response(b"\x0a\x01u"), pb.ExecResponse(url="u"))
 
     def test_capabilities(self) -> None:
-        """onmetal tells of a class its CPUs in thousandths, and bytes of memory."""
+        """onmetal reports CPUs in thousandths and memory in bytes."""
         told = field(1, b"c") + field(2, b"\x08\xd0\x0f" + field(2, 7))  # 2000, a varint
         expected = field(1, field(1, told) + field(2, 9))
         answer = pb.StatusResponse()
@@ -149,14 +155,14 @@ class BytesTests(SynchronousTestCase):
         self.assertEqual(call.decode_response(expected), answer)
 
     def test_part_of_a_cpu(self) -> None:
-        """Half a CPU counts as one, as in the value of a Kubernetes quantity."""
+        """A fraction of a CPU is rounded up, as in a Kubernetes quantity."""
         told = field(1, b"c") + field(2, b"\x08\xdc\x0b")  # 1500
         answer: Any = ONMETAL.call("status").decode_response(field(1, field(1, told)))
         resources = answer.machine_class_status[0].machine_class.capabilities.resources
         self.assertEqual(dict(resources), {"cpu": 2, "memory": 0})
 
     def test_quantities(self) -> None:
-        """spheric tells how many instances of a type there may be, and nothing of the type."""
+        """spheric reports how many instances of a type fit, but no resources of the type."""
         told = field(3, field(1, b"t") + field(2, 4))
         answer = pb.StatusResponse()
         answer.machine_class_status.add(quantity=4).machine_class.name = "t"
@@ -165,7 +171,7 @@ class BytesTests(SynchronousTestCase):
         self.assertEqual(call.decode_response(field(1, told) + field(2, told)), answer)
 
     def test_subnet(self) -> None:
-        """A network interface of spheric keeps its subnet inside, as attributes."""
+        """A spheric network interface nests its subnet; our message holds it in attributes."""
         subnet = field(1, b"net") + field(2, b"n-uid") + field(3, b"sub") + field(4, b"s-uid")
         nic = field(1, b"eth") + field(2, subnet) + field(3, b"::1") + field(4, b"a/1")
         expected = field(1, field(2, field(8, nic + field(4, b"b/2"))))
@@ -180,7 +186,7 @@ class BytesTests(SynchronousTestCase):
         self.assertEqual(call.encode_request(wanted), expected)
 
     def test_nonsense(self) -> None:
-        """Bytes that are no message raise the one error that both adapters answer."""
+        """Undecodable bytes raise DecodeError in every revision."""
         for one in REVISIONS.values():
             for call in one.calls.values():
                 for read in (call.decode_request, call.decode_response):
@@ -188,7 +194,7 @@ class BytesTests(SynchronousTestCase):
                         read(b"\xff\xff\xff")
 
     def test_wrong_revision(self) -> None:
-        """What a runtime of another revision sends is often no message at all."""
+        """A message of another revision often fails to decode."""
         answer = pb.ListMachinesResponse(
             machines=[pb.Machine(spec=spec(class_="c", ignition_data=b"\xff"))]
         )
@@ -201,7 +207,7 @@ class StateTests(SynchronousTestCase):
     """States of machines."""
 
     def told(self, one: Any, state: int) -> int:
-        """What a client that speaks a revision makes of a state inside."""
+        """Return a machine state as a client of a revision decodes it."""
         answer = pb.ListMachinesResponse(machines=[pb.Machine(status=pb.MachineStatus())])
         answer.machines[0].status.state = state  # type: ignore[assignment]
         call = one.call("list_machines")
@@ -209,13 +215,16 @@ class StateTests(SynchronousTestCase):
         return int(back.machines[0].status.state)
 
     def test_known(self) -> None:
-        """The six states of today are those of ironcore-0.2, too."""
+        """ironcore-0.2 has the same six states as ironcore."""
         for one in (IRONCORE, IRONCORE_02):
             states = pb.MachineState.values()
             self.assertEqual([self.told(one, state) for state in states], states)
 
     def test_four(self) -> None:
-        """onmetal and spheric have four: stopped is suspended, and what ends has ended."""
+        """
+        onmetal and spheric have four states: stopped becomes suspended, terminating becomes
+        terminated.
+        """
         for one in (ONMETAL, ONMETAL_01, SPHERIC):
             self.assertEqual(
                 [self.told(one, state) for state in pb.MachineState.values()],
@@ -231,7 +240,7 @@ class StateTests(SynchronousTestCase):
 
 
 class LossTests(SynchronousTestCase):
-    """What an older revision cannot say."""
+    """Fields that an older revision lacks."""
 
     def refusal(self, one: Any, attribute: str, request: Any) -> str:
         with self.assertRaises(NotImplementedByBackend) as caught:
@@ -240,13 +249,16 @@ class LossTests(SynchronousTestCase):
         return caught.exception.message.partition(" cannot tell ")[2]
 
     def test_hostname(self) -> None:
-        """A guest's hostname is not lost in silence: the machine is refused."""
+        """Older revisions refuse a machine with a guest hostname."""
         for one in OLDER:
             wanted = create(spec(guest_config=pb.GuestConfig(hostname="h")))
             self.assertEqual(self.refusal(one, "create_machine", wanted), "a guest hostname")
 
     def test_image_of_a_disk(self) -> None:
-        """Nor the image of a disk that is not the machine's; the message names the one that is."""
+        """
+        Older revisions refuse images on disks other than ``machine-image``; the error names that
+        disk.
+        """
         disk = pb.Volume(name="boot", local_disk=pb.LocalDisk(image=pb.ImageSpec(image="i")))
         for one in OLDER:
             told = self.refusal(one, "create_machine", create(spec(volumes=[disk])))
@@ -258,7 +270,7 @@ class LossTests(SynchronousTestCase):
             self.assertEqual(told, "an image of the disk 'boot' of a machine that exists")
 
     def test_size_of_the_image(self) -> None:
-        """Nor a size of the machine's image."""
+        """Older revisions refuse a size of the image disk."""
         disk = image_disk("i")
         disk.local_disk.size_bytes = 1
         for one in OLDER:
@@ -266,7 +278,7 @@ class LossTests(SynchronousTestCase):
             self.assertIn("a size of the disk", told)
 
     def test_encryption(self) -> None:
-        """Nor how a volume is encrypted: its data would not be."""
+        """onmetal and spheric refuse encrypted volumes, whose data would stay unencrypted."""
         disk = pb.Volume(name="d", connection=pb.VolumeConnection(encryption_data={"k": b"s"}))
         for one in (ONMETAL, SPHERIC):
             told = self.refusal(one, "create_machine", create(spec(volumes=[disk])))
@@ -276,13 +288,13 @@ class LossTests(SynchronousTestCase):
             self.assertEqual(told, "how a volume is encrypted")
 
     def test_attributes(self) -> None:
-        """Nor what spheric's network interfaces do not have."""
+        """spheric refuses unknown attributes of network interfaces."""
         nic = pb.NetworkInterface(name="eth", attributes={"mtu": "9000"})
         told = self.refusal(SPHERIC, "create_machine", create(spec(network_interfaces=[nic])))
         self.assertEqual(told, "the attribute 'mtu' of the network interface 'eth'")
 
     def test_answers(self) -> None:
-        """An answer is given without what cannot be said: the machine is there all the same."""
+        """Answers omit the fields that the revision lacks, and still list the machine."""
         disk = pb.Volume(name="boot", local_disk=pb.LocalDisk(image=pb.ImageSpec(image="i")))
         machine = pb.Machine(
             spec=spec(class_="c", volumes=[disk], guest_config=pb.GuestConfig(hostname="h")),
@@ -302,7 +314,7 @@ class LossTests(SynchronousTestCase):
             )
 
     def test_class_with_more(self) -> None:
-        """onmetal is not offered a class that has more than it can tell."""
+        """onmetal omits machine classes with other resources than CPU and memory."""
         answer = pb.StatusResponse()
         for resources in ({"cpu": 1, "memory": 2}, {"cpu": 1, "memory": 2, "gpu": 1}):
             one = answer.machine_class_status.add(quantity=1)
@@ -313,7 +325,7 @@ class LossTests(SynchronousTestCase):
         self.assertEqual([each.machine_class.name for each in found.machine_class_status], ["c2"])
 
     def test_name_of_the_image(self) -> None:
-        """A disk with the name that stands for the image, beside an image, is refused."""
+        """A disk named like the image disk, beside an image, is refused."""
         for one, number in ((IRONCORE_02, 5), (ONMETAL, 5), (SPHERIC, 7)):
             disk = field(number, field(1, IMAGE_DISK.encode()))
             raw = field(1, field(2, field(2, field(1, b"i")) + disk))
@@ -321,17 +333,17 @@ class LossTests(SynchronousTestCase):
                 one.call("create_machine").decode_request(raw)
 
     def test_comma(self) -> None:
-        """A prefix with a comma would be two, and is refused."""
+        """A prefix with a comma is refused, because the comma separates prefixes."""
         raw = field(1, field(2, field(8, field(4, b"a,b"))))
         with self.assertRaises(BadRequest):
             SPHERIC.call("create_machine").decode_request(raw)
 
 
 class Onmetal01Tests(SynchronousTestCase):
-    """onmetal v0.1, whose volumes and network interfaces are objects of their own."""
+    """onmetal v0.1, where volumes and network interfaces are separate objects."""
 
     def test_spec(self) -> None:
-        """Ignition is a message, an empty disk and a NIC are attachments; byte for byte."""
+        """Encode a machine with Ignition, an empty disk, a volume and a NIC, byte for byte."""
         disk = field(1, b"d") + field(2, b"oda") + field(4, field(1, 5))
         volume = field(1, b"v") + field(3, b"vid")
         nic = field(1, b"eth") + field(2, b"nid")
@@ -355,7 +367,7 @@ class Onmetal01Tests(SynchronousTestCase):
         self.assertEqual(call.decode_request(expected), wanted)
 
     def test_attachments(self) -> None:
-        """What is attached later is, too."""
+        """Later attachments refer to objects by id, too."""
         volume = pb.Volume(name="v", connection=pb.VolumeConnection(handle="i"))
         nic = pb.NetworkInterface(name="v", attributes={ID_ATTRIBUTE: "i"})
         for attribute, message, number in (
@@ -372,7 +384,7 @@ class Onmetal01Tests(SynchronousTestCase):
             self.assertEqual(call.decode_request(expected), message)
 
     def test_classes(self) -> None:
-        """Classes are listed, and how many machines of each there may be is not told."""
+        """``ListMachineClasses`` lists the classes without their quantities."""
         call = ONMETAL_01.call("status")
         self.assertEqual(call.path, "/machine.v1alpha1.MachineRuntime/ListMachineClasses")
         expected = field(1, field(1, b"c") + field(2, b"\x08\xd0\x0f" + field(2, 7)))
@@ -384,7 +396,7 @@ class Onmetal01Tests(SynchronousTestCase):
         self.assertEqual(call.decode_response(expected), answer)
 
     def test_loss(self) -> None:
-        """A volume or a network interface that is no object there is refused."""
+        """A volume or network interface without an object id is refused."""
         for wanted in (
             spec(volumes=[pb.Volume(connection=pb.VolumeConnection(driver="ceph", handle="h"))]),
             spec(network_interfaces=[pb.NetworkInterface(network_id="n")]),
@@ -394,10 +406,10 @@ class Onmetal01Tests(SynchronousTestCase):
 
 
 class RenamedTests(SynchronousTestCase):
-    """spheric's messages that are said to differ in names only."""
+    """spheric's renamed messages, compared with ours."""
 
     def shape(self, descriptor: Any) -> Any:
-        """All that travels of a message: numbers and types."""
+        """Return a message's wire format: numbers and types of its fields."""
         return {
             one.number: (
                 one.type,
@@ -409,7 +421,7 @@ class RenamedTests(SynchronousTestCase):
         }
 
     def test_same(self) -> None:
-        """They do."""
+        """The renamed messages have the same wire format as ours."""
         for name, inside in RENAMED.items():
             there = spheric_pb2.DESCRIPTOR.message_types_by_name[name]
             ours = pb.DESCRIPTOR.message_types_by_name[inside]
@@ -569,15 +581,15 @@ _RESPONSES = some.one_of(
 
 
 _WHOLE = [one for one in REVISIONS.values() if one is not ONMETAL_01]
-"""Those whose machines have disks and network interfaces of their own."""
+"""Revisions whose machines contain their disks and network interfaces."""
 
 
 class RoundTripTests(SynchronousTestCase):
-    """What every revision can say comes back as it was, both ways."""
+    """Messages that every revision can hold survive encoding and decoding."""
 
     @given(_REQUESTS)
     def test_requests(self, told: tuple[str, Any]) -> None:
-        """A server decodes what a client encoded."""
+        """A request survives ``encode_request`` and ``decode_request``."""
         attribute, message = told
         for one in _WHOLE:
             call = one.call(attribute)
@@ -585,7 +597,7 @@ class RoundTripTests(SynchronousTestCase):
 
     @given(_RESPONSES)
     def test_responses(self, told: tuple[str, Any]) -> None:
-        """And a client what a server did."""
+        """A response survives ``encode_response`` and ``decode_response``."""
         attribute, message = told
         for one in _WHOLE:
             call = one.call(attribute)
@@ -594,7 +606,7 @@ class RoundTripTests(SynchronousTestCase):
 
     @given(some.binary(max_size=64))
     def test_bytes(self, raw: bytes) -> None:
-        """Any bytes are a message, or no message, or one that contradicts itself."""
+        """Any bytes decode, or raise DecodeError or BadRequest."""
         for one in REVISIONS.values():
             for call in one.calls.values():
                 for read in (call.decode_request, call.decode_response):

@@ -1,5 +1,5 @@
 """
-Every revision of the machine runtime interface between a real client and a real server.
+Tests for every revision of the machine runtime interface, with a real client and server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twisted_exec.iri.server import IRIServer
 
 
 class RevisionCase(RPCCase):
-    """A server that speaks one revision, and a client that does."""
+    """A server and a client of the same revision."""
 
     async def both(self, revision: str) -> IRIClient:
         self.runtime.calls.clear()
@@ -37,10 +37,10 @@ class RevisionCase(RPCCase):
 
 
 class EveryRevisionTests(RevisionCase):
-    """One vocabulary inside, whatever travels."""
+    """The same calls and messages in every revision."""
 
     async def test_every_method(self) -> None:
-        """Every method that a revision has can be called; what it has not is not implemented."""
+        """Every method of a revision can be called; any other fails with 501."""
         for name, one in REVISIONS.items():
             client = await self.both(name)
             for attribute, inside in REVISIONS["ironcore"].calls.items():
@@ -54,7 +54,7 @@ class EveryRevisionTests(RevisionCase):
             await self._server.stopService()
 
     async def test_machine(self) -> None:
-        """A machine is made, and told of, the same in all of them."""
+        """A machine survives creating and listing in every revision."""
         wanted = pb.Machine(
             spec=pb.MachineSpec(
                 power=pb.POWER_OFF,
@@ -78,7 +78,7 @@ class EveryRevisionTests(RevisionCase):
         self.runtime.answers["list_machines"] = lambda _: pb.ListMachinesResponse(machines=[made])
         for name in REVISIONS:
             if name == "onmetal-0.1":
-                continue  # its network interfaces are not told with a machine
+                continue  # its machines do not contain network interfaces
             client = await self.both(name)
             request = pb.CreateMachineRequest(machine=wanted)
             self.assertEqual((await client.create_machine(request)).machine, made, name)
@@ -88,7 +88,7 @@ class EveryRevisionTests(RevisionCase):
             await self._server.stopService()
 
     async def test_facts(self) -> None:
-        """For whom an Exec is travels beside every revision, and so does our log."""
+        """Every revision carries the user of Exec, and our Log service."""
         for name in REVISIONS:
             client = await self.both(name)
             await client.exec(pb.ExecRequest(machine_id="m"), user="ann", machine_uid="u")
@@ -98,7 +98,7 @@ class EveryRevisionTests(RevisionCase):
             await self._server.stopService()
 
     async def test_refused_here(self) -> None:
-        """What a revision cannot say is refused before anything is sent."""
+        """A field that the revision lacks fails with 501 before any call."""
         client = await self.both("onmetal")
         machine = pb.Machine(spec=pb.MachineSpec(guest_config=pb.GuestConfig(hostname="h")))
         found = await self.refusal(client.create_machine(pb.CreateMachineRequest(machine=machine)))
@@ -112,14 +112,14 @@ class EveryRevisionTests(RevisionCase):
         self.assertEqual(self.runtime.calls, [])
 
     async def test_unknown(self) -> None:
-        """A revision that nobody has is refused by both ends, at once."""
+        """Client and server both reject an unknown revision at construction."""
         with self.assertRaises(ValueError):
             IRIClient(self.target, reactor, revision="v2")
         with self.assertRaises(ValueError):
             IRIServer(self.runtime, self.target, reactor, revision="v2")
 
     async def test_side_by_side(self) -> None:
-        """spheric's service stands beside whichever other the server has; so does our own."""
+        """Every server also offers spheric's service and our own Log."""
         for name in REVISIONS:
             await self.both(name)
             other = "ironcore" if name == "spheric" else name
@@ -133,7 +133,7 @@ class EveryRevisionTests(RevisionCase):
 
 
 class ForeignClientTests(RevisionCase):
-    """Clients that know nothing of ours but the bytes."""
+    """Clients that use only the wire format."""
 
     async def ask(self, path: str, request: Any, response: Any) -> Any:
         def send() -> Any:
@@ -148,7 +148,7 @@ class ForeignClientTests(RevisionCase):
         return await deferToThread(send)
 
     async def test_spheric(self) -> None:
-        """spheric's own words reach the runtime as ours."""
+        """A spheric Exec request reaches the runtime in our messages."""
         await self.both("ironcore")
         self.runtime.answers["exec"] = lambda request, **_: succeed(
             pb.ExecResponse(url=f"http://{request.machine_id}")
@@ -161,7 +161,9 @@ class ForeignClientTests(RevisionCase):
         self.assertEqual(answer.url, "http://i")
 
     async def test_onmetal(self) -> None:
-        """And onmetal's, by the path that is ironcore's, too."""
+        """
+        An onmetal machine reaches the runtime in our messages, on the same path as ironcore's.
+        """
         await self.both("onmetal")
         machine = onmetal_pb2.Machine()
         machine.spec.image.image = "img"
@@ -176,7 +178,7 @@ class ForeignClientTests(RevisionCase):
         self.assertEqual(request.machine.spec.volumes[0].local_disk.image.image, "img")
 
     async def test_onmetal_01(self) -> None:
-        """onmetal v0.1 asks for objects that no machine of ours has; there are none."""
+        """onmetal v0.1 lists volume and network interface objects; our lists are empty."""
         await self.both("onmetal-0.1")
         for method in ("ListVolumes", "ListNetworkInterfaces"):
             answer = await self.ask(
@@ -189,10 +191,10 @@ class ForeignClientTests(RevisionCase):
 
 
 class LyingRuntimeTests(RevisionCase):
-    """Answers that are none."""
+    """Invalid answers of a runtime."""
 
     def speak(self, method: str, raw: bytes) -> None:
-        """A foreign server that answers any request of a method with these bytes."""
+        """Serve a foreign runtime that answers one method with fixed bytes."""
         handler = grpc.unary_unary_rpc_method_handler(lambda request, context: raw)
         server = grpc.server(ThreadPoolExecutor(1))
         server.add_generic_rpc_handlers(
@@ -208,7 +210,7 @@ class LyingRuntimeTests(RevisionCase):
         self.addCleanup(lambda: deferToThread(server.stop(None).wait))
 
     async def test_undecodable(self) -> None:
-        """Bytes that are no answer are a bad gateway, and the likely cause is named."""
+        """An undecodable answer is a 502 whose message suggests a different revision."""
         self.speak("ListMachines", b"\xff\xff\xff")
         found = await self.refusal(self.connect().list_machines(pb.ListMachinesRequest()))
         self.assertEqual(
@@ -221,7 +223,7 @@ class LyingRuntimeTests(RevisionCase):
         )
 
     async def test_unknown_state(self) -> None:
-        """A state that nobody defined is pending, with a condition that says so."""
+        """An unknown machine state becomes pending, with a StateKnown=False condition."""
         lying = pb.Machine(status=pb.MachineStatus(state=9))  # type: ignore[arg-type]
         sound = pb.Machine(status=pb.MachineStatus(state=pb.MACHINE_RUNNING))
         answer = pb.ListMachinesResponse(machines=[lying, sound])
@@ -234,7 +236,7 @@ class LyingRuntimeTests(RevisionCase):
         self.assertEqual(found.machines[1], sound)
 
     async def test_giant_list(self) -> None:
-        """A hundred thousand machines are not meant."""
+        """A list of more than 20000 machines is a 502."""
         one = pb.ListMachinesResponse(machines=[pb.Machine()]).SerializeToString()
         self.speak("ListMachines", one * 100_000)
         found = await self.refusal(self.connect().list_machines(pb.ListMachinesRequest()))
@@ -244,7 +246,7 @@ class LyingRuntimeTests(RevisionCase):
         )
 
     async def test_giant_message(self) -> None:
-        """Nor is an answer of more than 16 MiB, which is not read."""
+        """An answer of more than 16 MiB is a 502 and is not read."""
         self.speak("Exec", pb.ExecResponse(url="x" * (17 << 20)).SerializeToString())
         found = await self.refusal(self.connect().exec(pb.ExecRequest(machine_id="m")))
         self.assertEqual(found.code, 502)
@@ -252,12 +254,12 @@ class LyingRuntimeTests(RevisionCase):
 
 
 class ReconnectTests(RevisionCase):
-    """A runtime that comes back."""
+    """Reconnecting to a restarted runtime."""
 
     async def test_used_at_once(self) -> None:
         """
-        A runtime that was killed leaves its socket; the next one is asked by the first call,
-        however often the dead one was.
+        A killed runtime leaves its socket; after any number of failed calls, the first call to its
+        successor works.
         """
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(self.path)
@@ -268,7 +270,7 @@ class ReconnectTests(RevisionCase):
         await client.version(pb.VersionRequest())
 
     async def test_deadlines(self) -> None:
-        """Each method has its own: a question is not waited for as long as a change."""
+        """Each method has its own deadline, unless the client sets one: 5 s to 30 s."""
         asked: list[float] = []
         client = self.connect()
         for attribute in ("version", "exec", "list_machines", "create_machine"):
