@@ -1,6 +1,4 @@
-"""
-An API server that serves consoles and nothing else, on a loopback port.
-"""
+"""An API server for consoles only, on a loopback port."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ users:
 
 class Consoles(Dispatcher):
     """
-    :ivar dialects: those that the server speaks; by default the default.
-    :ivar machines: what is attached, or the refusal, for each ``NAMESPACE/NAME``, or for each
+    :ivar dialects: the dialects of the server; initially only the default one.
+    :ivar machines: the attachment factory, or the error, of each ``NAMESPACE/NAME``, or for each
         ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.
     :ivar heads: the headers of every request.
     :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
@@ -68,7 +66,7 @@ class Consoles(Dispatcher):
         serve(request, found(), session="s-1", user="test", clock=reactor)  # type: ignore[arg-type]
 
     def _discovery(self) -> dict[str, Any]:
-        """What the server says of itself, by path."""
+        """Return the discovery documents by path."""
         groups = dict.fromkeys(each.group for each in self.dialects)
         documents: dict[str, Any] = {"/apis": {"groups": [{"name": group} for group in groups]}}
         for each in self.dialects:
@@ -89,7 +87,7 @@ class Consoles(Dispatcher):
 
 
 class ConsolesCase(TestCase):
-    """``self.consoles`` is served at ``self.config``."""
+    """Serves ``self.consoles``; ``self.config`` points to it."""
 
     timeout = 60
 
@@ -106,13 +104,13 @@ class ConsolesCase(TestCase):
         self.config = ClientConfig(f"http://127.0.0.1:{port.getHost().port}")
 
     def _settle(self) -> Deferred[None]:
-        """Both ends of a loopback connection see its end within a turn or two."""
+        """Wait until both ends of a loopback connection have seen its end."""
         settled: Deferred[None] = Deferred()
         reactor.callLater(0.01, settled.callback, None)  # type: ignore[attr-defined]
         return settled
 
     def kubeconfig(self) -> str:
-        """The path of a kubeconfig for it."""
+        """Write a kubeconfig for the server and return its path."""
         directory = self.mktemp()
         os.makedirs(directory)
         path = os.path.join(directory, "kubeconfig")

@@ -19,7 +19,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 @implementer(IKubeClient)
 class CredentialedClient:
     """
-    Sends each request with the credentials of the moment.
+    Sends each request with the current credentials.
 
     :param client_of: returns the in-memory client that a configuration leads to.
     """
@@ -30,7 +30,7 @@ class CredentialedClient:
         self._credentials, self._client_of = credentials, client_of
 
     def close(self) -> Deferred[None]:
-        """Nothing is open."""
+        """Do nothing: in-memory clients hold no connection."""
         return succeed(None)
 
     def __getattr__(self, verb: str) -> Callable[..., Deferred[Any]]:

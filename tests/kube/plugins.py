@@ -30,10 +30,10 @@ def answer(**status):
 
 class PluginScript:
     """
-    A plugin in a directory of its own.
+    A plugin script in its own directory.
 
     :param body: Python; ``answer(token=...)`` prints a credential, ``count`` is the
-        number of this run, ``here`` the directory, ``info`` what it was told.
+        number of this run, ``here`` the directory, ``info`` its input from KUBERNETES_EXEC_INFO.
     """
 
     def __init__(self, directory: Path, body: str) -> None:
@@ -44,7 +44,7 @@ class PluginScript:
         os.chmod(self.path, 0o700)
 
     def runs(self) -> list[dict[str, Any]]:
-        """What each run was told: ``info``, ``args`` and ``env`` (the variable N)."""
+        """Return the input of each run: ``info``, ``args`` and ``env`` (the variable N)."""
         try:
             lines = (self.directory / "runs").read_text().splitlines()
         except FileNotFoundError:
@@ -52,5 +52,5 @@ class PluginScript:
         return [json.loads(line) for line in lines]
 
     def plugin(self, **more: Any) -> ExecPlugin:
-        """As a kubeconfig would have it."""
+        """Return the plugin's entry as in a kubeconfig."""
         return ExecPlugin(self.path, **{"api_version": V1, "interactive_mode": NEVER, **more})

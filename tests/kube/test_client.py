@@ -33,7 +33,7 @@ Handler = Callable[[Request], Any]
 
 
 class Scripted(Resource):
-    """Answers every request by ``handler``; keeps what was asked."""
+    """Answers every request with ``handler`` and records the requests."""
 
     isLeaf = True
     handler: Handler
@@ -62,7 +62,7 @@ class Scripted(Resource):
 
 
 def status(request: Request, code: int, **more: Any) -> dict[str, Any]:
-    """A Status answer."""
+    """Return a Status body and set its code."""
     request.setResponseCode(code)
     return {"kind": "Status", "code": code, "message": "no", **more}
 
@@ -91,17 +91,17 @@ class ClientTestCase(TestCase):
         return KubeClient(config, reactor, timeout_seconds=10.0)
 
     async def refusal(self, asking: Deferred[Any]) -> APIError:
-        """The API error that ``asking`` fails with."""
+        """Return the API error of a failing request."""
         with self.assertRaises(APIError) as caught:
             await asking
         return caught.exception
 
 
 class AgentTests(ClientTestCase):
-    """What the client calls itself."""
+    """The client's User-Agent."""
 
     async def test_named(self) -> None:
-        """Its program, by which servers tell whose fields are whose."""
+        """The User-Agent is the agent's name, by which servers attribute field ownership."""
         self.server.handler = lambda request: {"metadata": {"name": "x"}}
         config = ClientConfig(f"http://127.0.0.1:{self.port.getHost().port}")
         named = KubeClient(config, reactor, agent="exec-poollet")
@@ -113,7 +113,7 @@ class AgentTests(ClientTestCase):
 
 
 class PluginTests(ClientTestCase):
-    """Requests whose credential a plugin knows."""
+    """Requests with the credential of a plugin."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -132,7 +132,7 @@ class PluginTests(ClientTestCase):
         return {"metadata": {"name": "x"}}
 
     async def test_refused_once(self) -> None:
-        """A token that is not accepted is asked for once more, and the request sent again."""
+        """After a 401 the plugin runs once more and the request is repeated."""
         await self.plugged.create(MACHINES, {"metadata": {"name": "x"}}, "lab")
         await self.plugged.get(MACHINES, "x", "lab")
         sent = [headers["authorization"] for headers in self.server.headers]
@@ -141,13 +141,13 @@ class PluginTests(ClientTestCase):
         self.assertEqual(self.server.bodies[0], self.server.bodies[1])
 
     async def test_refused_twice(self) -> None:
-        """What is refused again is refused."""
+        """A second 401 reaches the caller."""
         self.good = set()
         refusal = await self.refusal(self.plugged.get(MACHINES, "x", "lab"))
         self.assertEqual((refusal.code, len(self.script.runs())), (401, 2))
 
     async def test_watch(self) -> None:
-        """So it is with watches."""
+        """A watch is repeated after a 401, too."""
         opened: list[bool] = []
 
         def watched(request: Request) -> Any:
@@ -161,7 +161,7 @@ class PluginTests(ClientTestCase):
         self.assertEqual((opened, len(self.script.runs())), ([True], 2))
 
     async def test_plugin_fails(self) -> None:
-        """Nothing is sent; the plugin is named."""
+        """If the plugin fails, the error names its exit code and no request is sent."""
         client = self.make_client(plugin=PluginScript(Path(self.mktemp()), "sys.exit(4)").plugin())
         refusal = await self.refusal(client.get(MACHINES, "x", "lab"))
         self.assertEqual(refusal.code, 502)
@@ -169,7 +169,7 @@ class PluginTests(ClientTestCase):
         self.assertEqual(self.server.asked, [])
 
     async def test_impersonation(self) -> None:
-        """Whom to act as stands in every request, each group on its own line."""
+        """Every request has the impersonation headers, each group on its own line."""
         self.good = {None}  # type: ignore[arg-type]
         groups: list[Any] = []
 
@@ -186,7 +186,7 @@ class PluginTests(ClientTestCase):
 
 
 class VerbTests(ClientTestCase):
-    """Which request each verb becomes."""
+    """HTTP requests of the client's methods."""
 
     async def test_paths(self) -> None:
         """Each verb has its method and path; names are percent-encoded."""
@@ -214,14 +214,14 @@ class VerbTests(ClientTestCase):
         self.assertEqual(json.loads(self.server.bodies[4])["preconditions"], {"uid": "7"})
 
     async def test_connections_persist(self) -> None:
-        """Requests one after another share one connection."""
+        """Consecutive requests share one connection."""
         self.server.handler = lambda request: {}
         for _ in range(5):
             await self.client.get(MACHINES, "vm", "lab")
         self.assertEqual(len(self.server.connections), 1)
 
     async def test_pages(self) -> None:
-        """A list in pages arrives whole, with the version of its pages."""
+        """A paginated list arrives complete, with the version of its last page."""
         pages = iter(
             [
                 {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "k/&"}},
@@ -235,7 +235,7 @@ class VerbTests(ClientTestCase):
         self.assertIn("continue=k%2F%26", self.server.asked[1][1])
 
     async def test_pages_without_end(self) -> None:
-        """A server that is not trusted may send so much in one list, and no more."""
+        """A list larger than ``list_bytes`` fails, because the server may be malicious."""
 
         def handler(request: Request) -> Any:
             item = {"metadata": {"name": "x" * 1000}}
@@ -250,7 +250,7 @@ class VerbTests(ClientTestCase):
         self.assertLess(len(self.server.asked), 25)
 
     async def test_pages_trimmed(self) -> None:
-        """A list that is trimmed is so page by page: no more than one is ever held whole."""
+        """``trim`` runs on each page, so that at most one untrimmed page is in memory."""
         told: list[str] = []
 
         def answer(request: Request) -> Any:
@@ -268,7 +268,7 @@ class VerbTests(ClientTestCase):
         self.assertEqual(told, ["page", "trimmed"] * 2)
 
     async def test_pages_expired(self) -> None:
-        """When the pages' version is gone, the list is fetched in one piece."""
+        """When the pages' version expires, the list is fetched without pagination."""
 
         def answer(request: Request) -> Any:
             if b"continue" in request.args:
@@ -282,7 +282,7 @@ class VerbTests(ClientTestCase):
         self.assertEqual(whole["metadata"]["resourceVersion"], "3")
 
     async def test_credentials(self) -> None:
-        """A token file is read anew for each request; without credentials nothing is sent."""
+        """A token file is read for each request; without credentials no header is sent."""
         self.server.handler = lambda request: {}
         await self.client.get(MACHINES, "vm")
         self.assertNotIn("authorization", self.server.headers[0])
@@ -306,7 +306,7 @@ class VerbTests(ClientTestCase):
 
 
 class ErrorTests(ClientTestCase):
-    """Whatever goes wrong is an API error."""
+    """All failures are API errors."""
 
     async def test_status(self) -> None:
         """A Status keeps its code, reason, message and details."""
@@ -343,7 +343,7 @@ class ErrorTests(ClientTestCase):
         self.assertEqual((refused.code, refused.message), (503, "back [2Jsoon"))
 
     async def test_redirect(self) -> None:
-        """A redirect is not followed: credentials would go along."""
+        """A redirect is not followed, because it would carry the credentials elsewhere."""
 
         def answer(request: Request) -> Any:
             request.setResponseCode(307)
@@ -357,21 +357,21 @@ class ErrorTests(ClientTestCase):
         self.assertEqual(len(self.server.asked), 1)
 
     async def test_nonsense(self) -> None:
-        """A success that is not an object, or not a list, is the server's fault."""
+        """A successful response that is not an object, or not a list, is a 502."""
         self.server.handler = lambda request: b"[1]"
         self.assertEqual((await self.refusal(self.client.get(MACHINES, "vm"))).code, 502)
         self.server.handler = lambda request: {"items": [7], "metadata": {}}
         self.assertEqual((await self.refusal(self.client.list(MACHINES))).code, 502)
 
     async def test_refused(self) -> None:
-        """A server that is not there is 502, with its address and the reason."""
+        """An unreachable server is a 502 with its address."""
         await maybeDeferred(self.port.stopListening)
         refused = await self.refusal(self.client.get(MACHINES, "vm"))
         self.assertEqual(refused.code, 502)
         self.assertIn(f"cannot reach the API server {self.client.config.server}", refused.message)
 
     async def test_slow(self) -> None:
-        """A server that does not answer in time is 504, and the connection is cut."""
+        """A time-out is a 504 and closes the connection."""
         gone: list[Any] = []
 
         def answer(request: Request) -> Any:
@@ -385,7 +385,7 @@ class ErrorTests(ClientTestCase):
         await until(lambda: bool(gone))
 
     async def test_slow_body(self) -> None:
-        """The time counts until the last byte, not until the head."""
+        """The time-out covers the whole body, not only the head."""
         gone: list[Any] = []
 
         def answer(request: Request) -> Any:
@@ -399,14 +399,14 @@ class ErrorTests(ClientTestCase):
         await until(lambda: bool(gone))
 
     async def test_too_large(self) -> None:
-        """An answer has a largest size."""
+        """An answer beyond the size limit fails."""
         self.patch(client_module, "MAX_BODY_BYTES", 1000)
         self.server.handler = lambda request: b" " * 1001
         refused = await self.refusal(self.client.get(MACHINES, "vm"))
         self.assertEqual(refused.message, "the server's answer is larger than 1000 bytes")
 
     async def test_bad_token_file(self) -> None:
-        """A token that would inject a header, or is gone, is told without being shown."""
+        """A missing token file, or one with line breaks, fails without showing its content."""
         path = Path(self.mktemp()).absolute()
         path.write_text("canary\r\nX-Remote-User: admin")
         client = self.make_client(token_file=str(path))
@@ -418,7 +418,7 @@ class ErrorTests(ClientTestCase):
         self.assertIn("No such file", refused.message)
 
     async def test_cancel(self) -> None:
-        """A request that is cancelled is given up at once."""
+        """Cancelling a request closes its connection."""
         gone: list[Any] = []
 
         def answer(request: Request) -> Any:
@@ -435,10 +435,10 @@ class ErrorTests(ClientTestCase):
 
 
 class StaleConnectionTests(ClientTestCase):
-    """A pooled connection that the server closed as we used it."""
+    """A pooled connection that the server closes during a request."""
 
     async def lose_second(self, asking: Callable[[], Deferred[Any]]) -> Any:
-        """Answer once, cut the connection at the next request, then answer again."""
+        """Answer one request, cut the connection on the next, then answer again."""
 
         def answer(request: Request) -> Any:
             if len(self.server.asked) == 2:
@@ -451,17 +451,17 @@ class StaleConnectionTests(ClientTestCase):
         return await asking()
 
     async def test_read_is_repeated(self) -> None:
-        """Reads are asked again."""
+        """A read is repeated."""
         await self.lose_second(lambda: self.client.get(MACHINES, "vm"))
         self.assertEqual(len(self.server.asked), 3)
 
     async def test_review_is_repeated(self) -> None:
-        """So are reviews, which change nothing."""
+        """A review changes nothing, so it is repeated, too."""
         await self.lose_second(lambda: self.client.create(REVIEWS, {}))
         self.assertEqual(len(self.server.asked), 3)
 
     async def test_write_is_not(self) -> None:
-        """A write may have happened: its loss is told."""
+        """A write may have succeeded, so it fails with 502 and is not repeated."""
         refused = await self.refusal(
             Deferred.fromCoroutine(
                 self.lose_second(lambda: self.client.create(MACHINES, {}, "lab"))
@@ -471,7 +471,7 @@ class StaleConnectionTests(ClientTestCase):
 
 
 class WatchTests(ClientTestCase):
-    """Watches."""
+    """Tests for :meth:`KubeClient.watch`."""
 
     def watch(self, **more: Any) -> tuple[Deferred[None], list[tuple[str, str]]]:
         events: list[tuple[str, str]] = []
@@ -484,7 +484,7 @@ class WatchTests(ClientTestCase):
         return watching, events
 
     async def test_events_on_any_split(self) -> None:
-        """Events arrive whole, however the bytes are cut."""
+        """Events arrive complete, on any split of the bytes."""
         lines = b"".join(
             json.dumps({"type": kind, "object": {"metadata": {"name": name}}}).encode() + b"\n"
             for kind, name in [("ADDED", "ä"), ("MODIFIED", "b"), ("DELETED", "c")]
@@ -509,7 +509,7 @@ class WatchTests(ClientTestCase):
         self.assertIn("timeoutSeconds=", asked)
 
     async def test_error_event(self) -> None:
-        """An ERROR event fails the watch; 410 as Expired."""
+        """An ERROR event fails the watch, with Expired for code 410."""
         self.server.handler = lambda request: (
             b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n'
         )
@@ -519,20 +519,20 @@ class WatchTests(ClientTestCase):
         self.assertEqual(caught.exception.message, "too old")
 
     async def test_expired_at_once(self) -> None:
-        """So does a 410 instead of a stream."""
+        """A 410 response instead of a stream raises Expired."""
         self.server.handler = lambda request: status(request, 410)
         watching, _ = self.watch()
         with self.assertRaises(Expired):
             await watching
 
     async def test_forbidden(self) -> None:
-        """Any other refusal is told as it is."""
+        """Any other error response reaches the caller unchanged."""
         self.server.handler = lambda request: status(request, Forbidden.code)
         watching, _ = self.watch()
         self.assertEqual((await self.refusal(watching)).code, 403)
 
     async def test_lost(self) -> None:
-        """A connection that is lost in the middle is an error, not an end."""
+        """A lost connection fails the watch."""
 
         def answer(request: Request) -> Any:
             request.write(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n')
@@ -545,7 +545,7 @@ class WatchTests(ClientTestCase):
         self.assertEqual(events, [("ADDED", "a")])
 
     async def test_silent(self) -> None:
-        """A watch that the server does not end in its time is given up."""
+        """A watch that the server does not end in time is a 504."""
         gone: list[Any] = []
 
         def answer(request: Request) -> Any:
@@ -563,7 +563,7 @@ class WatchTests(ClientTestCase):
         await until(lambda: bool(gone))
 
     async def test_cancel(self) -> None:
-        """Cancelling ends the connection; nothing is delivered afterwards."""
+        """Cancelling closes the connection and stops delivery."""
         gone: list[Any] = []
 
         def answer(request: Request) -> Any:
@@ -580,21 +580,21 @@ class WatchTests(ClientTestCase):
         await until(lambda: bool(gone))
 
     async def test_garbage(self) -> None:
-        """What is not an event ends the watch with an error, not a traceback."""
+        """An invalid event fails the watch with 502."""
         for garbage in (b"x\n", b"[]\n", b'{"type":"ADDED"}\n', b'{"type":"ADDED","object":{}}\n'):
             self.server.handler = lambda request, garbage=garbage: garbage
             watching, _ = self.watch()
             self.assertEqual((await self.refusal(watching)).code, 502)
 
     async def test_endless_line(self) -> None:
-        """An event has a largest size."""
+        """An event beyond the size limit fails the watch."""
         self.patch(answers, "MAX_EVENT_BYTES", 100)
         self.server.handler = lambda request: b"x" * 101
         watching, _ = self.watch()
         self.assertIn("larger than 100 bytes", (await self.refusal(watching)).message)
 
     async def test_listener_fails(self) -> None:
-        """What the listener raises is what the watch fails with."""
+        """The listener's exception fails the watch."""
         self.server.handler = lambda request: (
             b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n'
         )
@@ -607,7 +607,7 @@ class WatchTests(ClientTestCase):
 
 
 def endless(first: bytes, part: bytes) -> type[Protocol]:
-    """What answers with one thing, and then with another without end."""
+    """Return a protocol that answers with ``first`` and then repeats ``part`` forever."""
 
     class Endless(Protocol):
         transport: Any
@@ -631,7 +631,7 @@ class GarbageServerTests(TestCase):
     timeout = 10
 
     async def test_not_http(self) -> None:
-        """Bytes that are not HTTP are the server's fault."""
+        """An answer that is not HTTP is a 502."""
 
         class Garbage(Protocol):
             def dataReceived(self, data: bytes) -> None:
@@ -650,7 +650,9 @@ class GarbageServerTests(TestCase):
         self.assertNotIn("\n", caught.exception.message)
 
     async def test_heads_without_end(self) -> None:
-        """Header lines, or interim answers, without end: they fill neither memory nor the log."""
+        """
+        Endless headers or interim responses fail the request, without filling memory or the log.
+        """
         for first, part in (
             (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
             (b"HTTP/1.1 200 OK\r\nA: b\r\n", b"X-A: " + b"x" * 10_000 + b"\r\n"),
@@ -670,7 +672,7 @@ class GarbageServerTests(TestCase):
             self.assertLess(len(logged), 50)
 
     async def test_interim(self) -> None:
-        """An interim answer is none, and what follows in the same bytes is read whole."""
+        """Interim responses are skipped, and the rest of the same bytes is read completely."""
         body = b"\n\n" * 20 + b'{"metadata": {"name": "vm"}}'
 
         class Interim(Protocol):
@@ -693,7 +695,7 @@ class GarbageServerTests(TestCase):
         await client.close()
 
     async def test_not_quoted(self) -> None:
-        """What is no answer stands in no message: it may say what it was shown, or be another's service."""
+        """Errors never quote an invalid answer: it may echo the credentials."""
         for form in (
             b"HTTP/1.1 %s 200",
             b"%s",
@@ -732,7 +734,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class LateCredentialsTests(ClientTestCase):
-    """Credentials that arrive after the client does."""
+    """Credentials that arrive after the client starts."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -765,7 +767,7 @@ class LateCredentialsTests(ClientTestCase):
         return {"metadata": {"name": "x"}}
 
     async def test_arrive(self) -> None:
-        """Requests fail with the reason until there are credentials."""
+        """Requests fail with the reason until credentials arrive."""
         refused = await self.refusal(self.late.get(MACHINES, "x"))
         self.assertEqual(refused.message, "no credentials yet")
         self.assertEqual(self.server.headers, [])
@@ -773,14 +775,14 @@ class LateCredentialsTests(ClientTestCase):
         self.assertEqual(await self.late.get(MACHINES, "x"), {"metadata": {"name": "x"}})
 
     async def test_replaced(self) -> None:
-        """After a 401 a request is sent once more with credentials that are new."""
+        """After a 401 a request is repeated with new credentials."""
         self.use("old")
         await self.late.get(MACHINES, "x")
         tokens = [headers["authorization"] for headers in self.server.headers]
         self.assertEqual(tokens, ["Bearer old", "Bearer new"])
 
     async def test_rejected(self) -> None:
-        """If the new ones are rejected too, the error names them."""
+        """If the new credentials fail as well, the error names them."""
         self.accepted = "newest"
         self.use("old")
         refused = await self.refusal(self.late.get(MACHINES, "x"))
@@ -791,5 +793,5 @@ class LateCredentialsTests(ClientTestCase):
         )
 
     async def test_close_unused(self) -> None:
-        """A client that never had credentials closes at once."""
+        """A client without credentials closes at once."""
         await self.late.close()

@@ -1,4 +1,4 @@
-"""The real client keeps its promises against the real API server, over TLS."""
+"""The KubeClient contract, with the real client and API server over TLS."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PROXY = FORWARDING.issue_client("exec-apiserver")
 
 
 class Nowhere:
-    """Audit records that nobody reads."""
+    """Audit backend that discards its records."""
 
     def record(self, event: dict[str, Any]) -> None:
-        """Forget it."""
+        """Discard the record."""
 
 
 class KubeClientTests(KubeClientContract, TestCase):
-    """:class:`KubeClient` and :class:`APIServer`."""
+    """Run the contract with :class:`KubeClient` and :class:`APIServer`."""
 
     async def make_client(self) -> IKubeClient:
         directory = Path(self.mktemp()).absolute()

@@ -34,7 +34,7 @@ class LeaseTests(SynchronousTestCase):
         return self.cluster.objects[LEASES.resource, NAMESPACE, "pool-a"]["spec"]
 
     def test_held(self) -> None:
-        """It is made, then renewed; when it was acquired stays."""
+        """The Lease is created, then renewed; ``acquireTime`` stays."""
         self.renew()
         spec = self.spec()
         self.assertTrue(spec["holderIdentity"].startswith("pool-a_"))
@@ -46,7 +46,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertEqual(self.lease.problem, "")
 
     def test_taken_over(self) -> None:
-        """A poollet that starts anew takes the lease from the one that was."""
+        """A restarted poollet takes over the Lease."""
         self.renew()
         before = self.spec()["holderIdentity"]
         self.time = 60.0
@@ -55,7 +55,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertEqual(self.spec()["acquireTime"], "1970-01-01T00:01:00.000000Z")
 
     def test_no_namespace(self) -> None:
-        """Where the namespace is missing it is said who is to make it; nothing fails."""
+        """If the namespace is missing, the problem says that an administrator should create it."""
         self.cluster.problem = NotFound("namespaces", NAMESPACE, "")
         self.renew()
         self.assertEqual(
@@ -71,12 +71,14 @@ class LeaseTests(SynchronousTestCase):
         self.assertEqual(self.lease.problem, "")
 
     def test_none(self) -> None:
-        """A dialect without leases keeps none."""
+        """A dialect without leases sends no requests."""
         self.renew(self.make(""))
         self.assertEqual(self.cluster.requests, [])
 
     def test_owned(self) -> None:
-        """It names whose it is, and another when that was made anew: or it would go with the old."""
+        """
+        The Lease names its owner, and is updated when the owner is recreated with another uid.
+        """
         lease = Lease(self.client, NAMESPACE, "pool-a", lambda: self.time, holder="pool-a")
         for uid in ("u-1", "u-1", "u-2"):
             owner = {"apiVersion": "v1", "kind": "Node", "name": "pool-a", "uid": uid}

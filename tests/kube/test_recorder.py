@@ -51,7 +51,7 @@ class RecorderTests(SynchronousTestCase):
         return sorted(found, key=lambda event: str(event["metadata"]["uid"]))
 
     def test_busy(self) -> None:
-        """While machines are made, Events wait; not for ever, and one that is counted is one."""
+        """While the pool is busy, Events are delayed for a bounded time and counted together."""
         self.busy = True
         for _ in range(3):
             self.recorder.record(self.vm, "Normal", "Created", "made")
@@ -66,7 +66,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(len(self.events()), 2)
 
     def test_told(self) -> None:
-        """An Event says what, when and about whom, beside its object."""
+        """An Event has type, reason, message, times and the object it is about."""
         self.recorder.record(self.vm, "Normal", "Started", "it\nruns")
         (event,) = self.events()
         self.assertEqual(
@@ -95,14 +95,14 @@ class RecorderTests(SynchronousTestCase):
         self.assertTrue(event["metadata"]["name"].startswith("vm."))
 
     def test_no_namespace(self) -> None:
-        """What is said of an object that is in no namespace is told in ``default``."""
+        """Events of cluster-scoped objects are in the namespace ``default``."""
         about = {"metadata": {"name": "node-a", "uid": "u-1"}}
         self.recorder.record(about, "Normal", "Started", "it runs")
         (event,) = self.successResultOf(self.client.list(kinds.EVENTS.resource, "default"))["items"]
         self.assertEqual(event["involvedObject"]["namespace"], "")
 
     def test_counted(self) -> None:
-        """The same again is counted, and only then written."""
+        """A repeated Event increases the count of the first."""
         for _ in range(3):
             self.clock.advance(10)
             self.recorder.record(self.vm, "Warning", "CreateFailed", "no room")
@@ -112,7 +112,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(event["lastTimestamp"], timestamp(EPOCH + 30))
 
     def test_apart(self) -> None:
-        """Another reason, another message, another machine: another Event."""
+        """Another reason, message or machine gives another Event."""
         other = self.create("other")
         for about, reason, message in (
             (self.vm, "A", "x"),
@@ -124,7 +124,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual([event["count"] for event in self.events()], [1] * 4)
 
     def test_similar(self) -> None:
-        """Ever new words become one Event with the newest of them."""
+        """Beyond MAX_SIMILAR messages, Events are combined into one with the newest message."""
         for number in range(MAX_SIMILAR + 5):
             self.recorder.record(self.vm, "Warning", "CreateFailed", f"try {number}")
         messages = {event["message"]: event["count"] for event in self.events()}
@@ -133,7 +133,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(messages[newest], 5)
 
     def test_spam(self) -> None:
-        """One machine is heard so often at once, and then now and then; others are not kept waiting."""
+        """Each machine has a burst and a rate limit of its own."""
         for _ in range(3 * BURST):
             self.recorder.record(self.vm, "Warning", "Failed", "again")
         self.assertEqual(self.events()[0]["count"], BURST)
@@ -145,7 +145,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(max(event["count"] for event in self.events()), BURST + 2)
 
     def test_bounded(self) -> None:
-        """Nothing is remembered without end."""
+        """The recorder's memory is bounded."""
         self.patch(recorder, "MAX_KEPT", 10)
         for number in range(30):
             about = {"metadata": {"name": "m", "namespace": "lab", "uid": f"u-{number}"}}
@@ -154,7 +154,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual([len(each) for each in sizes], [10] * 3)
 
     def test_after_a_restart(self) -> None:
-        """What is told again by another process is the same Event."""
+        """After a restart, the same Event is counted on."""
         self.recorder.record(self.vm, "Normal", "Started", "it runs", at=EPOCH - 60)
         again = self.make()
         for at in (EPOCH - 60, EPOCH - 30):
@@ -163,7 +163,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual((event["count"], event["lastTimestamp"]), (2, timestamp(EPOCH - 30)))
 
     def test_times(self) -> None:
-        """What is too long ago is not told; nothing is of the future."""
+        """Events older than EVENT_SECONDS are dropped; future times become now."""
         self.recorder.record(self.vm, "Normal", "Old", "x", at=EPOCH - kinds.EVENT_SECONDS - 1)
         self.recorder.record(self.vm, "Normal", "Never", "x", at=-1e20)
         self.assertEqual(self.events(), [])
@@ -171,7 +171,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(self.events()[0]["lastTimestamp"], timestamp(EPOCH))
 
     def test_expired(self) -> None:
-        """An Event that is gone meanwhile is made anew."""
+        """An Event that was deleted meanwhile is created again."""
         self.recorder.record(self.vm, "Normal", "A", "x")
         (event,) = self.events()
         name = event["metadata"]["name"]
@@ -180,7 +180,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual([event["count"] for event in self.events()], [2])
 
     def test_away(self) -> None:
-        """While the API server is away things are counted, and told when it is back."""
+        """While the API server is down Events are counted, and written once it is back."""
         self.cluster.problem = ServiceUnavailable("no store")
         with capturedLogs() as logs:
             for _ in range(3):
@@ -193,7 +193,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual([event["count"] for event in self.events()], [3])
 
     def test_given_up(self) -> None:
-        """Not for ever."""
+        """Retries stop after a while."""
         self.cluster.problem = ServiceUnavailable("no store")
         self.recorder.record(self.vm, "Warning", "Failed", "x")
         self.clock.pump([60.0] * 60)
@@ -201,7 +201,7 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(len(self.recorder._told), 0)
 
     def test_refused(self) -> None:
-        """What the API server refuses, such as an Event of a machine that is gone, is forgotten."""
+        """Refused Events are dropped silently, such as those of a deleted machine."""
         self.cluster.problem = Forbidden("not yours")
         with capturedLogs() as logs:
             self.recorder.record(self.vm, "Normal", "Deleted", "x")
@@ -211,12 +211,12 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(len(self.cluster.requests), asked)
 
     def test_long(self) -> None:
-        """A message is cut where Kubernetes cuts it, not within a character."""
+        """Long messages are cut at the Kubernetes limit, between characters."""
         self.recorder.record(self.vm, "Normal", "A", "ä" * 1500)
         self.assertEqual(self.events()[0]["message"], "ä" * 512)
 
     def test_stopped(self) -> None:
-        """Nothing is told any more, and nothing waited for."""
+        """After ``stop`` no Events are written and no timers remain."""
         self.cluster.problem = ServiceUnavailable("no store")
         self.recorder.record(self.vm, "Normal", "A", "x")
         self.successResultOf(self.recorder.stop())

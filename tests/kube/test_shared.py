@@ -24,17 +24,17 @@ class SharingTests(SynchronousTestCase):
     """Tests for :func:`sharing`."""
 
     def key(self, config: ClientConfig) -> Any:
-        """What connections are shared by; ``None`` where they are not."""
+        """Return the key for sharing connections, or ``None`` without sharing."""
         made = sharing(SharedDownloads(Clock()))(config, Clock(), timeout_seconds=3)
         return getattr(made, "key", None)
 
     def test_same(self) -> None:
-        """The same server as the same client is one place, however often it was read."""
+        """Equal configurations share a key."""
         self.assertEqual(self.key(CONFIG), self.key(replace(CONFIG)))
         self.assertIsNotNone(self.key(CONFIG))
 
     def test_another(self) -> None:
-        """Another server, another name for it, or anybody else is another."""
+        """Another server, server name, CA or identity gives another key."""
         others = [
             replace(CONFIG, server="https://leaf.example:7443"),
             replace(CONFIG, token="renewed"),
@@ -48,15 +48,15 @@ class SharingTests(SynchronousTestCase):
         self.assertEqual(len(keys), len(others) + 1)
 
     def test_no_credentials(self) -> None:
-        """What is kept of a place does not hold who we are."""
+        """The key holds no credentials."""
         self.assertNotIn("secret", repr(self.key(CONFIG)))
 
     def test_not_shared(self) -> None:
-        """Without TLS nothing is chosen, and through a proxy each has its own."""
+        """Without TLS, or through a proxy, nothing is shared."""
         self.assertIsNone(self.key(replace(CONFIG, server="http://127.0.0.1:8080")))
         self.assertIsNone(self.key(replace(CONFIG, proxy_url="http://proxy.example:3128")))
 
     def test_unreadable(self) -> None:
-        """Credentials that cannot be read are told as such."""
+        """Unreadable credentials raise KubeConfigError."""
         with self.assertRaises(KubeConfigError):
             self.key(replace(CONFIG, token="", token_file="/nowhere/token"))

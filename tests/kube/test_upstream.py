@@ -30,7 +30,9 @@ class WayTests(SynchronousTestCase):
         return location
 
     def test_location(self) -> None:
-        """The path is under the server's own; we show who we are, as whom the kubeconfig says."""
+        """
+        A location has the server's base path, our credentials and the kubeconfig's impersonation.
+        """
         self.config = replace(self.config, impersonate=Impersonation("ann"))
         location = self.to(query=b"command=sh&command=-c")
         self.assertEqual(location.path, b"/clusters/c" + PATH.encode() + b"?command=sh&command=-c")
@@ -42,17 +44,17 @@ class WayTests(SynchronousTestCase):
         self.assertEqual([label for label, _ in location.endpoints], ["the leaf"])
 
     def test_without_a_query(self) -> None:
-        """There is no question mark then."""
+        """Without a query the path has no question mark."""
         self.assertEqual(self.to().path, b"/clusters/c" + PATH.encode())
 
     def test_acting(self) -> None:
-        """Whom to act as goes before what the kubeconfig says of that."""
+        """``acting`` overrides the kubeconfig's impersonation."""
         self.config = replace(self.config, impersonate=Impersonation("ann"))
         self.assertIn((b"Impersonate-User", b"bob"), self.to(acting=Impersonation("bob")).headers)
         self.assertEqual(len(self.to(acting=Impersonation()).headers), 1)
 
     def test_later(self) -> None:
-        """Credentials that were renewed meanwhile are those that are shown later."""
+        """A later location has the renewed credentials."""
         location = self.to(streams={Channel.STDIN}, query=b"x=1")
         self.config = replace(self.config, token="second")
         assert location.later is not None
@@ -61,7 +63,7 @@ class WayTests(SynchronousTestCase):
         self.assertEqual((later.path, later.streams), (location.path, {Channel.STDIN}))
 
     def test_no_credentials(self) -> None:
-        """That they cannot be had is said at once, not when it is connected."""
+        """Unreadable credentials fail at once, before connecting."""
         self.config = replace(self.config, token="", token_file="/nonexistent/token")
         way = Upstream(lambda: self.config, "the leaf", reactor)
         going = Deferred.fromCoroutine(way.to(self.subject, PATH))

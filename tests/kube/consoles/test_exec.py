@@ -35,7 +35,7 @@ from twisted_exec.testing.proxies import ConnectProxy, Socks5Proxy
 
 
 class Collector(Protocol):
-    """Keeps what it gets; ``over`` fires with the reason of its end."""
+    """Protocol that records its input; ``over`` fires with the reason of the disconnect."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -63,7 +63,7 @@ class OpenConsoleTests(ConsolesCase):
     """Tests for :func:`open_console`."""
 
     async def test_refused(self) -> None:
-        """What the server says is what the user gets."""
+        """The user gets the API server's refusal: 403 or 404."""
         self.consoles.machines["default/vm"] = Forbidden("user test may not")
         for name, code in (("vm", 403), ("none", 404)):
             opening = open_console(self.config, "default", name, RecordingUser(), reactor)
@@ -71,20 +71,20 @@ class OpenConsoleTests(ConsolesCase):
             self.assertEqual(error.code, code)
 
     async def test_names_are_escaped(self) -> None:
-        """No name reaches another path."""
+        """Machine names are escaped in the request path."""
         opening = open_console(self.config, "default", "a/../b", RecordingUser(), reactor)
         error = await self.assertFailure(opening, APIError)
         self.assertIn(error.code, (400, 404))
 
     async def test_unreachable(self) -> None:
-        """A server that is not there is named."""
+        """The error for an unreachable server names its address."""
         config = replace(self.config, server="http://127.0.0.1:1")
         opening = open_console(config, "default", "vm", RecordingUser(), reactor)
         error = await self.assertFailure(opening, BadGateway)
         self.assertEqual(error.message, "cannot reach http://127.0.0.1:1: connection refused")
 
     async def test_token(self) -> None:
-        """Credentials travel with the upgrade; the user agent says who asks."""
+        """The upgrade carries the credentials and a user agent that names kubectl-console."""
         self.consoles.machines["default/vm"] = EchoAttachment
         config = replace(self.config, token="secret")
         stream = await open_console(config, "default", "vm", RecordingUser(), reactor)
@@ -94,7 +94,7 @@ class OpenConsoleTests(ConsolesCase):
         self.assertIn("kubectl-console", head.getRawHeaders("user-agent")[0])
 
     async def test_identity(self) -> None:
-        """Who we are and as whom we act travel with every kind of upgrade."""
+        """Every kind of upgrade carries basic credentials and the impersonation headers."""
         self.consoles.machines["default/vm"] = EchoAttachment
         asked = Impersonation("jane", "7", ("dev", "ops"), (("scopes", ("a",)),))
         config = replace(self.config, username="u", password="p", impersonate=asked)
@@ -114,7 +114,7 @@ class OpenConsoleTests(ConsolesCase):
                 self.assertEqual(head.getRawHeaders(name), told, protocol)
 
     async def test_plugin(self) -> None:
-        """A plugin's token is shown; one that is refused is asked for once more."""
+        """The upgrade carries a plugin's token; after a 401 the plugin runs once more."""
         self.consoles.machines["default/vm"] = EchoAttachment
         self.consoles.tokens = {"Bearer t2"}
         script = PluginScript(Path(self.mktemp()), "answer(token=f't{count}')")
@@ -131,7 +131,7 @@ class OpenConsoleTests(ConsolesCase):
         self.assertEqual((error.code, len(script.runs())), (401, 3))
 
     async def test_plugin_fails(self) -> None:
-        """A plugin that fails is the user's to mend."""
+        """A failing plugin raises KubeConfigError before any request."""
         script = PluginScript(Path(self.mktemp()), "sys.exit(2)")
         config = replace(self.config, plugin=script.plugin())
         opening = open_console(config, "default", "vm", RecordingUser(), reactor)
@@ -139,7 +139,9 @@ class OpenConsoleTests(ConsolesCase):
         self.assertEqual(self.consoles.heads, [])
 
     async def test_proxies(self) -> None:
-        """Every kind of upgrade passes a proxy, and bytes do after it."""
+        """
+        Every kind of upgrade, and the console after it, works through HTTP and SOCKS5 proxies.
+        """
         self.consoles.machines["default/vm"] = EchoAttachment
         for kind, scheme in ((ConnectProxy, "http"), (Socks5Proxy, "socks5")):
             proxy = kind(reactor, "ann:secret")
@@ -161,7 +163,7 @@ class OpenConsoleTests(ConsolesCase):
             self.assertEqual(proxy.asked, [self.config.url.netloc] * len(ATTEMPTS))
 
     async def test_lost(self) -> None:
-        """A connection that is lost before the status is no success, whatever it speaks."""
+        """A connection lost before the status is no success, in any protocol."""
         for protocol in ATTEMPTS:
             attachment = RecordingAttachment()
             self.consoles.machines["default/vm"] = lambda attachment=attachment: attachment
@@ -174,13 +176,13 @@ class OpenConsoleTests(ConsolesCase):
             self.assertEqual(user.endings, [])
 
     async def test_token_file_missing(self) -> None:
-        """A credential that cannot be read is the user's to mend."""
+        """An unreadable token file raises KubeConfigError."""
         config = replace(self.config, token_file="/nonexistent/token")
         opening = open_console(config, "default", "vm", RecordingUser(), reactor)
         await self.assertFailure(opening, KubeConfigError)
 
     async def test_cancelled(self) -> None:
-        """A user who does not wait leaves nothing behind."""
+        """Cancelling the Deferred aborts the upgrade and leaves nothing behind."""
         self.consoles.machines["default/vm"] = EchoAttachment
         opening = open_console(self.config, "default", "vm", RecordingUser(), reactor)
         opening.cancel()
@@ -188,7 +190,7 @@ class OpenConsoleTests(ConsolesCase):
 
 
 class DialectTests(ConsolesCase):
-    """Whose machine it is, when nobody says."""
+    """Choice of the dialect when the caller names none."""
 
     INSTANCE = "instances.core.spheric.cloud/default/vm"
 
@@ -200,13 +202,13 @@ class DialectTests(ConsolesCase):
         stream.abort()
 
     async def test_found(self) -> None:
-        """The server tells which dialects it speaks, and that one is opened."""
+        """The client discovers the server's dialects and opens the machine in the right one."""
         self.consoles.dialects = (SPHERIC,)
         self.consoles.machines[self.INSTANCE] = EchoAttachment
         await self.assert_opened()
 
     async def test_the_first(self) -> None:
-        """With several, the default's machine is meant when there is one of the name."""
+        """With several dialects, a machine of the default dialect wins if it exists."""
         self.consoles.dialects = (SPHERIC, IRONCORE)
         self.consoles.machines["default/vm"] = EchoAttachment
         self.consoles.machines[self.INSTANCE] = Forbidden("not this one")
@@ -214,7 +216,7 @@ class DialectTests(ConsolesCase):
         self.assertEqual(len(self.consoles.heads), 1)
 
     async def test_told(self) -> None:
-        """Who says which has that one, and nothing is asked."""
+        """The caller may limit the dialects; then the client asks for no other machine."""
         self.consoles.dialects = (IRONCORE, SPHERIC)
         self.consoles.machines["default/vm"] = Forbidden("not this one")
         self.consoles.machines[self.INSTANCE] = EchoAttachment
@@ -222,19 +224,19 @@ class DialectTests(ConsolesCase):
         self.assertEqual(len(self.consoles.heads), 1)
 
     async def test_same_group(self) -> None:
-        """Two dialects of one group are told apart by what it has."""
+        """Resources tell two dialects of one group apart."""
         self.consoles.dialects = (SPHERIC_MACHINES,)
         self.consoles.machines["machines.core.spheric.cloud/default/vm"] = EchoAttachment
         await self.assert_opened()
 
     async def test_nowhere(self) -> None:
-        """What is told is what the server says of a kind that it has."""
+        """A missing machine fails with the not-found message of the server's own resource."""
         self.consoles.dialects = (SPHERIC,)
         error = await self.assertFailure(self.opening(), APIError)
         self.assertEqual(error.message, 'instances.core.spheric.cloud "vm" not found')
 
     async def test_no_such_kind(self) -> None:
-        """A server that has no machines of the kind is named, with those that it has."""
+        """The error for a missing resource lists the machine resources that the server has."""
         self.consoles.dialects = (SPHERIC,)
         error = await self.assertFailure(self.opening(among=[IRONCORE]), APIError)
         self.assertEqual(
@@ -247,13 +249,15 @@ class DialectTests(ConsolesCase):
         )
 
     async def test_other_not_found(self) -> None:
-        """Of a kind that it has, the server's own words stand."""
+        """If the server has the resource, its own not-found message reaches the user."""
         self.consoles.machines["default/vm"] = APIError("gone there", code=404, reason="NotFound")
         error = await self.assertFailure(self.opening(), APIError)
         self.assertEqual(error.message, "gone there")
 
     async def test_no_machines(self) -> None:
-        """One that has none at all is probably another cluster's."""
+        """
+        A server without any machine resource is probably the wrong cluster, and the error says so.
+        """
         self.consoles.dialects = ()
         error = await self.assertFailure(self.opening(), APIError)
         self.assertEqual(
@@ -262,14 +266,14 @@ class DialectTests(ConsolesCase):
         )
 
     async def test_refused(self) -> None:
-        """A machine that one may not open is not hidden by one that there is not."""
+        """A 403 from one dialect takes precedence over a 404 from another."""
         self.consoles.dialects = (IRONCORE, SPHERIC)
         self.consoles.machines["default/vm"] = Forbidden("user test may not")
         error = await self.assertFailure(self.opening(), APIError)
         self.assertEqual((error.code, error.message), (403, "user test may not"))
 
     async def test_other_refusals(self) -> None:
-        """A machine that cannot be opened just now is looked for nowhere else."""
+        """After a conflict the client does not try another dialect."""
         self.consoles.dialects = (IRONCORE, SPHERIC)
         self.consoles.machines["default/vm"] = Conflict("it is powered off")
         self.consoles.machines[self.INSTANCE] = EchoAttachment
@@ -285,7 +289,7 @@ class ConsoleEndpointTests(ConsolesCase):
         return ConsoleEndpoint(self.config, "default", "vm", reactor)
 
     async def test_both_ways(self) -> None:
-        """What is written is typed, what the machine prints is received; leaving is an end."""
+        """The transport carries bytes both ways; ``loseConnection`` ends it with ConsoleDone."""
         self.consoles.machines["default/vm"] = EchoAttachment
         console = await connectProtocol(self.endpoint(), Collector())
         console.transport.write(b"echo")
@@ -300,7 +304,7 @@ class ConsoleEndpointTests(ConsolesCase):
         self.assertIsNone(reason.ending)
 
     async def test_end_of_input(self) -> None:
-        """``loseWriteConnection`` reaches the machine's end, and its status comes back."""
+        """``loseWriteConnection`` reaches the attachment, and the session's status comes back."""
         self.consoles.machines["default/vm"] = EchoAttachment
         console = await connectProtocol(self.endpoint(), Collector())
         console.transport.write(b"last")
@@ -311,7 +315,7 @@ class ConsoleEndpointTests(ConsolesCase):
         self.assertTrue(reason.ending.ok)
 
     async def test_ended_from_the_other_side(self) -> None:
-        """Any other ending is a lost connection that says why."""
+        """Any other ending raises ConsoleLost with the reason and message."""
         attachment = RecordingAttachment(b"login: ")
         self.consoles.machines["default/vm"] = lambda: attachment
         console = await connectProtocol(self.endpoint(), Collector())
@@ -323,7 +327,7 @@ class ConsoleEndpointTests(ConsolesCase):
         self.assertIn("machine gone", str(reason))
 
     async def test_exit_code(self) -> None:
-        """A process's code is in the ending."""
+        """The ending carries the exit code of a process."""
         attachment = RecordingAttachment()
         self.consoles.machines["default/vm"] = lambda: attachment
         console = await connectProtocol(self.endpoint(), Collector())
@@ -333,7 +337,7 @@ class ConsoleEndpointTests(ConsolesCase):
         self.assertEqual(reason.ending.exit_code, 7)
 
     async def test_lost(self) -> None:
-        """A connection that dies is no ending."""
+        """A broken connection raises ConsoleLost without an ending."""
         attachment = RecordingAttachment()
         self.consoles.machines["default/vm"] = lambda: attachment
         console = await connectProtocol(self.endpoint(), Collector())
@@ -344,7 +348,7 @@ class ConsoleEndpointTests(ConsolesCase):
         self.assertIn("connection lost before the session's status", str(reason))
 
     async def test_size(self) -> None:
-        """A protocol that has a terminal tells its size."""
+        """``window_changed`` sends the terminal size to the machine."""
         attachment = EchoAttachment()
         self.consoles.machines["default/vm"] = lambda: attachment
         console = await connectProtocol(self.endpoint(), Collector())
@@ -356,7 +360,7 @@ class ConsoleEndpointTests(ConsolesCase):
         await console.over
 
     async def test_break(self) -> None:
-        """A protocol may send BREAK; where the machine sees it is behind what was written."""
+        """``send_break`` sends BREAK between the writes before and after it."""
         attachment = EchoAttachment()
         self.consoles.machines["default/vm"] = lambda: attachment
         console = await connectProtocol(self.endpoint(), Collector())
@@ -373,7 +377,7 @@ class ConsoleEndpointTests(ConsolesCase):
         console.transport.send_break()
 
     async def test_back_pressure(self) -> None:
-        """A paused protocol gets nothing; resumed, it gets all."""
+        """A paused protocol gets no data; after ``resumeProducing`` it gets all of it."""
         attachment = RecordingAttachment(b"first")
         self.consoles.machines["default/vm"] = lambda: attachment
         console = await connectProtocol(self.endpoint(), Collector())
@@ -388,7 +392,7 @@ class ConsoleEndpointTests(ConsolesCase):
         await console.over
 
     async def test_factory_that_declines(self) -> None:
-        """As with any endpoint."""
+        """A factory that returns no protocol fails with NoProtocol."""
         self.consoles.machines["default/vm"] = EchoAttachment
 
         class Declining(Factory):
@@ -402,7 +406,7 @@ class EndpointStringTests(ConsolesCase):
     """``console:...`` with ``clientFromString``."""
 
     async def test_connects(self) -> None:
-        """The kubeconfig names the server, the string the machine."""
+        """The string names the machine and its namespace, the kubeconfig names the server."""
         self.consoles.machines["space/vm"] = EchoAttachment
         path = self.kubeconfig()
         description = f"console:vm:namespace=space:kubeconfig={path}:context=test"
@@ -413,7 +417,7 @@ class EndpointStringTests(ConsolesCase):
         await console.over
 
     async def test_read_when_connecting(self) -> None:
-        """A kubeconfig may appear, or be renewed, after the string was read."""
+        """The kubeconfig is read on each connect, not when the string is parsed."""
         self.consoles.machines["default/vm"] = EchoAttachment
         path = os.path.abspath(self.mktemp())
         endpoint = clientFromString(reactor, f"console:vm:kubeconfig={path}")
@@ -424,6 +428,6 @@ class EndpointStringTests(ConsolesCase):
         await console.over
 
     def test_mistakes(self) -> None:
-        """A string without a machine is refused."""
+        """A string without a machine, or with an invalid timeout, is refused."""
         for description in ("console:", "console:vm:timeout=soon"):
             self.assertRaises(ValueError, clientFromString, reactor, description)

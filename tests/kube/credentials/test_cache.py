@@ -20,7 +20,7 @@ EXPIRY = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class CredentialsCase(TestCase):
-    """Plugins in directories of their own."""
+    """Builds plugin scripts, each in its own directory."""
 
     timeout = 60
 
@@ -32,7 +32,7 @@ class SettledTests(CredentialsCase):
     """Tests for :func:`settled` and :func:`renewed`."""
 
     async def test_no_plugin(self) -> None:
-        """Without a plugin, or with a credential that goes before it, nothing is asked."""
+        """Without a plugin, or with a token of its own, a configuration stays as it is."""
         script = self.script(COUNTED)
         for config in (
             ClientConfig("https://a"),
@@ -43,7 +43,10 @@ class SettledTests(CredentialsCase):
         self.assertEqual(script.runs(), [])
 
     async def test_once_for_all(self) -> None:
-        """Whoever has an equal configuration has the credential; who acts as whom is no matter."""
+        """
+        Configurations with the same plugin and server share a credential, whatever they
+        impersonate.
+        """
         script = self.script(COUNTED)
         config = ClientConfig("https://a", plugin=script.plugin())
         other = replace(config, namespace="lab", impersonate=Impersonation("jane"), source="x")
@@ -56,7 +59,7 @@ class SettledTests(CredentialsCase):
         self.assertEqual((await settled(elsewhere, reactor)).token, "t2")
 
     async def test_refused(self) -> None:
-        """What a server refused is asked for once more, by the first who says so."""
+        """After a refusal the plugin runs once more, however many callers report the refusal."""
         script = self.script(COUNTED)
         config = ClientConfig("https://a", plugin=script.plugin())
         shown = await settled(config, reactor)
@@ -66,13 +69,13 @@ class SettledTests(CredentialsCase):
         self.assertEqual(late and late.token, "t2")
 
     async def test_nothing_else(self) -> None:
-        """A plugin that says the same again has nothing to try."""
+        """If the plugin repeats the refused credential, no renewal follows."""
         config = ClientConfig("https://a", plugin=self.script("answer(token='t')").plugin())
         shown = await settled(config, reactor)
         self.assertIsNone(await renewed(config, reactor, shown))
 
     async def test_certificate(self) -> None:
-        """A certificate takes the place of the plugin like a token."""
+        """A plugin may return a client certificate instead of a token."""
         script = self.script("answer(clientCertificateData='C', clientKeyData='K')")
         shown = await settled(ClientConfig("https://a", plugin=script.plugin()), reactor)
         self.assertEqual((shown.certificate.read(), shown.key.read()), (b"C", b"K"))
@@ -87,7 +90,7 @@ class PluginCredentialsTests(CredentialsCase):
         return PluginCredentials(config, reactor, lambda: self.now)
 
     async def test_expiry(self) -> None:
-        """A credential is good until it expires."""
+        """A credential is reused until it expires."""
         credentials = self.credentials(self.script(EXPIRING))
         self.assertEqual((await credentials.credential()).token, "t1")
         self.now = EXPIRY - timedelta(seconds=1)
@@ -96,7 +99,7 @@ class PluginCredentialsTests(CredentialsCase):
         self.assertEqual((await credentials.credential()).token, "t2")
 
     async def test_fails(self) -> None:
-        """Everyone who waits is told; the next who asks tries again."""
+        """A failure reaches every waiting caller; the next call runs the plugin again."""
         script = self.script(FAILING)
         credentials = self.credentials(script)
         asking = [credentials.credential() for _ in range(2)]
@@ -105,7 +108,7 @@ class PluginCredentialsTests(CredentialsCase):
         self.assertEqual((await credentials.credential()).token, "t2")
 
     async def test_cancelled(self) -> None:
-        """The plugin is ended when the last who waits gives up, and not before."""
+        """The plugin ends only when the last waiting caller cancels."""
         script = self.script("time.sleep(0.2); answer(token=f't{count}')")
         credentials = self.credentials(script)
         one, two = credentials.credential(), credentials.credential()

@@ -23,7 +23,7 @@ RESOURCE = SECRETS.resource
 
 
 class LateCredentialsTests(SynchronousTestCase):
-    """Tests for :class:`LateCredentials`, before a server that knows one token."""
+    """Tests for :class:`LateCredentials`, with a server that accepts one token."""
 
     def setUp(self) -> None:
         self.cluster = MemoryCluster()
@@ -68,7 +68,7 @@ class LateCredentialsTests(SynchronousTestCase):
         return problem
 
     def test_not_yet(self) -> None:
-        """Before there are credentials requests fail with the reason, and nobody is asked."""
+        """Without credentials, requests fail with the reason, and no server gets a request."""
         self.config = None
         self.assertEqual(self.refused(self.secrets(self.client)).message, "there is none yet")
         self.assertEqual(self.cluster.requests, [])
@@ -76,7 +76,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.successResultOf(self.secrets(self.client))
 
     def test_new_credentials(self) -> None:
-        """Others count for the next request, and another server is told of once."""
+        """New credentials apply to the next request; a new server calls ``moved`` once."""
         self.successResultOf(self.secrets(self.client))
         self.config, self.taken = NEW, "new"
         self.successResultOf(self.secrets(self.client))
@@ -86,7 +86,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual(self.moves, 1)
 
     def test_once_again(self) -> None:
-        """A request that is answered 401 is sent once more when there are others by then."""
+        """After a 401 the request is sent once more if re-reading finds new credentials."""
         self.taken, self.reread = "new", self.other
         client = self.make(reread=self.again)
         self.successResultOf(self.secrets(client))
@@ -95,7 +95,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(made)["metadata"]["name"], "s")
 
     def test_once_only(self) -> None:
-        """It is not sent a third time; what is told names the credentials that were shown last."""
+        """There is no third attempt; the error names the credentials of the last one."""
         self.taken = "newest"
         self.reread = self.other
         told = self.refused(self.secrets(self.make(reread=self.again)))
@@ -108,7 +108,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual(told.code, 401)
 
     def test_nothing_else(self) -> None:
-        """Without others, or when nobody can tell, the server's answer is told."""
+        """If re-reading finds nothing or fails, the server's 401 reaches the caller."""
         self.taken = "new"
         for answer in (lambda: succeed(False), lambda: fail(BadGateway("no hub"))):
             self.reread = answer
@@ -117,7 +117,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual(len(self.cluster.requests), 2)
 
     def test_not_let(self) -> None:
-        """Who is known and may not is told so at once; other credentials are another matter."""
+        """A 403 reaches the caller at once, without reading the credentials again."""
         client = self.make(reread=self.again)
         self.successResultOf(self.secrets(client))
         self.refusal, self.taken = from_code(403, "no"), "new"
@@ -126,7 +126,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual(self.rereads, [])
 
     def test_a_watch(self) -> None:
-        """A watch that was not accepted is begun again, one that was and has ended is not."""
+        """A watch refused with 401 is retried; an open watch that ends with 401 is not."""
         self.taken, self.reread = "new", self.other
         client = self.make(reread=self.again)
         seen: list[str] = []
@@ -145,7 +145,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual(len(self.rereads), 1)
 
     def test_given_up(self) -> None:
-        """Who gives up while credentials are looked for hears of nothing else."""
+        """Cancelling during the re-read ends the request; no second one is sent."""
         self.taken = "new"
         looking: Deferred[bool] = Deferred()
         self.reread = lambda: looking

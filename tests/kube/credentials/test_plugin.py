@@ -40,7 +40,7 @@ class RunTests(TestCase):
         return PluginScript(Path(self.mktemp()), body)
 
     async def refusal(self, script: PluginScript, **more: Any) -> str:
-        """What a run fails with: one line that names the plugin."""
+        """Return a run's error message, without the prefix that names the plugin."""
         with self.assertRaises(KubeConfigError) as caught:
             await run_plugin(script.plugin(**more), CONFIG, reactor)
         message = str(caught.exception)
@@ -50,7 +50,9 @@ class RunTests(TestCase):
         return message.removeprefix(prefix)
 
     async def test_token(self) -> None:
-        """Its token, with its arguments and variables; standard input is empty."""
+        """
+        The plugin gets its arguments and variables and empty standard input, and returns a token.
+        """
         script = self.script("answer(token='t' + sys.stdin.read())")
         found = await run_plugin(
             script.plugin(args=("a", "b c"), env=(("N", "v"),)), CONFIG, reactor
@@ -64,7 +66,7 @@ class RunTests(TestCase):
         )
 
     async def test_certificate(self) -> None:
-        """A certificate with its key, and when they expire."""
+        """The plugin returns a certificate with its key and an expiry time."""
         script = self.script(
             "answer(clientCertificateData='C', clientKeyData='K',"
             " expirationTimestamp='2030-01-02T03:04:05Z')"
@@ -74,7 +76,9 @@ class RunTests(TestCase):
         self.assertEqual(found.expires, datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
     async def test_looked_for_in_path(self) -> None:
-        """A name alone is looked for in PATH; one that is nowhere comes with the hint."""
+        """
+        A bare command is looked up in PATH; if it is missing, the error carries the install hint.
+        """
         script = self.script("answer(token='t')")
         self.patch(os, "environ", {**os.environ, "PATH": str(script.directory)})
         found = await run_plugin(
@@ -90,13 +94,13 @@ class RunTests(TestCase):
         )
 
     async def test_no_program(self) -> None:
-        """What may not be run, or cannot, is told."""
+        """A file that is not executable fails with a clear message."""
         script = self.script("")
         os.chmod(script.path, 0o600)
         self.assertIn("is not there, or is no program", await self.refusal(script))
 
     async def test_fails(self) -> None:
-        """An exit code and a signal are told; what it printed is nobody's."""
+        """The error states the exit code or signal, and never shows the output."""
         self.assertEqual(
             await self.refusal(self.script("answer(token='canary'); sys.exit(3)")),
             "failed with exit code 3",
@@ -107,18 +111,18 @@ class RunTests(TestCase):
         )
 
     async def test_prints_too_much(self) -> None:
-        """Output is bounded; the program is ended."""
+        """Output beyond 1 MiB fails the run."""
         script = self.script("while True: print('x' * 65536)")
         self.assertEqual(await self.refusal(script), "prints more than 1 MiB")
 
     async def test_slow(self) -> None:
-        """Time is bounded, also when a child of its holds its output open."""
+        """The run times out even if a child process keeps the output open."""
         self.patch(plugin_module, "PLUGIN_SECONDS", 1.0)
         script = self.script("import subprocess; subprocess.run(['sleep', '20'])")
         self.assertEqual(await self.refusal(script), "did not answer within 1 s")
 
     async def test_cancelled(self) -> None:
-        """Who does not wait ends it."""
+        """Cancelling the Deferred kills the plugin."""
         script = self.script(
             "open(here + '/pid', 'w').write(str(os.getpid())); os.rename(here + '/pid', here + '/up')\n"
             "time.sleep(60)"
@@ -137,14 +141,14 @@ class RunTests(TestCase):
         return deferLater(reactor, 0.02, lambda: None)  # type: ignore[arg-type]
 
     async def test_always_interactive(self) -> None:
-        """One that must talk to a person is not started without one."""
+        """A plugin with interactiveMode Always is not started without a terminal."""
         script = self.script("answer(token='t')")
         told = await self.refusal(script, interactive_mode=ALWAYS)
         self.assertEqual(told, "needs a terminal as standard input, and there is none")
         self.assertEqual(script.runs(), [])
 
     async def test_interactive(self) -> None:
-        """With a person at the terminal it is told so, unless it never wants to."""
+        """With a terminal, ``interactive`` is true unless interactiveMode is Never."""
         script = self.script("answer(token='t')")
         for mode, told in ((ALWAYS, True), (IF_AVAILABLE, True), ("Never", False)):
             plugin = script.plugin(interactive_mode=mode)
@@ -164,7 +168,7 @@ class InfoTests(SynchronousTestCase):
     """Tests for :func:`exec_info`."""
 
     def test_cluster(self) -> None:
-        """What a plugin is told of the server when it wants to know, as kubectl tells it."""
+        """With provideClusterInfo the plugin gets the cluster as kubectl encodes it."""
         config = ClientConfig(
             "https://127.0.0.1:1",
             ca=Material(data=b"CA"),
@@ -217,7 +221,7 @@ class ParseTests(SynchronousTestCase):
         return {"kind": "ExecCredential", "apiVersion": V1, "status": status}
 
     def test_refusals(self) -> None:
-        """What is missing or wrong is told, and nothing of what it printed is shown."""
+        """Each invalid output has its own message, which shows nothing of the output."""
         v1beta1 = "client.authentication.k8s.io/v1beta1"
         for told, words in (
             (b"", "did not print JSON"),
@@ -239,7 +243,7 @@ class ParseTests(SynchronousTestCase):
             self.assertIn(words, self.refusal(told))
 
     def test_moments(self) -> None:
-        """Fractions and offsets are read."""
+        """Timestamps may have fractions and offsets."""
         told = self.status(token="t", expirationTimestamp="2030-01-01T01:00:00.123456789+01:00")
         found = parse_credential(self.plugin, json.dumps(told).encode())
         assert found.expires is not None
@@ -256,7 +260,7 @@ class ParseTests(SynchronousTestCase):
         )
     )
     def test_any_status(self, status: dict[str, Any]) -> None:
-        """Whatever it prints, the answer is a credential or one line."""
+        """Any status yields a credential or a one-line KubeConfigError."""
         try:
             parse_credential(self.plugin, json.dumps(self.status(**status)).encode())
         except KubeConfigError as refused:

@@ -79,7 +79,7 @@ class ServingTests(SynchronousTestCase):
         days: float = 100,
         ahead: timedelta = timedelta(0),
     ) -> None:
-        """As a signer does."""
+        """Sign the open request, as a signer does."""
         request = request_of(self.open_request())
         certificate = CA.certify(
             key or request.public_key(),
@@ -100,8 +100,8 @@ class ServingTests(SynchronousTestCase):
 
     def test_asked_for(self) -> None:
         """
-        It begins with one that nobody trusts, asks for its name and its addresses, and installs the
-        answer.
+        A new certificate starts self-signed; a CSR names host and addresses, and the signed
+        certificate replaces it.
         """
         self.start()
         self.assertEqual(os.stat(self.serving.key).st_mode & 0o777, 0o600)
@@ -121,7 +121,7 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(self.serving.problem, "")
 
     def test_otherwise_spelt(self) -> None:
-        """Addresses may be told as they are not signed: the certificate fits nevertheless."""
+        """Names and addresses may be spelt differently in the signed certificate."""
         names = ["Host.example.", "2001:DB8:0::1"]
         self.start(names)
         self.sign(names)
@@ -129,7 +129,7 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual((self.serving.problem, len(self.requests())), ("", 1))
 
     def test_address_as_a_dns_name(self) -> None:
-        """A certificate whose DNS name is our address names it for no client, so it is requested again."""
+        """A certificate with our address as a DNS name is rejected and requested again."""
         self.start()
         own = self.installed()
         names = alternatives(*NAMES)
@@ -147,7 +147,7 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(len(self.requests()), 2)
 
     def test_kept(self) -> None:
-        """A good one is kept over a restart, and renewed before it ends."""
+        """A valid certificate survives a restart and is renewed before it expires."""
         self.start()
         self.sign()
         self.turn(20)
@@ -165,7 +165,7 @@ class ServingTests(SynchronousTestCase):
         self.assertNotEqual(self.installed(), first)
 
     def test_other_addresses(self) -> None:
-        """One that does not name where it is reached now is replaced at once."""
+        """A certificate without the current address is replaced at once."""
         self.start()
         self.sign()
         self.turn(20)
@@ -175,7 +175,7 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(len(self.requests()), 2)
 
     def test_denied(self) -> None:
-        """A no is told, and not answered by asking again at once."""
+        """A denial shows as the problem; the next request waits for DENIED_SECONDS."""
         self.start()
         self.answer(conditions=[{"type": "Denied", "status": "True", "message": "who are you"}])
         self.turn(DENIED_SECONDS - 60)
@@ -185,7 +185,7 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(len(self.requests()), 2)
 
     def test_unfit(self) -> None:
-        """What was signed for another key, or other names, is not installed."""
+        """A certificate for another key, or without all the names, is not installed."""
         self.start()
         own = self.installed()
         told: list[str] = []
@@ -200,7 +200,10 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(len(self.requests()), 3)
 
     def test_signed_while_the_clock_was_ahead(self) -> None:
-        """A certificate that begins in two years is not installed, and one found is replaced."""
+        """
+        A certificate that becomes valid in two years is not installed; an installed one is
+        replaced.
+        """
         self.start()
         told: list[str] = []
         self.patch(self.serving, "_tell", told.append)
@@ -219,7 +222,7 @@ class ServingTests(SynchronousTestCase):
         self.assertNotEqual(self.installed(), ahead)
 
     def test_unanswered(self) -> None:
-        """A request that the server dropped, or a server that is away, is asked again, seldom."""
+        """A deleted request is created again; while the server is down, retries are rare."""
         self.start()
         (asked,) = self.requests()
         self.cluster.problem = unreachable()
@@ -233,7 +236,7 @@ class ServingTests(SynchronousTestCase):
         self.assertNotEqual(again["metadata"]["name"], asked["metadata"]["name"])
 
     def test_died_in_between(self) -> None:
-        """A new key beside the old certificate is as none: it begins anew, and asks."""
+        """A key that does not match its certificate counts as missing: a new pair is requested."""
         self.start()
         self.sign()
         self.turn(20)
@@ -249,7 +252,7 @@ class ServingTests(SynchronousTestCase):
         )
 
     def test_unwritable(self) -> None:
-        """A directory that cannot be is found when the program starts."""
+        """A directory that cannot be created raises TLSConfigError at startup."""
         Path(self.mktemp()).parent.mkdir(parents=True, exist_ok=True)
         blocked = self.mktemp()
         Path(blocked).write_text("")

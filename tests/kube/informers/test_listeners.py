@@ -13,7 +13,9 @@ class FollowersTests(SynchronousTestCase):
     """Tests for :class:`Listeners`."""
 
     def test_ended(self) -> None:
-        """Who ended is told no more, also when that happens while others are told."""
+        """
+        A removed listener gets no more calls, even if another listener removed it during a call.
+        """
         told: list[str] = []
         ends: list[Callable[[], None]] = []
 
@@ -30,7 +32,7 @@ class FollowersTests(SynchronousTestCase):
         self.assertEqual(told, ["first x"])
 
     def test_one_that_fails(self) -> None:
-        """What one raises is logged, and the others are told."""
+        """A listener's exception is logged; the others still get the call."""
         told: list[str] = []
         followers = Listeners("it")
         followers.add(lambda what: {}[what])
@@ -40,7 +42,7 @@ class FollowersTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
 
     def test_all_of_them(self) -> None:
-        """How many there are; and all may be ended at once."""
+        """``len`` counts the listeners; ``clear`` removes them all."""
         told: list[str] = []
         followers = Listeners("it")
         end = followers.add(told.append)

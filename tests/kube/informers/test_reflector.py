@@ -70,7 +70,7 @@ class ReflectorTests(SynchronousTestCase):
         self.successResultOf(self.client.delete(MACHINES, name, "lab"))
 
     def test_trimmed(self) -> None:
-        """Only what is asked for is kept, of what is listed and of what a watch tells."""
+        """``trim`` applies to listed and to watched objects."""
         self.reflector = self.make(trim=lambda obj: {**obj, "status": None})
         self.machine("a")
         self.reflector.start()
@@ -80,7 +80,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual([obj["status"] for obj in self.reflector], [None, None])
 
     def test_too_many(self) -> None:
-        """A server that tells of ever more objects is asked for a list instead, with pauses."""
+        """Beyond ``max_objects`` watched objects, the reflector lists again, with pauses."""
         self.reflector = self.make(max_objects=3)
         self.reflector.start()
         for number in range(3):
@@ -94,11 +94,11 @@ class ReflectorTests(SynchronousTestCase):
         self.assertLess(self.count("list"), 5)
 
     def count(self, verb: str) -> int:
-        """How often that was asked; after each failure there is one list more, which selects nothing."""
+        """Count the requests with a verb; each failure adds one list that selects nothing."""
         return [request[0] for request in self.cluster.requests].count(verb)
 
     def test_follows(self) -> None:
-        """What is there is told first, then each change."""
+        """The listed objects are reported first, then each change."""
         self.machine("a")
         synced = self.reflector.when_synced()
         self.assertNoResult(synced)
@@ -117,7 +117,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertIsNone(self.reflector.get("b", "lab"))
 
     def test_selector(self) -> None:
-        """An object that leaves the selection is told as gone, one that enters as new."""
+        """An object that leaves the selection is reported as deleted, one that enters as added."""
         self.reflector = self.make(field_selector="spec.machinePoolRef.name=p")
         self.reflector.start()
         self.machine("a")
@@ -127,7 +127,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.changes, [(None, "a:0"), ("a:0", None), (None, "other:0")])
 
     def test_resumes(self) -> None:
-        """A watch that ends is resumed where it was, without a new list."""
+        """A watch that ends normally resumes from its last version, without a new list."""
         self.reflector.start()
         self.machine("a")
         self.clock.advance(60)
@@ -137,7 +137,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.changes, [(None, "a:0"), (None, "b:0")])
 
     def test_lost_connection(self) -> None:
-        """A watch that breaks is resumed after a pause; nothing of the time between is lost."""
+        """A broken watch resumes after a pause and misses no change."""
         self.reflector.start()
         self.machine("a")
         self.cluster.end_watches(unreachable())
@@ -151,8 +151,8 @@ class ReflectorTests(SynchronousTestCase):
 
     def test_gone_back(self) -> None:
         """
-        A server that comes back with an older state, such as a backup, is listed anew: a watch from
-        a version that it has not got to tells nothing.
+        After a server restores an older backup, the reflector lists again: a watch from a newer
+        version would report nothing.
         """
         self.machine("kept")
         backup = self.cluster.version, dict(self.cluster.objects)
@@ -175,8 +175,8 @@ class ReflectorTests(SynchronousTestCase):
 
     def test_lost_connection_of_a_quiet_watch(self) -> None:
         """
-        A copy is current again once its watch is, also when nothing happens; but
-        not when watches are accepted only to be ended.
+        After a lost connection the copy counts as current once a new watch stays open, even without
+        events; a watch that ends at once does not count.
         """
         self.reflector.start()
         self.cluster.end_watches(unreachable())
@@ -190,7 +190,9 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.reflector.problem, "")
 
     def test_expired(self) -> None:
-        """When the version is too old, the list is fetched again and the sum is told."""
+        """
+        When the version is too old, the reflector lists again and reports only the differences.
+        """
         self.machine("gone")
         self.machine("same")
         self.machine("anew")
@@ -210,7 +212,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual((self.count("list"), self.cluster.watches), (3, 1))
 
     def test_bookmarks(self) -> None:
-        """A bookmark moves the version on, so that a quiet watch can be resumed."""
+        """A bookmark advances the version, so that a quiet watch can resume."""
         self.reflector.start()
         self.successResultOf(
             self.client.create(kinds.NAMESPACES.resource, {"metadata": {"name": "n"}})
@@ -223,7 +225,9 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.changes, [])
 
     def test_backs_off(self) -> None:
-        """While the server is away the pauses grow, to a limit; then it is current again."""
+        """
+        While the server is down, pauses grow up to a limit; afterwards the copy is current again.
+        """
         self.cluster.problem = unreachable()
         self.reflector.start()
         for _ in range(400):
@@ -237,7 +241,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual((self.reflector.problem, self.changes), ("", [(None, "a:0")]))
 
     def test_asked_to_wait(self) -> None:
-        """A server that says when to come back is asked no earlier."""
+        """The reflector honours Retry-After."""
         self.cluster.problem = TooManyRequests("full", 20)
         self.reflector.start()
         self.clock.advance(19)
@@ -246,7 +250,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.count("list"), 2)
 
     def test_forbidden_is_tried_again(self) -> None:
-        """Even a refusal may be mended meanwhile."""
+        """The reflector retries even after 403."""
         self.cluster.problem = Forbidden("may not")
         self.reflector.start()
         self.cluster.problem = None
@@ -254,7 +258,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertTrue(self.reflector.synced)
 
     def test_whose(self) -> None:
-        """Who follows several clusters reads in the log which of them is in trouble."""
+        """Log messages name the cluster, for readers of several."""
         logged: list[str] = []
 
         def observe(event: Any) -> None:
@@ -267,7 +271,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertIn('machines.compute.ironcore.dev (a=b) of leaf cluster "one": may not', logged)
 
     def test_watches_that_end_at_once(self) -> None:
-        """A server that ends every watch at once does not make us spin."""
+        """The reflector pauses if a server ends every watch at once."""
         self.reflector.start()
         for _ in range(100):
             self.cluster.end_watches()
@@ -275,7 +279,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertLess(self.count("watch"), 12)
 
     def test_always_expired(self) -> None:
-        """Nor does one that finds every version too old, the listed one included."""
+        """The reflector pauses if a server finds every version too old, even the listed one."""
         self.patch(
             self.client, "watch", lambda *args, **more: fail(Expired("too old resource version"))
         )
@@ -285,7 +289,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertLess(self.count("list"), 12)
 
     def test_listener_fails(self) -> None:
-        """A listener's failure is logged; the copy goes on."""
+        """A listener's exception is logged; the reflector goes on."""
 
         def on_change(before: Any, after: Any) -> None:
             raise LookupError("mine")
@@ -298,7 +302,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 2)
 
     def test_trimming_fails(self) -> None:
-        """An object that nobody can read ends nothing: it is told, and tried again with pauses."""
+        """A failing ``trim`` is logged and retried with pauses."""
         self.machine("vm-1", 1)
         wrong = [True]
 
@@ -321,7 +325,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(reflector.problem, "")
 
     def test_stop_while_watching(self) -> None:
-        """Stopping ends the watch and leaves no timer; what was seen stays readable."""
+        """Stopping ends the watch and leaves no timer; the copy stays readable."""
         self.reflector.start()
         self.machine("a")
         self.successResultOf(self.reflector.stop())
@@ -331,14 +335,14 @@ class ReflectorTests(SynchronousTestCase):
         self.successResultOf(self.reflector.stop())
 
     def test_stop_while_pausing(self) -> None:
-        """Stopping ends a pause."""
+        """Stopping cancels the timer of a pause."""
         self.cluster.problem = unreachable()
         self.reflector.start()
         self.successResultOf(self.reflector.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stop_while_listing(self) -> None:
-        """Stopping gives up a list under way."""
+        """Stopping cancels a pending list."""
         cancelled: list[object] = []
         self.patch(self.client, "list", lambda *args, **more: Deferred(cancelled.append))
         self.reflector.start()
@@ -346,7 +350,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(len(cancelled), 1)
 
     def test_stop_while_connecting(self) -> None:
-        """Stopping is final also when the attempt under way fails in its own words."""
+        """Stopping is final even if the cancelled request fails with its own error."""
 
         def connecting(*args: Any, **more: Any) -> Deferred[Any]:
             return Deferred(lambda attempt: attempt.errback(unreachable()))
@@ -357,7 +361,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_waiting_is_cancelled(self) -> None:
-        """Whoever no longer waits for the first list is not told."""
+        """A caller may cancel ``when_synced`` before the first list."""
         waiting = self.reflector.when_synced()
         waiting.addErrback(lambda failure: None)
         waiting.cancel()

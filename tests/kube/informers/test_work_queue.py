@@ -34,7 +34,7 @@ class QueueTests(SynchronousTestCase):
         self.told.append((refused.message, failures))
 
     def test_once_at_a_time(self) -> None:
-        """What is said while a key is worked on is one more look at it, behind that."""
+        """Keys added during their own work run once more after it."""
         for _ in range(3):
             self.queue.add("a")
         self.assertEqual(self.begun, ["a"])
@@ -46,7 +46,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual((self.begun, len(self.queue)), (["a", "a"], 0))
 
     def test_so_many_at_once(self) -> None:
-        """There are only so many workers; the others wait for their turn."""
+        """At most MAX_WORKERS keys run at once; the others wait."""
         for number in range(MAX_WORKERS + 1):
             self.queue.add(str(number))
         self.assertEqual(len(self.begun), MAX_WORKERS)
@@ -54,7 +54,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(len(self.begun), MAX_WORKERS + 1)
 
     def test_failures(self) -> None:
-        """What fails is tried again, ever more rarely, whatever is said meanwhile."""
+        """A failed key is retried with growing pauses; ``add`` does not shorten them."""
         self.queue.add("a")
         for number in range(1, 12):
             self.waiting["a"].errback(ServiceUnavailable("down"))
@@ -65,7 +65,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.told[-1], ("down", 11))
 
     def test_hurry(self) -> None:
-        """What somebody has mended is tried at once, and its pauses begin anew."""
+        """``hurry`` retries a key at once and resets its pauses."""
         self.queue.hurry("a")
         self.waiting["a"].errback(ServiceUnavailable("down"))
         for _ in range(10):
@@ -75,13 +75,13 @@ class QueueTests(SynchronousTestCase):
         self.queue.hurry("a")
         self.clock.advance(0)
         self.assertEqual(len(self.begun), begun + 1)
-        self.queue.hurry("a")  # it is being looked at: once more behind that
+        self.queue.hurry("a")  # its work is running, so it runs once more afterwards
         self.waiting["a"].errback(ServiceUnavailable("down"))
         self.clock.advance(FIRST_PAUSE_SECONDS)
         self.assertEqual(len(self.begun), begun + 2)
 
     def test_a_bug(self) -> None:
-        """Any other failure is logged, and tried again as well."""
+        """An unexpected exception is logged, and the key is retried."""
         self.queue.add("a")
         self.waiting["a"].errback(RuntimeError("broken"))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
@@ -89,7 +89,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.begun, ["a", "a"])
 
     def test_stop(self) -> None:
-        """Stopping cancels what is under way and what waits; nothing begins any more."""
+        """Stopping cancels running and waiting keys; later keys do not start."""
         for key in ("a", "b"):
             self.queue.add(key)
         self.waiting["b"].errback(ServiceUnavailable("down"))
@@ -99,7 +99,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.begun, ["a", "b"])
 
     def test_stop_midway(self) -> None:
-        """What is under way is cancelled, waited for, and makes room for nobody."""
+        """Stopping cancels and awaits the running work, and starts no waiting key."""
         cancelled, slow = [], Deferred[None]()
 
         async def work(key: str) -> None:
@@ -124,7 +124,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.begun, under_way)
 
     def test_many_that_are_over_at_once(self) -> None:
-        """They are done one after another, not one within another, and not all in one turn."""
+        """Keys that finish at once run without recursion, and in several reactor turns."""
 
         async def work(key: str) -> None:
             if key not in self.waiting:
@@ -136,7 +136,7 @@ class QueueTests(SynchronousTestCase):
         for number in range(MAX_WORKERS):
             queue.add(f"slow {number}")
         for number in range(2000):
-            self.waiting[str(number)] = Deferred()  # over at once
+            self.waiting[str(number)] = Deferred()  # its work ends at once
             queue.add(str(number))
         self.assertEqual(self.begun, [])
         self.waiting["slow 0"].callback(None)
@@ -148,7 +148,7 @@ class QueueTests(SynchronousTestCase):
         self.successResultOf(queue.stop())
 
     def test_stop_of_many(self) -> None:
-        """However many wait, those that are at work are cancelled, and the others never begin."""
+        """Stopping cancels only the running work, however many keys wait."""
 
         async def work(key: str) -> None:
             self.begun.append(key)

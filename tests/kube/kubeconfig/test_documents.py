@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.kubeconfig.entries`: kubeconfigs that somebody else has written."""
+"""Tests for :mod:`twisted_exec.kube.kubeconfig.entries`: untrusted kubeconfigs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MERGED = b"m0: &m0 {a0: 1}\n" + b"".join(
     for number in range(1, 9)
 )
 SECONDS = 1.0
-"""A bomb takes half a minute, and all memory that there is."""
+"""Time limit; expanding the aliases would take half a minute and all memory."""
 
 
 class OthersTests(SynchronousTestCase):
-    """Nothing that anybody writes is much work, or ends in anything but one line."""
+    """Any input loads quickly or fails with one line."""
 
     def refusal(self, content: bytes) -> str:
         started = time.process_time()
@@ -42,12 +42,14 @@ class OthersTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_plain(self) -> None:
-        """What people and programs write is taken, whatever it has beside."""
+        """Unknown keys of any YAML type are ignored."""
         more = b"preferences: {colors: true}\nextensions: ~\nsince: 2026-01-01\nnumber: 12\n"
         self.assertEqual(load_inline(HEAD + USER + more, "it", environ={}).token, "t0ken")
 
     def test_bombs(self) -> None:
-        """Aliases, which stand for gigabytes: as a value, as what it says that it is, and merged."""
+        """
+        Aliases are refused, because they expand to gigabytes: in values, in ``kind`` and in merges.
+        """
         told = "secret a/b: it has aliases (*), which are not taken from here; write them out"
         for bomb in (
             BOMB + HEAD + b"users: [{name: a, user: {token: t, more: *x8}}]",
@@ -58,7 +60,7 @@ class OthersTests(SynchronousTestCase):
             self.assertEqual(self.refusal(bomb), told)
 
     def test_many(self) -> None:
-        """A quarter of a megabyte of commas, or of entries."""
+        """A quarter of a megabyte of commas or entries is handled in time."""
         flow = b"a: [" + b"1," * ((MAX_INLINE_BYTES - 1000) // 2) + b"1]"
         self.assertIn(f"more than {MAX_VALUES} keys and values", self.refusal(HEAD + flow))
         users = [{"name": str(number)} for number in range(15_000)]
@@ -67,28 +69,28 @@ class OthersTests(SynchronousTestCase):
         self.assertIn('no user "a"', self.refusal(content))
 
     def test_deep(self) -> None:
-        """Nested without end; what YAML's library would end the process for."""
+        """Deep nesting is refused before it exhausts the stack."""
         self.assertIn(f"more than {MAX_DEPTH} deep", self.refusal(b"a: " + b"[" * 100_000))
         self.assertIn("recursion", self.refusal(b'{"a": ' + b"[" * 100_000))
 
     def test_numbers(self) -> None:
-        """Numbers to the base of sixty, of any length, are no work: they are text."""
+        """Sexagesimal numbers, and other odd scalars, stay text and cost no time."""
         more = b"a: " + b"1:" * 120_000 + b"1.5\nb: 0x" + b"9" * 9000 + b"\nc: 2001-99-99\n"
         self.assertEqual(load_inline(HEAD + USER + more, "it", environ={}).token, "t0ken")
 
     def test_tags(self) -> None:
-        """Objects of other languages are none of ours."""
+        """YAML tags for Python objects are refused."""
         told = self.refusal(HEAD + b"users: !!python/object/apply:os.system [id]\n")
         self.assertIn("it has tags (!)", told)
 
     def test_kind(self) -> None:
-        """What it says that it is, is told in short."""
+        """The error for a wrong ``kind`` is short."""
         self.assertEqual(
             self.refusal(b"kind: [Config]"), "secret a/b: not a kubeconfig: its kind is no text"
         )
         self.assertLess(len(self.refusal(b"kind: " + b"x" * 9000)), 200)
 
     def test_empty(self) -> None:
-        """Nothing at all."""
+        """An empty kubeconfig is refused."""
         with self.assertRaises(KubeConfigError):
             check_inline(b"", "it")

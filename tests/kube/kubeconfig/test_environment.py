@@ -19,7 +19,9 @@ class ProxyTests(SynchronousTestCase):
         return proxy_for(urlsplit(server), environ)
 
     def test_chosen(self) -> None:
-        """By the server's scheme; capitals go first; a scheme of the proxy's may be left out."""
+        """
+        The server's scheme selects the variable, upper case first; the proxy's scheme is optional.
+        """
         self.assertEqual(self.proxy(), "")
         self.assertEqual(self.proxy(HTTPS_PROXY=PROXY, https_proxy="http://q"), PROXY)
         self.assertEqual(self.proxy(https_proxy="p:3128"), PROXY)
@@ -27,12 +29,12 @@ class ProxyTests(SynchronousTestCase):
         self.assertEqual(self.proxy("http://api.lab.example", http_proxy=PROXY), PROXY)
 
     def test_this_machine(self) -> None:
-        """This machine is reached without one."""
+        """Loopback servers are reached without a proxy."""
         for host in ("localhost", "127.0.0.1", "[::1]"):
             self.assertEqual(self.proxy(f"https://{host}:1", HTTPS_PROXY=PROXY), "")
 
     def test_exceptions(self) -> None:
-        """Names with their subdomains, addresses, networks, ports, and everything."""
+        """NO_PROXY lists domains with their subdomains, addresses, networks, ports or ``*``."""
         server = "https://api.lab.example:6443"
         for exceptions in (
             "*",
@@ -57,7 +59,7 @@ class ProxyTests(SynchronousTestCase):
             self.assertEqual(self.proxy(server, HTTPS_PROXY=PROXY, NO_PROXY=exceptions), "")
 
     def test_no_proxy(self) -> None:
-        """What is no proxy is refused, not passed over: without it the way is another."""
+        """An invalid proxy is refused; ignoring it would change the route."""
         for told in ("ftp://canary", "http://", "socks4://p"):
             with self.assertRaises(KubeConfigError) as caught:
                 self.proxy(HTTPS_PROXY=told)

@@ -13,7 +13,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material, e
 
 
 def token(claims: Any) -> str:
-    """A token that says this of itself, signed by nobody."""
+    """Return an unsigned JWT with these claims."""
     parts = (b"{}", json.dumps(claims).encode(), b"x")
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
@@ -26,11 +26,11 @@ class ExpiryTests(SynchronousTestCase):
         return expiry_of(config)
 
     def test_token(self) -> None:
-        """A token's own claim, in seconds since the epoch."""
+        """A token expires at its ``exp`` claim, in seconds since the epoch."""
         self.assertEqual(self.end(token({"exp": 1_900_000_000})), 1_900_000_000.0)
 
     def test_unknown(self) -> None:
-        """What says nothing that could be meant has no end."""
+        """Opaque tokens and invalid claims have no expiry."""
         odd: list[Any] = [{}, [], "x", *({"exp": each} for each in (True, "1", -1, 1e20, None))]
         known = ["", "opaque", "a.b.c", "a.b", token({"exp": float("nan")})]
         for each in [*known, *map(token, odd), f"a.{'x' * (65 << 10)}.c"]:
@@ -38,7 +38,7 @@ class ExpiryTests(SynchronousTestCase):
         self.assertIsNone(self.end(certificate=b"no certificate"))
 
     def test_first(self) -> None:
-        """Of a token and a certificate the one that ends first."""
+        """The earlier expiry of token and certificate counts."""
         certificate = read(pki().pair("user-admin").certificate)
         end = self.end(certificate=certificate)
         assert end is not None

@@ -25,7 +25,7 @@ CONTEXT = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-contex
 
 
 class KubeconfigTestCase(SynchronousTestCase):
-    """Writes kubeconfigs into a directory of the test's own."""
+    """Writes kubeconfigs into a private directory."""
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()
@@ -43,7 +43,7 @@ class KubeconfigTestCase(SynchronousTestCase):
         return load(self.write(CLUSTER + CONTEXT + users))
 
     def refusal(self, content: str, context: str | None = None) -> str:
-        """What loading ``content`` says; always one line that names the file."""
+        """Return the error of loading ``content``: one line that names the file."""
         path = self.write(content)
         with self.assertRaises(KubeConfigError) as caught:
             load(path, context)
@@ -54,7 +54,7 @@ class KubeconfigTestCase(SynchronousTestCase):
 
 
 class ChoiceTests(KubeconfigTestCase):
-    """Which files and which context are used."""
+    """Selection of files and context."""
 
     def test_minimal(self) -> None:
         """Server and namespace come from the current context; the namespace defaults."""
@@ -72,7 +72,7 @@ class ChoiceTests(KubeconfigTestCase):
         self.assertEqual(load(self.write(CLUSTER + other), "y").namespace, "lab")
 
     def test_list_first_definition_wins(self) -> None:
-        """Of several files the first that defines a name wins; missing files are skipped."""
+        """The first file that defines a name wins; missing files are skipped."""
         first = self.write(CLUSTER, "first")
         second = self.write(
             "clusters: [{name: c, cluster: {server: 'https://other'}}]\n"
@@ -85,13 +85,13 @@ class ChoiceTests(KubeconfigTestCase):
         self.assertEqual((config.server, config.token), ("https://api:6443", "t"))
 
     def test_home(self) -> None:
-        """Without KUBECONFIG it is the file in the home directory."""
+        """Without KUBECONFIG, the file in the home directory is used."""
         self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]", "home/.kube/config")
         config = load(environ={"HOME": str(self.directory / "home")})
         self.assertEqual(config.server, "https://api:6443")
 
     def test_no_file(self) -> None:
-        """No file at all says where one was looked for and what to set."""
+        """Without any file, the error names the missing path and the options."""
         with self.assertRaises(KubeConfigError) as caught:
             load(environ={"KUBECONFIG": "/nonexistent/kubeconfig"})
         self.assertEqual(
@@ -101,7 +101,7 @@ class ChoiceTests(KubeconfigTestCase):
         )
 
     def test_named_file_missing(self) -> None:
-        """A file that was named must exist."""
+        """An explicitly named file must exist."""
         with self.assertRaises(KubeConfigError) as caught:
             load("/nonexistent/kubeconfig")
         self.assertEqual(
@@ -122,10 +122,10 @@ class ChoiceTests(KubeconfigTestCase):
 
 
 class CredentialTests(KubeconfigTestCase):
-    """How users prove who they are."""
+    """User credentials."""
 
     def test_data_wins(self) -> None:
-        """Of data and file, data wins."""
+        """Inline data takes precedence over a file."""
         data = base64.b64encode(b"CERT").decode()
         key = base64.b64encode(b"KEY").decode()
         config = self.user(
@@ -135,7 +135,7 @@ class CredentialTests(KubeconfigTestCase):
         self.assertEqual((config.certificate.read(), config.key.read()), (b"CERT", b"KEY"))
 
     def test_token_file(self) -> None:
-        """A token file is named absolutely, to be read when it is needed."""
+        """A token file's path is made absolute; the file is read later."""
         self.write("secret", "token")
         self.assertEqual(self.user("tokenFile: token").token_file, str(self.directory / "token"))
 
@@ -147,7 +147,7 @@ class CredentialTests(KubeconfigTestCase):
         self.assertNotIn("canary", repr(config))
 
     def test_file_is_read_again(self) -> None:
-        """A certificate file's stamp and content follow the file."""
+        """A certificate file is read again after it changes."""
         path = self.write("one", "tls.crt")
         self.write("key", "tls.key")
         config = self.user("client-certificate: tls.crt, client-key: tls.key")
@@ -158,10 +158,12 @@ class CredentialTests(KubeconfigTestCase):
 
 
 class WholeTests(KubeconfigTestCase):
-    """What else a kubeconfig may hold."""
+    """Plugins, impersonation and proxies."""
 
     def test_plugin(self) -> None:
-        """A plugin's command is a name for PATH, or a path beside the file."""
+        """
+        A plugin's command is looked up in PATH, or is relative to the file if it contains a slash.
+        """
         config = self.user(
             "exec: {command: bin/login, args: [a, b], env: [{name: N, value: 'v'}, {name: M}],"
             " apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,"
@@ -188,13 +190,13 @@ class WholeTests(KubeconfigTestCase):
         self.assertEqual(config.plugin.interactive_mode, "IfAvailable")
 
     def test_plugin_comes_last(self) -> None:
-        """Any other credential of the user goes before the plugin's."""
+        """Any other credential takes precedence over the plugin."""
         plugin = "exec: {command: x, apiVersion: client.authentication.k8s.io/v1beta1}"
         self.assertFalse(self.user(f"token: t, {plugin}").needs_plugin)
         self.assertFalse(self.user(f"username: u, password: p, {plugin}").needs_plugin)
 
     def test_plugin_config(self) -> None:
-        """What a cluster keeps for plugins is found under its name."""
+        """A plugin gets the cluster's extension named ``client.authentication.k8s.io/exec``."""
         cluster = (
             "clusters: [{name: c, cluster: {server: 'https://a', extensions: ["
             "{name: other, extension: 1},"
@@ -209,7 +211,7 @@ class WholeTests(KubeconfigTestCase):
         )
 
     def test_impersonation(self) -> None:
-        """Whom to act as, in every part."""
+        """Impersonation has user, uid, groups and extra."""
         config = self.user(
             "token: t, as: jane, as-uid: '7', as-groups: [dev, ops],"
             " as-user-extra: {scopes: [a, b], k: []}"
@@ -220,7 +222,7 @@ class WholeTests(KubeconfigTestCase):
         )
 
     def test_proxy(self) -> None:
-        """The three kinds of proxies, and whom the certificate must name."""
+        """``proxy-url`` may be http, https or socks5; ``tls-server-name`` is kept."""
         for url in ("http://p:3128", "https://p", "socks5://u:p@[::1]:1080"):
             path = self.write(
                 f"clusters: [{{name: c, cluster: {{server: 'https://a', proxy-url: '{url}',"
@@ -230,18 +232,18 @@ class WholeTests(KubeconfigTestCase):
             self.assertEqual((config.proxy_url, config.tls_server_name), (url, "b"))
 
     def test_proxy_of_the_environment(self) -> None:
-        """Where a file names none, the environment's is used, as by all Go clients."""
+        """Without ``proxy-url``, the proxy comes from the environment, as in Go clients."""
         path = self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]")
         self.assertEqual(load(path, environ={"https_proxy": "p:1"}).proxy_url, "http://p:1")
 
     def test_token_in_reserve(self) -> None:
-        """With a token at hand the token file need not be there yet."""
+        """With a token, the token file may be missing."""
         config = self.user("token: t, tokenFile: /nonexistent")
         self.assertEqual((config.token, config.token_file), ("t", "/nonexistent"))
 
 
 class OverrideTests(KubeconfigTestCase):
-    """What a command line says goes before what files say."""
+    """Command line options override the files."""
 
     def load(self, user: str = "", cluster: str = "", **more: Any) -> ClientConfig:
         self.write("PEM", "ca.crt")
@@ -253,7 +255,7 @@ class OverrideTests(KubeconfigTestCase):
         return load(path, overrides=Overrides(**more), environ={})
 
     def test_names(self) -> None:
-        """Another cluster, user or namespace."""
+        """Options select another cluster, user or namespace."""
         path = self.write(
             "clusters: [{name: c, cluster: {server: 'https://a'}}]\n"
             "users: [{name: v, user: {token: v}}]"
@@ -265,14 +267,14 @@ class OverrideTests(KubeconfigTestCase):
         self.assertEqual(str(caught.exception), f'{path}: no cluster "x"')
 
     def test_server(self) -> None:
-        """Another server is not verified by the old one's name."""
+        """Another server drops the old ``tls-server-name``."""
         config = self.load(cluster="tls-server-name: n", server="https://b:1")
         self.assertEqual((config.server, config.tls_server_name), ("https://b:1", ""))
         config = self.load(cluster="tls-server-name: n", tls_server_name="m")
         self.assertEqual((config.server, config.tls_server_name), ("https://a", "m"))
 
     def test_trust(self) -> None:
-        """How the server is trusted is replaced whole."""
+        """A CA option and ``insecure-skip-tls-verify`` replace each other."""
         config = self.load(cluster="certificate-authority: ca.crt", insecure_skip_tls_verify=True)
         self.assertTrue(config.insecure_skip_tls_verify)
         self.assertFalse(config.ca)
@@ -286,7 +288,7 @@ class OverrideTests(KubeconfigTestCase):
             self.load(certificate_authority=mine, insecure_skip_tls_verify=True)
 
     def test_credentials(self) -> None:
-        """Another token replaces the file's, a certificate its data, a user whom to act as."""
+        """Options replace token, certificate, impersonation and user name."""
         config = self.load("tokenFile: ca.crt", token="t")
         self.assertEqual((config.token, config.token_file), ("t", ""))
         pem = self.write("PEM", "x.pem")
@@ -303,7 +305,7 @@ class OverrideTests(KubeconfigTestCase):
         self.assertEqual(config.username, "n")
 
     def test_no_file(self) -> None:
-        """A command line that names a server needs no file."""
+        """A server option needs no file."""
         config = load(
             environ={"KUBECONFIG": "/nonexistent"},
             overrides=Overrides(server="https://b", token="t"),
@@ -314,7 +316,7 @@ class OverrideTests(KubeconfigTestCase):
 
 
 class PodTests(KubeconfigTestCase):
-    """In a pod, without any file."""
+    """Configuration in a pod, without any file."""
 
     ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/"}
 
@@ -323,7 +325,7 @@ class PodTests(KubeconfigTestCase):
         return load(environ=environ, service_account=str(self.directory))
 
     def test_service_account(self) -> None:
-        """Its service account is used; the token is named, to be read when it is needed."""
+        """A pod uses its service account; the token file is read later."""
         self.write("first", "token")
         self.write("PEM", "ca.crt")
         self.write("lab\n", "namespace")
@@ -335,14 +337,14 @@ class PodTests(KubeconfigTestCase):
         self.assertEqual((config.server, config.namespace), ("https://[fd00::1]:443", "other"))
 
     def test_bare(self) -> None:
-        """Without a CA the system's count, without a namespace it is the default one."""
+        """Without a CA the system's CAs apply; without a namespace, ``default``."""
         self.write("first", "token")
         config = self.pod()
         self.assertFalse(config.ca)
         self.assertEqual(config.namespace, "default")
 
     def test_files_go_first(self) -> None:
-        """A kubeconfig goes before the service account; an empty one says nothing."""
+        """A kubeconfig takes precedence over the service account, unless it is empty."""
         self.write("first", "token")
         path = self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]", "mine")
         self.assertEqual(self.pod(KUBECONFIG=path).server, "https://api:6443")
@@ -352,14 +354,14 @@ class PodTests(KubeconfigTestCase):
             load(empty, environ=self.ENVIRON, service_account=str(self.directory))
 
     def test_no_pod(self) -> None:
-        """Elsewhere it is the kubeconfig that is missed."""
+        """Outside a pod, the error is the missing kubeconfig."""
         with self.assertRaises(KubeConfigError) as caught:
             self.pod()
         self.assertIn("no kubeconfig: /nonexistent does not exist", str(caught.exception))
 
 
 class RefusalTests(KubeconfigTestCase):
-    """What cannot be used is refused in one line that names file and entry."""
+    """Invalid kubeconfigs fail with one line that names the file and entry."""
 
     def with_user(self, user: str) -> str:
         return self.refusal(CLUSTER + CONTEXT + f"users: [{{name: u, user: {{{user}}}}}]")
@@ -371,7 +373,7 @@ class RefusalTests(KubeconfigTestCase):
         )
 
     def test_exec_plugin(self) -> None:
-        """What a plugin's entry must have is told, each with its key."""
+        """Each error in a plugin's entry names its key."""
         v1 = "apiVersion: client.authentication.k8s.io/v1"
         for plugin, told in (
             ("3", "exec must be a mapping"),
@@ -398,7 +400,7 @@ class RefusalTests(KubeconfigTestCase):
             self.assertNotIn("canary", refusal)
 
     def test_auth_provider(self) -> None:
-        """Authentication providers are gone; what to use instead is told."""
+        """``auth-provider`` is refused, with the replacement in the message."""
         self.assertEqual(
             self.with_user("auth-provider: {name: gcp}"),
             'FILE: user "u": auth-provider is not supported; use the credential plugin '
@@ -407,7 +409,7 @@ class RefusalTests(KubeconfigTestCase):
         self.assertIn("use a credential plugin", self.with_user("auth-provider: {name: x}"))
 
     def test_impersonation(self) -> None:
-        """Nobody's groups, uid or extra cannot be acted in."""
+        """Impersonated groups, uid or extra without a user are refused."""
         for part in ("as-uid: x", "as-groups: [g]", "as-user-extra: {k: [v]}"):
             self.assertIn("as is missing", self.with_user(part))
         self.assertIn("as-groups[1] must be a string", self.with_user("as: x, as-groups: [g, 3]"))
@@ -415,17 +417,17 @@ class RefusalTests(KubeconfigTestCase):
         self.assertIn("as-user-extra: k[0] holds a character", told)
 
     def test_twice(self) -> None:
-        """A name that one file defines twice is refused: which one is meant?"""
+        """A name defined twice in one file is refused."""
         users = "users: [{name: u, user: {}}, {name: u, user: {token: t}}]"
         self.assertEqual(self.refusal(CLUSTER + CONTEXT + users), 'FILE: users names "u" twice')
 
     def test_unused_entries_may_be_anything(self) -> None:
-        """A user of another context does not matter."""
+        """Invalid users of other contexts do not matter."""
         users = "users: [{name: u, user: {}}, {name: v, user: {exec: {command: x}}}]"
         self.assertEqual(load(self.write(CLUSTER + CONTEXT + users)).server, "https://api:6443")
 
     def test_proxy(self) -> None:
-        """A proxy is a URL that we know the way through; it is not shown, it may hold a password."""
+        """An invalid ``proxy-url`` is refused without showing it, as it may hold a password."""
         for url in (
             "ftp://p",
             "socks4://canary@p",
@@ -441,7 +443,7 @@ class RefusalTests(KubeconfigTestCase):
             )
 
     def test_insecure_with_ca(self) -> None:
-        """Not verifying while naming a CA is a contradiction."""
+        """``insecure-skip-tls-verify`` together with a CA is refused."""
         self.assertEqual(
             self.with_cluster(
                 "server: 'https://a', insecure-skip-tls-verify: true,"
@@ -451,7 +453,7 @@ class RefusalTests(KubeconfigTestCase):
         )
 
     def test_plain_http_with_credentials(self) -> None:
-        """A credential never travels in the clear, except to this machine."""
+        """Credentials over plain HTTP are refused, except to loopback."""
         self.assertEqual(
             self.with_cluster("server: 'http://10.0.0.1'", "token: t"),
             'FILE: cluster "c": credentials would travel in the clear; use an https:// server',
@@ -466,7 +468,7 @@ class RefusalTests(KubeconfigTestCase):
         self.assertEqual(load(path).token, "t")
 
     def test_server(self) -> None:
-        """A server must be a URL."""
+        """A server must be a valid URL without user and password."""
         for server in (
             "api:6443",
             "https://a b",
@@ -486,7 +488,7 @@ class RefusalTests(KubeconfigTestCase):
         self.assertIn("client-certificate is missing", self.with_user("client-key-data: QUJD"))
 
     def test_unprintable(self) -> None:
-        """What no header and no path can hold is refused, without being shown."""
+        """Control characters in credentials are refused, without showing them."""
         for user in ('token: "canary\\n"', 'tokenFile: "canary\\0"'):
             told = self.with_user(user)
             self.assertIn("holds a character that cannot be printed", told)
@@ -495,7 +497,7 @@ class RefusalTests(KubeconfigTestCase):
             load("/nonexistent\0")
 
     def test_missing_file(self) -> None:
-        """A referenced file that is not there is found at once."""
+        """A missing token file fails on loading."""
         self.assertEqual(
             self.with_user("tokenFile: /nonexistent/token"),
             'FILE: user "u": tokenFile: /nonexistent/token: No such file or directory',
@@ -506,7 +508,7 @@ class RefusalTests(KubeconfigTestCase):
         self.assertIn("client-key-data is not base64", self.with_user("client-key-data: QUJ*"))
 
     def test_types(self) -> None:
-        """Values have types: an unquoted number is no token."""
+        """Values must have the right type: an unquoted number is no token."""
         self.assertIn("token must be a string", self.with_user("token: 12345"))
         self.assertIn(
             "insecure-skip-tls-verify must be a boolean",
@@ -514,7 +516,7 @@ class RefusalTests(KubeconfigTestCase):
         )
 
     def test_dangling_names(self) -> None:
-        """Names that lead nowhere are told with who wanted them."""
+        """The error for an undefined cluster or user names the context."""
         self.assertEqual(
             self.refusal("a: b"), "FILE: no current-context is set; choose one with --context"
         )
@@ -523,12 +525,12 @@ class RefusalTests(KubeconfigTestCase):
         self.assertEqual(self.refusal(CLUSTER + CONTEXT), 'FILE: no user "u" (of context "x")')
 
     def test_controls(self) -> None:
-        """A name that would break the line, or the terminal, does not."""
+        """Control characters in names are removed from the error."""
         message = self.refusal('current-context: "a\\n\\e[2Jb"')
         self.assertEqual(message, 'FILE: no context "a  [2Jb"')
 
     def test_not_yaml(self) -> None:
-        """What cannot be read at all is told with its place."""
+        """The error for invalid YAML or a wrong structure names its place."""
         self.assertIn("FILE: not YAML: line 1, column", self.refusal("a: [b"))
         self.assertIn("FILE: not YAML", self.refusal("a: &x [*x, !!python/object:os.system ]"))
         self.assertIn("FILE: not YAML", self.refusal("[" * 5000))
@@ -538,14 +540,14 @@ class RefusalTests(KubeconfigTestCase):
         self.assertIn("contexts[0] has no name", self.refusal("contexts: [3]", "x"))
 
     def test_too_large(self) -> None:
-        """A file without end is not read into memory."""
+        """A file larger than 4 MiB is refused."""
         with self.assertRaises(KubeConfigError) as caught:
             load("/dev/zero")
         self.assertEqual(str(caught.exception), "/dev/zero: larger than 4 MiB")
 
 
 def _paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the parts of a document are."""
+    """Return the paths of all parts of a document."""
     items: Any = ()
     if isinstance(value, dict):
         items = value.items()
@@ -615,7 +617,7 @@ JSON = st.recursive(
 
 
 class InlineTests(KubeconfigTestCase):
-    """Tests for :func:`load_inline`: kubeconfigs that are data."""
+    """Tests for :func:`load_inline`: kubeconfigs held as data."""
 
     def inline(self, user: str, cluster: str = "server: 'https://api:6443'") -> ClientConfig:
         content = (
@@ -630,7 +632,7 @@ class InlineTests(KubeconfigTestCase):
         return str(caught.exception)
 
     def test_data(self) -> None:
-        """Certificates, tokens, a pinned name and a proxy are as in a file."""
+        """Certificates, tokens, server name and proxy work as in a file."""
         pem = base64.b64encode(b"PEM").decode()
         found = self.inline(
             f"client-certificate-data: {pem}, client-key-data: {pem}",
@@ -643,13 +645,13 @@ class InlineTests(KubeconfigTestCase):
         self.assertEqual(found.source, 'secret a/b (context "x")')
 
     def test_proxy_of_the_environment(self) -> None:
-        """A proxy that this process is to use is used for these servers, too."""
+        """The environment's proxy applies to inline kubeconfigs, too."""
         content = CLUSTER + CONTEXT + "users: [{name: u, user: {token: t}}]"
         found = load_inline(content.encode(), "it", environ={"HTTPS_PROXY": "http://proxy:3128"})
         self.assertEqual(found.proxy_url, "http://proxy:3128")
 
     def test_leading_outside(self) -> None:
-        """Nothing in it opens a file or runs a program here, and what to use instead is told."""
+        """Keys that would open a file or run a program are refused, with an alternative."""
         path = self.write("token")
         for user, told in (
             (f"tokenFile: {path}", "tokenFile is not taken from here; use token"),
@@ -675,7 +677,7 @@ class InlineTests(KubeconfigTestCase):
         )
 
     def test_no_kubeconfig(self) -> None:
-        """What is empty, cut short, something else or far too large is told in one line."""
+        """An empty, truncated, foreign or oversized kubeconfig fails with one line."""
         for content, told in (
             (b"", "the kubeconfig is empty"),
             (b"clusters: [{name: c", "not YAML: line "),
@@ -692,12 +694,12 @@ class InlineTests(KubeconfigTestCase):
 
 
 class DamagedTests(KubeconfigTestCase):
-    """Files that were damaged."""
+    """Damaged files."""
 
     @settings(max_examples=200, deadline=None, database=None)
     @given(path=st.sampled_from(_paths(WHOLE)), new=JSON)
     def test_any_part(self, path: tuple[Any, ...], new: Any) -> None:
-        """Whatever stands in a part's place, the answer is a configuration or one line."""
+        """With any value in any place, the result is a configuration or a one-line error."""
         name = self.write(json.dumps(_replaced(WHOLE, path, new)))
         try:
             config = load(name)

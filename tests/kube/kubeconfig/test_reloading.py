@@ -37,25 +37,27 @@ class FollowedConfigTests(SynchronousTestCase):
         self.replace(kubeconfig("https://one:6443"))
 
     def replace(self, content: str) -> None:
-        """As those who renew credentials do: another file takes its place."""
+        """Replace the file atomically, as programs that renew credentials do."""
         fresh = self.path.with_suffix(".new")
         fresh.write_text(content)
         os.replace(fresh, self.path)
 
     def test_unchanged(self) -> None:
-        """The same files give the very same configuration."""
+        """Unchanged files return the same configuration object."""
         followed = ReloadingConfig(str(self.path))
         self.assertIs(followed.current(), followed.current())
 
     def test_replaced(self) -> None:
-        """A file that is replaced counts from the next look."""
+        """A replaced file applies to the next call."""
         followed = ReloadingConfig(str(self.path))
         self.assertEqual(followed.current().server, "https://one:6443")
         self.replace(kubeconfig("https://two:6443"))
         self.assertEqual(followed.current().server, "https://two:6443")
 
     def test_half_written(self) -> None:
-        """What makes no sense changes nothing, and is mended by the next write."""
+        """
+        An invalid or missing file leaves the configuration as it was, until the next valid write.
+        """
         followed = ReloadingConfig(str(self.path))
         self.replace("{half")
         self.assertEqual(followed.current().server, "https://one:6443")
@@ -65,7 +67,7 @@ class FollowedConfigTests(SynchronousTestCase):
         self.assertEqual(followed.current().server, "https://two:6443")
 
     def test_listed(self) -> None:
-        """Files of KUBECONFIG are followed, also one that comes later."""
+        """All files in KUBECONFIG are followed, even ones created later."""
         later = self.path.with_name("first")
         environ = {"KUBECONFIG": f"{later}:{self.path}"}
         followed = ReloadingConfig(environ=environ)
@@ -73,7 +75,7 @@ class FollowedConfigTests(SynchronousTestCase):
         self.assertEqual(followed.current().server, "https://first:6443")
 
     def with_files(self) -> ReloadingConfig:
-        """A kubeconfig whose certificates and token are files of their own."""
+        """Return a kubeconfig whose certificates and token are in separate files."""
         self.issued = client_identity("me")
         self.files = {
             "ca": authority("serving").certificate_pem,
@@ -99,7 +101,7 @@ class FollowedConfigTests(SynchronousTestCase):
         os.replace(fresh, self.path.with_suffix(f".{name}"))
 
     def test_named_files(self) -> None:
-        """Files that the kubeconfig names count together: a key alone is no new credential."""
+        """Certificate and key are reloaded only as a matching pair."""
         followed = self.with_files()
         before = followed.current()
         self.assertEqual(before.certificate.data, self.issued.certificate_pem)
@@ -114,7 +116,7 @@ class FollowedConfigTests(SynchronousTestCase):
         self.assertEqual(followed.current().key.data, other.key_pem)
 
     def test_half_written_authority(self) -> None:
-        """A bundle of which a part is there does not replace the CA."""
+        """A truncated CA bundle does not replace the CA."""
         followed, second = self.with_files(), authority("others").certificate_pem
         before = followed.current()
         self.change("ca", self.files["ca"] + second[:200])
@@ -123,7 +125,7 @@ class FollowedConfigTests(SynchronousTestCase):
         self.assertEqual(followed.current().ca.data, self.files["ca"] + second)
 
     def test_said_once(self) -> None:
-        """What cannot be used is told once, without what it holds."""
+        """An unusable file is logged once, without its content."""
         told: list[str] = []
         followed = self.with_files()
         followed.current()
@@ -137,7 +139,7 @@ class FollowedConfigTests(SynchronousTestCase):
         self.assertNotIn("secret", told[0])
 
     def test_empty_token(self) -> None:
-        """The token of a file that is being written is the one that was there."""
+        """An empty token file leaves the previous token in use."""
         followed = self.with_files()
         for content, wanted in ((b"first", b"first"), (b"", b"first"), (b"second\n", b"second")):
             self.change("token", content)
@@ -146,7 +148,7 @@ class FollowedConfigTests(SynchronousTestCase):
             )
 
     def test_never_good(self) -> None:
-        """Files that never were any good are told to whoever uses them, until they are."""
+        """Files that were never valid fail on use, until they become valid."""
         followed = self.with_files()
         self.change("key", b"")
         followed = ReloadingConfig(str(self.path))
@@ -157,6 +159,6 @@ class FollowedConfigTests(SynchronousTestCase):
         tls(followed.current())
 
     def test_nothing_to_follow(self) -> None:
-        """At the start there must be something to use."""
+        """Construction without any kubeconfig fails."""
         with self.assertRaises(KubeConfigError):
             ReloadingConfig(str(self.path.with_name("nowhere")))

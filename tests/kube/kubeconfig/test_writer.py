@@ -34,13 +34,13 @@ class WrittenTests(SynchronousTestCase):
     """Tests for :func:`written`."""
 
     def test_read_again(self) -> None:
-        """What was written says the same."""
+        """A written configuration loads as the same configuration."""
         content = written(WHOLE, "a")
         found = load_inline(content, "it", environ={})
         self.assertEqual(replace(found, source=""), WHOLE)
 
     def test_basic(self) -> None:
-        """So does a user with a password, and a server that is believed blindly."""
+        """Basic credentials and ``insecure-skip-tls-verify`` are written, too."""
         told = ClientConfig(
             "https://api", username="u", password="p", insecure_skip_tls_verify=True
         )
@@ -49,7 +49,9 @@ class WrittenTests(SynchronousTestCase):
         )
 
     def test_plugin(self) -> None:
-        """A plugin is written with all that it is run with, what its cluster keeps for it included."""
+        """
+        A plugin is written with all its settings, including the cluster's configuration for it.
+        """
         plugin = ExecPlugin(
             "helper",
             EXEC_V1,
@@ -67,7 +69,7 @@ class WrittenTests(SynchronousTestCase):
         self.assertEqual(replace(load(path, environ={}), source=""), told)
 
     def test_files(self) -> None:
-        """PEM in files becomes data; a token's file stays a file, as tokens are renewed in it."""
+        """PEM files become inline data; a token file stays a path, because its token is renewed."""
         path = os.path.abspath(self.mktemp())
         with open(path, "wb") as file:
             file.write(b"PEM")

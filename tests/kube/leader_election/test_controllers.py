@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.leader_election.controllers`: several replicas on one cluster."""
+"""Tests for :mod:`twisted_exec.kube.leader_election.controllers`, with two replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ActingTests(SynchronousTestCase):
         self.clock, self.root = Clock(), MemoryCluster()
 
     def replica(self, name: str) -> LeaderElected:
-        """One that has started."""
+        """Return a started replica."""
         made = LeaderElected(
             self.root.client(),
             lambda: [Service()],
@@ -39,7 +39,9 @@ class ActingTests(SynchronousTestCase):
             self.clock.advance(1)
 
     def test_one(self) -> None:
-        """One of two acts, and the other one when that stops: at once, for it lets go."""
+        """
+        The first replica leads; when it stops, it releases the Lease and the second leads soon.
+        """
         first, second = self.replica("a"), self.replica("b")
         self.pass_time(5)
         self.assertEqual((len(first.services), len(second.services)), (1, 0))
@@ -51,7 +53,7 @@ class ActingTests(SynchronousTestCase):
         self.assertEqual(lease["spec"]["holderIdentity"], "b")
 
     def test_not_yet(self) -> None:
-        """Who has nothing to publish yet does not stand for election, nor after it was stopped."""
+        """A replica is no candidate until ``when`` fires, and never after it stopped."""
         ready: Deferred[None] = Deferred()
         made = LeaderElected(
             self.root.client(),
@@ -73,5 +75,5 @@ class ActingTests(SynchronousTestCase):
         self.successResultOf(made.stop())
 
     def test_names(self) -> None:
-        """Each replica has a name of its own."""
+        """Each replica has a unique name."""
         self.assertNotEqual(identity(), identity())

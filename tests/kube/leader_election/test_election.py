@@ -75,7 +75,7 @@ class OneLease:
         return self._answered(update)
 
     def answer(self) -> None:
-        """What was silent is answered now."""
+        """Answer the held requests."""
         self.silent = False
         waiting, self.waiting = self.waiting, []
         for done in waiting:
@@ -114,7 +114,7 @@ def _as_sent(failure: Failure) -> None:
 
 @implementer(ILeader)
 class Acting:
-    """Acts, or does not; takes its time to end when told to."""
+    """A leader that records its terms; ``lasting`` delays the end of a term."""
 
     def __init__(self) -> None:
         self.acts = False
@@ -131,14 +131,14 @@ class Acting:
 
 
 class ElectionTests(SynchronousTestCase):
-    """Candidates over one Lease, each with a clock of its own."""
+    """Several candidates for one Lease, each with its own clock."""
 
     def setUp(self) -> None:
         self.leases = OneLease()
         self.clocks: list[Clock] = []
 
     def candidate(self, name: str, leases: Any = None, ahead: float = 0) -> tuple[Election, Acting]:
-        """One that stands for election now; its clock began at another time than others'."""
+        """Start a candidate whose clock differs from the others'."""
         clock, acting = Clock(), Acting()
         clock.advance(1000 * len(self.clocks))
         self.clocks.append(clock)
@@ -154,7 +154,7 @@ class ElectionTests(SynchronousTestCase):
         return election, acting
 
     def pass_(self, seconds: float) -> None:
-        """Time goes by, for everyone."""
+        """Advance every clock."""
         for _ in range(round(seconds * 2)):
             for clock in self.clocks:
                 clock.advance(0.5)
@@ -164,12 +164,12 @@ class ElectionTests(SynchronousTestCase):
         return holder_of(self.leases.lease or {})
 
     def test_doors(self) -> None:
-        """What is asked through the doors has them."""
+        """The doubles provide ILeases and ILeader."""
         self.assertTrue(verifyObject(ILeases, self.leases))
         self.assertTrue(verifyObject(ILeader, Acting()))
 
     def test_alone(self) -> None:
-        """Where nobody leads one leads at once, and goes on."""
+        """A lone candidate leads at once and renews its Lease."""
         election, acting = self.candidate("a")
         self.assertTrue(acting.acts)
         self.assertTrue(election.leading)
@@ -185,14 +185,14 @@ class ElectionTests(SynchronousTestCase):
         self.assertGreater(spec["renewTime"], renewed)
 
     def test_only_one(self) -> None:
-        """Another waits as long as the Lease is renewed, whatever either's clock says."""
+        """The other candidate waits while the Lease is renewed, whatever their clocks say."""
         self.candidate("a", ahead=-7200)
         _, other = self.candidate("b", ahead=7200)
         self.pass_(120)
         self.assertEqual((self.holder, other.terms), ("a", 0))
 
     def test_at_the_same_moment(self) -> None:
-        """Of two that begin at once one leads."""
+        """Only one of two simultaneous candidates leads."""
         self.leases.silent = True
         _, one = self.candidate("a")
         _, other = self.candidate("b")
@@ -203,7 +203,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual((one.acts, other.acts), (self.holder == "a", self.holder == "b"))
 
     def test_dies(self) -> None:
-        """What a leader leaves behind is taken 15 s after it was seen to change last."""
+        """A dead leader's Lease is taken over 15 s after its last observed change."""
         dead, _ = self.candidate("a")
         dying = self.clocks.pop()
         _, other = self.candidate("b")
@@ -212,12 +212,12 @@ class ElectionTests(SynchronousTestCase):
         self.pass_(2)
         self.assertTrue(other.acts)
         self.assertEqual((self.leases.lease or {})["spec"]["leaseTransitions"], 1)
-        dying.advance(20)  # it was only asleep
+        dying.advance(20)  # the process was only suspended
         self.assertFalse(dead.leading)
         self.assertEqual(self.holder, "b")
 
     def test_released(self) -> None:
-        """A leader that stops is followed at once by whoever hears of it."""
+        """A released Lease is taken over at once by a candidate that hears of the release."""
         first, acting = self.candidate("a")
         second, other = self.candidate("b")
         self.successResultOf(first.stopService())
@@ -227,7 +227,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertTrue(other.acts)
 
     def test_released_and_not_heard(self) -> None:
-        """Whoever does not hear of it looks soon anyway."""
+        """A candidate that does not hear of the release takes over within 2 s."""
         first, _ = self.candidate("a")
         _, other = self.candidate("b")
         self.successResultOf(first.stopService())
@@ -235,7 +235,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertTrue(other.acts)
 
     def test_stops_acting_first(self) -> None:
-        """The Lease is let go of when all that was done under it is over, not before."""
+        """The leader releases the Lease only after its work has ended."""
         first, acting = self.candidate("a")
         acting.lasting = Deferred()
         stopping = first.stopService()
@@ -245,7 +245,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(self.holder, "")
 
     def test_cannot_renew(self) -> None:
-        """Whoever is refused acts no longer 10 s after the last time that they were not."""
+        """A leader whose renewals fail steps down 10 s after the last success."""
         _, acting = self.candidate("a")
         self.leases.broken = ServiceUnavailable("etcd has no leader")
         self.pass_(9.5)
@@ -257,7 +257,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual((acting.acts, acting.terms), (True, 2))
 
     def test_unanswered(self) -> None:
-        """It counts from when it asked, not from when it was answered, and needs no answer to end."""
+        """The 10 s start when the last granted renewal was sent, and need no answer to end."""
         _, acting = self.candidate("a")
         self.leases.silent = True
         self.pass_(9.5)
@@ -266,7 +266,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertFalse(acting.acts)
 
     def test_late_answer(self) -> None:
-        """A renewal that is granted while the leader withdraws does not make it lead."""
+        """A renewal granted while the leader steps down does not make it lead again."""
         election, acting = self.candidate("a")
         acting.lasting = Deferred()
         self.pass_(2)
@@ -286,7 +286,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(acting.terms, 2)
 
     def test_taken_away(self) -> None:
-        """Whoever finds another in the Lease acts no longer."""
+        """A leader steps down when the Lease names another holder."""
         _, acting = self.candidate("a")
         lease = self.leases.lease or {}
         spec = claimed(lease, "somebody", ElectionTimings(), EPOCH)
@@ -296,7 +296,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(self.holder, "somebody")
 
     def test_deleted(self) -> None:
-        """A Lease that is gone is nobody's: its leader withdraws, and stands again."""
+        """If its Lease is deleted, the leader steps down and then runs again."""
         _, acting = self.candidate("a")
         self.leases.lease = None
         self.pass_(2)
@@ -305,7 +305,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual((acting.acts, acting.terms), (True, 2))
 
     def test_annotated(self) -> None:
-        """Somebody else may write to it, as long as the holder stays."""
+        """Others may write to the Lease as long as the holder stays the same."""
         _, acting = self.candidate("a")
         lease = self.leases.lease or {}
         noted = {**lease, "metadata": {**lease["metadata"], "annotations": {"a": "b"}}}
@@ -315,7 +315,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual((self.leases.lease or {})["metadata"]["annotations"], {"a": "b"})
 
     def test_granted_while_stopping(self) -> None:
-        """What was asked for before the stop and granted after it is released, too."""
+        """A claim granted after ``stopService`` is released again."""
         self.leases.silent = True
         election, acting = self.candidate("a")
         stopping = election.stopService()
@@ -326,7 +326,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertIsNotNone(self.leases.lease)
 
     def test_stops_without_an_answer(self) -> None:
-        """Stopping does not wait for a server that is gone."""
+        """Stopping does not wait for an unresponsive server."""
         election, _ = self.candidate("a")
         self.leases.silent = True
         stopping = election.stopService()
@@ -336,7 +336,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual(self.clocks[0].getDelayedCalls(), [])
 
     def test_own_from_before(self) -> None:
-        """A claim whose answer was lost is known as one's own, and taken up."""
+        """A candidate whose name is already in the Lease takes it up again."""
         spec = claimed(None, "a", ElectionTimings(), EPOCH)
         self.successResultOf(self.leases.create(spec))
         _, acting = self.candidate("a")
@@ -344,7 +344,7 @@ class ElectionTests(SynchronousTestCase):
         self.assertEqual((self.leases.lease or {})["spec"]["leaseTransitions"], 0)
 
     def test_fault(self) -> None:
-        """A fault of ours is logged, and tried again."""
+        """An unexpected exception is logged, and the election goes on."""
         self.leases.broken = ZeroDivisionError("x")
         _, acting = self.candidate("a")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -354,7 +354,7 @@ class ElectionTests(SynchronousTestCase):
 
 
 class SentElectionTests(ElectionTests):
-    """The same, where a client tells refusals apart by their codes alone."""
+    """The same tests, with refusals that keep their code but lose their type."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -362,10 +362,10 @@ class SentElectionTests(ElectionTests):
 
 
 class LeaseTests(SynchronousTestCase):
-    """What a Lease holds is what a cluster's Leases may hold."""
+    """Leases are valid for an API server."""
 
     def test_valid(self) -> None:
-        """Claimed or released: an API server takes it."""
+        """A claimed and a released Lease pass validation."""
         one = claimed(None, "host/1", ElectionTimings(), EPOCH)
         lease = strategy.for_create(
             LEASES, new_lease("kube-system", "x", one), namespace="kube-system", now=EPOCH
@@ -374,7 +374,7 @@ class LeaseTests(SynchronousTestCase):
         strategy.for_update(LEASES, {**lease, "spec": released(lease, EPOCH)}, lease)
 
     def test_foreign(self) -> None:
-        """What is missing in a Lease that somebody made by hand is made up for."""
+        """Claiming a Lease fills in the fields that a handmade one lacks."""
         spec = claimed(
             {"metadata": {}, "spec": {"holderIdentity": "b"}}, "a", ElectionTimings(), EPOCH
         )
@@ -383,10 +383,10 @@ class LeaseTests(SynchronousTestCase):
 
 
 class ClientLeasesTests(SynchronousTestCase):
-    """A Lease of a cluster, through clients of it."""
+    """Elections over clients of a cluster."""
 
     def test_elected(self) -> None:
-        """One of two leads, and then the other; a write over another's is refused."""
+        """The first candidate leads; after it stops, the second does."""
         cluster, clock = MemoryCluster(), Clock()
         leases = [ClientLeases(cluster.client(), "kube-system", "x") for _ in range(2)]
         self.assertTrue(verifyObject(ILeases, leases[0]))

@@ -16,7 +16,7 @@ from twisted_exec.kube.leader_election.controllers import LeaderServices
 
 
 class Part(Service):
-    """Something that one server does for all."""
+    """A service that only the leader runs."""
 
     made: list[Part] = []
 
@@ -25,14 +25,14 @@ class Part(Service):
 
 
 class Broken(Part):
-    """Cannot start."""
+    """A service whose start fails."""
 
     def startService(self) -> None:
         raise ZeroDivisionError("start")
 
 
 class Stubborn(Part):
-    """Does not end well."""
+    """A service whose stop fails."""
 
     def stopService(self) -> Any:
         super().stopService()
@@ -40,13 +40,13 @@ class Stubborn(Part):
 
 
 class LeadingTests(SynchronousTestCase):
-    """Services of one term after another."""
+    """Services of consecutive terms."""
 
     def setUp(self) -> None:
         self.patch(Part, "made", [])
 
     def test_alone(self) -> None:
-        """They run as long as it does."""
+        """The services run as long as their parent."""
         leading = LeaderServices(lambda: [Part(), Part()])
         self.assertTrue(verifyObject(ILeader, leading))
         leading.startService()
@@ -56,7 +56,7 @@ class LeadingTests(SynchronousTestCase):
         self.assertEqual([each.running for each in Part.made], [0, 0])
 
     def test_made_anew(self) -> None:
-        """Another term has others: what the first ones knew is forgotten."""
+        """Each term gets new services, without state of the last one."""
         leading = LeaderServices(lambda: [Part()])
         leading.elected()
         self.successResultOf(leading.deposed())
@@ -64,7 +64,7 @@ class LeadingTests(SynchronousTestCase):
         self.assertEqual([each.running for each in Part.made], [0, 1])
 
     def test_faults(self) -> None:
-        """One that fails keeps the others from nothing."""
+        """A service that fails to start or stop does not affect the others."""
         leading = LeaderServices(lambda: [Broken(), Stubborn(), Part()])
         leading.elected()
         self.assertEqual([bool(each.running) for each in Part.made], [False, True, True])

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.transport.connection`: a client and a TLS server on loopback."""
+"""Tests for :mod:`twisted_exec.kube.transport.connection`, with a TLS server on loopback."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ answer(clientCertificateData=pem("crt"), clientKeyData=pem("key"),
 
 
 class WhoAmI(Resource):
-    """Answers with the name of the client's certificate."""
+    """Resource that returns the common name of the client's certificate."""
 
     isLeaf = True
 
@@ -67,7 +67,7 @@ class WhoAmI(Resource):
 
 
 class Plain(Protocol):
-    """Answers whatever comes in clear text."""
+    """Server that answers everything in plaintext."""
 
     def dataReceived(self, data: bytes) -> None:
         assert self.transport is not None
@@ -76,7 +76,7 @@ class Plain(Protocol):
 
 
 class TLSTests(TestCase):
-    """Who the server must be, and who we are to it."""
+    """Server verification and client certificates."""
 
     timeout = 20
 
@@ -127,11 +127,11 @@ class TLSTests(TestCase):
         return caught.exception.message
 
     async def test_verified(self) -> None:
-        """A server that the CA vouches for is used."""
+        """A server with a certificate of the CA is accepted."""
         self.assertEqual(await self.user(self.client()), "")
 
     async def test_stranger(self) -> None:
-        """Another CA's server is not, unless nothing is verified."""
+        """A server of another CA is refused, unless verification is off."""
         other = Authority.create("other").certificate_pem
         message = await self.refusal(self.client(ca=Material(data=other)))
         self.assertIn("cannot reach the API server", message)
@@ -139,12 +139,12 @@ class TLSTests(TestCase):
         self.assertEqual(await self.user(client), "")
 
     async def test_server_name(self) -> None:
-        """The certificate must name the server, by tls-server-name if that is given."""
+        """The certificate must match the server's name, or ``tls-server-name`` if set."""
         await self.user(self.client(tls_server_name="api.internal"))
         await self.refusal(self.client(tls_server_name="api.other"))
 
     async def test_certificate(self) -> None:
-        """We are whom our certificate names."""
+        """The client authenticates with its certificate."""
         jane = USERS.issue_client("jane")
         client = self.client(
             certificate=Material(data=jane.certificate_pem), key=Material(data=jane.key_pem)
@@ -152,7 +152,7 @@ class TLSTests(TestCase):
         self.assertEqual(await self.user(client), "jane")
 
     async def test_renewed_configuration(self) -> None:
-        """Another configuration is used by the next request, without a new client."""
+        """A renewed configuration applies to the next request of the same client."""
         users = [USERS.issue_client(name) for name in ("jane", "ada")]
         jane, ada = (
             self.config(
@@ -169,7 +169,7 @@ class TLSTests(TestCase):
         self.assertEqual(await self.user(client), "ada")
 
     async def test_renewed_certificate(self) -> None:
-        """A certificate that is replaced is used by the next request."""
+        """A replaced certificate file applies to the next request."""
         certificate = Material(path=str(self.directory / "me.crt"))
         key = Material(path=str(self.directory / "me.key"))
         self.store(USERS.issue_client("jane"))
@@ -181,7 +181,7 @@ class TLSTests(TestCase):
         self.assertEqual(await self.user(client), "joe")
 
     async def test_certificate_of_a_plugin(self) -> None:
-        """A plugin's certificate is ours; with another one come other connections."""
+        """A plugin's new certificate opens a new connection and closes the old one."""
         script = PluginScript(self.directory / "plugin", CERTIFICATES)
         for number, name in enumerate(("jane", "joe"), start=1):
             issued = USERS.issue_client(name)
@@ -190,7 +190,7 @@ class TLSTests(TestCase):
         client = self.client(plugin=script.plugin())
         self.assertEqual(await self.user(client), "jane")
         (first,) = self.server.channels
-        # It had expired at once, so the next request asks again.
+        # The certificate has expired, so the next request runs the plugin again.
         self.assertEqual(await self.user(client), "joe")
         self.assertEqual(len(self.server.channels), 2)
         while socket_transport(first.transport).connected:  # type: ignore[attr-defined]
@@ -201,7 +201,7 @@ class TLSTests(TestCase):
         self.write("me.key", issued.key_pem)
 
     async def test_unreadable(self) -> None:
-        """Files that are gone or no PEM are told in one line; nothing is sent."""
+        """Missing or invalid PEM files fail with one line, before any request."""
         message = await self.refusal(self.client(ca=Material(path="/nonexistent/ca.crt")))
         self.assertIn("/nonexistent/ca.crt: No such file or directory", message)
         await self.refusal(self.client(ca=Material(data=b"nonsense")))
@@ -214,7 +214,7 @@ class TLSTests(TestCase):
         self.assertEqual(self.server.channels, set())
 
     async def test_plain_server(self) -> None:
-        """A server that does not speak TLS is told as that."""
+        """The error for a plaintext server mentions TLS."""
         endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1")
         port = await endpoint.listen(Factory.forProtocol(Plain))
         self.addCleanup(port.stopListening)
@@ -224,10 +224,10 @@ class TLSTests(TestCase):
 
 
 class PartsTests(TestCase):
-    """What a URL says."""
+    """Addresses, credentials and headers of a configuration."""
 
     def test_addresses(self) -> None:
-        """Ports have defaults; IPv6 addresses lose their brackets, and keep them in Host."""
+        """Ports have defaults; IPv6 addresses keep their brackets only in Host."""
         for server, address, host in (
             ("https://api", ("api", 443), b"api"),
             ("http://127.0.0.1", ("127.0.0.1", 80), b"127.0.0.1"),
@@ -237,10 +237,10 @@ class PartsTests(TestCase):
             self.assertEqual((host_and_port(config), host_header(config)), (address, host))
 
     async def test_in_the_clear(self) -> None:
-        """A configuration made by hand sends no credential in the clear either."""
+        """Credentials are never sent in plaintext, even with a handmade configuration."""
         for config in (
             ClientConfig("http://192.0.2.1:1", token="t"),
-            # The proxy's own loopback is meant, and the way there is none of ours.
+            # This is the proxy's loopback, and the route to the proxy leaves this machine.
             ClientConfig("http://127.0.0.1:1", token="t", proxy_url="http://192.0.2.1:1"),
             ClientConfig("http://localhost:1", token="t", proxy_url="socks5://192.0.2.1:1"),
         ):
@@ -249,7 +249,7 @@ class PartsTests(TestCase):
             self.assertIn("in the clear", caught.exception.message)
 
     def test_not_in_the_clear(self) -> None:
-        """TLS, or a way that does not leave this machine."""
+        """TLS, and routes within this machine, do not count as plaintext."""
         for config in (
             ClientConfig("https://192.0.2.1", proxy_url="http://192.0.2.1:1"),
             ClientConfig("http://127.0.0.1:1"),
@@ -258,7 +258,7 @@ class PartsTests(TestCase):
             self.assertFalse(config.in_the_clear, config)
 
     def test_bad_pem(self) -> None:
-        """A certificate that is none names the kubeconfig."""
+        """The error for an invalid certificate names the kubeconfig."""
         config = ClientConfig("https://api", ca=Material(data=b"nonsense"), source="FILE")
         with self.assertRaises(KubeConfigError) as caught:
             tls(config)
@@ -269,7 +269,7 @@ class PartsTests(TestCase):
         self.assertEqual(auth_headers(ClientConfig("https://api")), [])
 
     def test_token_file(self) -> None:
-        """It is read each time, and wins over the token for as long as it can be read."""
+        """The token file is read for each request, and takes precedence while it holds a token."""
         path = self.mktemp()
         config = ClientConfig("https://api", token="t", token_file=path)
         for content, token in (("one\n", b"one"), ("two", b"two"), ("", b"t"), ("a b", b"t")):
@@ -281,7 +281,7 @@ class PartsTests(TestCase):
             auth_headers(ClientConfig("https://api", token_file=path))
 
     def test_impersonation(self) -> None:
-        """As whom we act follows who we are; keys are escaped, values are UTF-8."""
+        """Impersonation headers follow Authorization; extra keys are escaped, values are UTF-8."""
         asked = Impersonation("jäne", "7", ("dev", "ops"), (("Acme/x", ("a", "b")), ("k", ())))
         config = ClientConfig("https://api", token="t", impersonate=asked)
         self.assertEqual(
@@ -299,7 +299,7 @@ class PartsTests(TestCase):
 
 
 class ToldWhyTests(SynchronousTestCase):
-    """Tests for :func:`explain_refusal`: what a user may do about a 401."""
+    """Tests for :func:`explain_refusal`: hints after a 401."""
 
     def told(self, code: type[APIError], **times: Any) -> str:
         certificate = b""
@@ -309,7 +309,7 @@ class ToldWhyTests(SynchronousTestCase):
         return explain_refusal(code("no"), config).message
 
     def test_over(self) -> None:
-        """A certificate whose time is over, or has not come, is told with the moment."""
+        """The hint states when the client certificate expired or becomes valid."""
         now = datetime.now(UTC)
         ended = self.told(Unauthorized, now=now - timedelta(days=366))
         self.assertRegex(ended, r"^no \(our certificate ended on \d{4}-\d\d-\d\d at .* UTC\)$")
@@ -318,7 +318,7 @@ class ToldWhyTests(SynchronousTestCase):
         self.assertIn("is the clock right?", early)
 
     def test_other_reasons(self) -> None:
-        """A good one, none, one that nobody can read, and other answers say nothing more."""
+        """Valid, missing or unreadable certificates, and other errors, get no hint."""
         self.assertEqual(self.told(Unauthorized, now=datetime.now(UTC)), "no")
         self.assertEqual(self.told(Unauthorized), "no")
         self.assertEqual(self.told(Forbidden, now=datetime(2020, 1, 1, tzinfo=UTC)), "no")

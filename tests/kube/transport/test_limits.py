@@ -19,10 +19,12 @@ def nested(levels: int) -> bytes:
 
 
 class LoadsTests(SynchronousTestCase):
-    """One object is not in the way of others."""
+    """A deeply nested object does not prevent reading the others."""
 
     def test_others(self) -> None:
-        """What is beside it is read as it is, before and behind."""
+        """
+        Objects before and after a deep one are read unchanged; the deep one is cut at MAX_DEPTH.
+        """
         one = json.dumps({"told": TEXT, "more": [1, {"b": None}]}).encode()
         found = loads(b'{"items": [' + one + b"," + nested(5000) + b"," + one + b"]}")
         self.assertEqual(found["items"][0], json.loads(one))
@@ -33,12 +35,12 @@ class LoadsTests(SynchronousTestCase):
         self.assertEqual(depth, MAX_DEPTH)
 
     def test_as_deep_as_can_be_read(self) -> None:
-        """Nothing is cut off what Python can read."""
+        """Nesting that Python can parse is not cut."""
         whole = nested(MAX_DEPTH + 200)
         self.assertEqual(loads(whole), json.loads(whole))
 
     def test_bad(self) -> None:
-        """What is no JSON is that, and takes no time, however it is broken."""
+        """Invalid JSON raises ValueError quickly."""
         started = time.process_time()
         for bad in (b"[" * 9000, b'"\\' * 100_000, b"[" * 9000 + b'"\\' * 100_000, b"]" * 9000):
             self.assertRaises(ValueError, loads, bad)
@@ -51,6 +53,6 @@ class LoadsTests(SynchronousTestCase):
         )
     )
     def test_nothing_lost(self, value: object) -> None:
-        """What is not that deep stays as it is, whatever is in it."""
+        """Shallow values are never cut."""
         content = json.dumps(value).encode()
         self.assertEqual(cut(content), content)

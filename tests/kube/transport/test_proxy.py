@@ -1,7 +1,4 @@
-"""
-Tests for :mod:`twisted_exec.kube.transport.proxy`: a client, a server and a proxy between, on
-loopback.
-"""
+"""Tests for :mod:`twisted_exec.kube.transport.proxy`: client, proxy and server on loopback."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ SERVING, reactor = test_connection.SERVING, test_connection.reactor
 
 
 class Saying(Protocol):
-    """A proxy that says one thing whatever it is asked."""
+    """A proxy with one fixed answer."""
 
     words = b""
 
@@ -35,7 +32,7 @@ class Saying(Protocol):
 
 
 class Mute(Protocol):
-    """Accepts, and says nothing."""
+    """A proxy that accepts connections and never answers."""
 
     def __init__(self, asked: Deferred[Any]) -> None:
         self._asked = asked
@@ -50,8 +47,8 @@ class Mute(Protocol):
 
 class ProxyTests(test_connection.TLSTests):
     """
-    The whole of :class:`~tests.kube.transport.test_connection.TLSTests` through a proxy, and the
-    proxy's own part.
+    All of :class:`~tests.kube.transport.test_connection.TLSTests` through a proxy, and proxy
+    errors.
     """
 
     async def setUp(self) -> None:
@@ -76,12 +73,12 @@ class ProxyTests(test_connection.TLSTests):
         return f"127.0.0.1:{self.port.getHost().port}"
 
     async def test_by_way_of_it(self) -> None:
-        """The server is reached by the proxy, and by it alone."""
+        """The client connects through the proxy."""
         await self.user(self.client())
         self.assertEqual(self.proxy.asked, [self.target])
 
     async def test_socks(self) -> None:
-        """So it is by SOCKS; names are the proxy's to resolve."""
+        """The client connects through SOCKS5; the proxy resolves names."""
         socks = self.proxy = Socks5Proxy(reactor)
         proxy_url = f"socks5://127.0.0.1:{await self.listen(socks)}"
         await self.user(self.client(proxy_url=proxy_url))
@@ -98,7 +95,7 @@ class ProxyTests(test_connection.TLSTests):
         self.assertEqual(socks.asked, [self.target, f"api.internal:{port}"])
 
     async def test_tls_to_the_proxy(self) -> None:
-        """A proxy of ``https`` is verified as the server is, and sees no certificate of ours."""
+        """An https proxy is verified like the server, and gets no client certificate."""
         issued = SERVING.issue_server(["127.0.0.1"])
         server = ServerTLS(
             self.write("proxy.crt", issued.certificate_pem),
@@ -116,7 +113,7 @@ class ProxyTests(test_connection.TLSTests):
         self.assertIn("the proxy https://localhost", await self.refusal(other))
 
     async def test_login(self) -> None:
-        """User and password travel, percent-decoded; a wrong one is told, without showing it."""
+        """User and password are percent-decoded; a wrong one is reported without showing it."""
         for factory, scheme in ((ConnectProxy, "http"), (Socks5Proxy, "socks5")):
             self.proxy.abort()
             self.proxy = factory(reactor, "ann:p@ss")
@@ -132,7 +129,7 @@ class ProxyTests(test_connection.TLSTests):
             self.assertEqual(self.proxy.refused, 2)
 
     async def test_server_is_down(self) -> None:
-        """What the proxy says of the server is told on."""
+        """The proxy's error about the server reaches the user."""
         client = KubeClient(ClientConfig("https://127.0.0.1:1", proxy_url=self.proxy_url), reactor)
         self.assertIn("says: 502 Bad Gateway", await self.refusal(client))
         socks = f"socks5://127.0.0.1:{await self.listen(Socks5Proxy(reactor))}"
@@ -140,12 +137,12 @@ class ProxyTests(test_connection.TLSTests):
         self.assertIn("says: connection refused", await self.refusal(client))
 
     async def test_proxy_is_down(self) -> None:
-        """It is the proxy that is named."""
+        """The error for an unreachable proxy names the proxy."""
         told = await self.refusal(self.client(proxy_url="http://127.0.0.1:1"))
         self.assertIn("the proxy http://127.0.0.1:1: connection refused", told)
 
     async def test_no_proxy(self) -> None:
-        """What does not speak the protocol is told as that."""
+        """Each answer in a wrong protocol has its own error."""
         for scheme, words, told in (
             ("http", b"SSH-2.0-OpenSSH\r\n\r\n", "does not speak HTTP"),
             ("http", b"HTTP/1.1 403 \x1b[2JForbidden\r\n\r\n", "says: 403 [2JForbidden"),
@@ -159,7 +156,7 @@ class ProxyTests(test_connection.TLSTests):
             self.assertIn(told, refusal)
 
     async def test_proxy_hangs_up(self) -> None:
-        """A proxy that closes is told as that."""
+        """The error says that the proxy closed the connection."""
 
         class Closing(Protocol):
             def connectionMade(self) -> None:
@@ -171,7 +168,7 @@ class ProxyTests(test_connection.TLSTests):
         self.assertIn("closed the connection", told)
 
     async def test_silent_proxy(self) -> None:
-        """One that says nothing is waited for as long as any server, and then is left."""
+        """A silent proxy times out like any server, and the connection is closed."""
         asked: Deferred[Any] = Deferred()
         proxy = Mute(asked)
         factory = Factory.forProtocol(lambda: proxy)  # type: ignore[arg-type]
@@ -187,7 +184,7 @@ class ProxyTests(test_connection.TLSTests):
         await proxy.lost
 
     async def test_cancelled(self) -> None:
-        """Who does not wait leaves nothing behind."""
+        """Cancelling the connection attempt closes the connection to the proxy."""
         asked: Deferred[Any] = Deferred()
         proxy = Mute(asked)
         factory = Factory.forProtocol(lambda: proxy)  # type: ignore[arg-type]
@@ -199,7 +196,7 @@ class ProxyTests(test_connection.TLSTests):
         await proxy.lost
 
     async def test_in_the_clear(self) -> None:
-        """A plain server is reached by a tunnel, too."""
+        """A server without TLS is reached through a tunnel, too."""
 
         class Echo(Protocol):
             def dataReceived(self, data: bytes) -> None:
@@ -222,14 +219,14 @@ class ProxyTests(test_connection.TLSTests):
         client.transport.abortConnection()
 
     def test_too_long(self) -> None:
-        """A password that SOCKS cannot carry is refused before anything is sent."""
+        """A password too long for SOCKS5 is refused before connecting."""
         config = self.config(proxy_url=f"socks5://u:{'p' * 256}@127.0.0.1:1")
         failure = self.failureResultOf(connectProtocol(endpoint(config, reactor), Protocol()))
         failure.trap(ProxyError)
         self.assertIn("255 bytes at most", str(failure.value))
 
     def test_words(self) -> None:
-        """A proxy is named without its password; ports have defaults."""
+        """A proxy's name has the default port and no password."""
         proxy = Proxy.parse("socks5://ann:canary@[::1]")
         self.assertEqual(str(proxy), "the proxy socks5://[::1]:1080")
         self.assertNotIn("canary", repr(proxy))
