@@ -26,7 +26,7 @@ class ReadYAMLTests(SynchronousTestCase):
         return str(caught.exception).replace(str(self.path), "FILE")
 
     def test_document(self) -> None:
-        """What is in the file, as YAML has it."""
+        """A file is parsed as YAML."""
         self.path.write_text("a: [1, b]\n")
         self.assertEqual(read_yaml(str(self.path)), {"a": [1, "b"]})
 
@@ -43,7 +43,7 @@ class ReadYAMLTests(SynchronousTestCase):
         self.assertEqual(told, "FILE is larger than 4 MiB")
 
     def test_not_yaml(self) -> None:
-        """One line that says where, whatever it is that YAML cannot be."""
+        """Invalid YAML gives a one-line message with its place."""
         self.assertTrue(self.refusal(b"a: [\n").startswith("FILE is not YAML: line 2, column "))
         for content in (
             b"\xff\xfe\xfd",
@@ -63,13 +63,13 @@ class ReaderTests(SynchronousTestCase):
         return str(caught.exception).removeprefix("f.yaml: x")
 
     def test_no_mapping(self) -> None:
-        """What is no mapping is refused with its place."""
+        """A value other than a mapping is refused, and the message names its place."""
         with self.assertRaises(ConfigError) as caught:
             Reader(["a"], "f.yaml: x")
         self.assertEqual(str(caught.exception), "f.yaml: x must be a mapping")
 
     def test_misspelt(self) -> None:
-        """A key that must be there and is misspelt is found."""
+        """A missing required key is reported together with a similar misspelt key."""
         told = self.refusal({"kubeconfg": {}, "name": "a"}, "take", "kubeconfig", dict)
         self.assertEqual(told, ": kubeconfig is missing; is 'kubeconfg' meant to be it?")
         told = self.refusal({"namespace": "a"}, "take", "name", str)
@@ -104,7 +104,7 @@ class ReaderTests(SynchronousTestCase):
         )
 
     def test_choice(self) -> None:
-        """One of a few words; what YAML reads as a boolean is the word that was written."""
+        """A choice accepts only its words, and takes a YAML boolean as the word "on" or "off"."""
         self.assertEqual(Reader({"a": "odd"}, "x").choice("a", ("odd", "even"), "even"), "odd")
         self.assertEqual(Reader({}, "x").choice("a", ("odd", "even"), "even"), "even")
         self.assertEqual(Reader({"a": False}, "x").choice("a", ("on", "off"), "on"), "off")
@@ -114,7 +114,7 @@ class ReaderTests(SynchronousTestCase):
         )
 
     def test_mappings(self) -> None:
-        """Names of smaller mappings; each tells its own place."""
+        """Nested mappings report their own places."""
         reader = Reader({"lines": {"vm-1": {"path": "/dev/x"}, "vm-2": None}}, "f.yaml")
         found = reader.mappings("lines")
         self.assertEqual(list(found), ["vm-1", "vm-2"])
@@ -135,7 +135,7 @@ class ReaderTests(SynchronousTestCase):
             )
 
     def test_left(self) -> None:
-        """A key that nobody took is a mistake."""
+        """A key that the reader has not taken is refused as unknown."""
         reader = Reader({"baud": 1, "parity": "even"}, "f.yaml: x")
         reader.take("parity", str)
         with self.assertRaises(ConfigError) as caught:

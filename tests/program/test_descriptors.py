@@ -88,7 +88,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual((limits.total, limits.per_user), (7, 3))
 
     def test_wrong(self) -> None:
-        """What is no number of sessions is refused; so are more than fit."""
+        """Invalid session counts are refused, and so are more sessions than descriptors allow."""
         with_descriptors(self, 1024)
         for option in ("--max-sessions", "--max-sessions-per-user"):
             for text in ("0", "-1", "x", "100001"):

@@ -45,7 +45,9 @@ class GarbagePolicyTests(SynchronousTestCase):
         self.clock.pump([1.0] * seconds)
 
     def test_start_and_stop(self) -> None:
-        """What exists is frozen; full collections do not start by themselves; a stop restores it all."""
+        """
+        Start freezes existing objects and disables automatic full collections; stop undoes both.
+        """
         self.assertGreater(gc.get_freeze_count(), 10_000)
         self.assertEqual(gc.get_threshold()[0], YOUNG)
         self.assertGreater(gc.get_threshold()[2], 1_000_000)
@@ -55,7 +57,7 @@ class GarbagePolicyTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_once(self) -> None:
-        """A process has one policy: a second one changes nothing."""
+        """A process has one policy: starting a second changes nothing."""
         other = GarbagePolicy(Clock())
         other.start()
         other.stop()

@@ -26,7 +26,7 @@ class NotifyTests(SynchronousTestCase):
         return told
 
     def test_told(self) -> None:
-        """What is said arrives, at a socket in a directory and at one without a file."""
+        """States arrive at a socket file and at an abstract socket."""
         # The path of a socket is short; a test's own directory may not be.
         directory = tempfile.mkdtemp(prefix="notify-")
         self.addCleanup(shutil.rmtree, directory)
@@ -45,7 +45,7 @@ class NotifyTests(SynchronousTestCase):
         self.assertFalse(notify(READY, {}))
 
     def test_full(self) -> None:
-        """Nobody waits for a listener that does not read."""
+        """notify() returns False instead of blocking when the listener does not read."""
         name = secrets.token_hex(8)
         self.listen(f"\0{name}")
         told = [notify(READY, {VARIABLE: f"@{name}"}) for _ in range(5000)]

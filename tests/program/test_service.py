@@ -31,7 +31,7 @@ class Slow(AsyncService):
             raise
 
     async def stop(self) -> None:
-        """Notes it."""
+        """Records the stop."""
         self.done.append("stopped")
 
 
@@ -45,7 +45,7 @@ class StartingTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.told.append)
 
     def test_ready(self) -> None:
-        """Whoever asks is told when it is ready, before and after."""
+        """when_ready() fires when the service is ready, called before or after that."""
         before = self.service.when_ready()
         self.service.startService()
         self.assertNoResult(before)
@@ -54,7 +54,7 @@ class StartingTests(SynchronousTestCase):
         self.successResultOf(self.service.when_ready())
 
     def test_failure(self) -> None:
-        """Whoever asks is told why not; nobody else is."""
+        """when_ready() fails with the reason, which is then not reported anywhere else."""
         waiting = self.service.when_ready()
         self.service.startService()
         self.service.under_way.errback(OSError("no room"))
@@ -63,7 +63,7 @@ class StartingTests(SynchronousTestCase):
         self.assertEqual(self.told, [])
 
     def test_failure_of_a_part(self) -> None:
-        """Of several that were waited for together, the one that failed is told."""
+        """If one of several gathered parts fails, when_ready() fails with that part's error."""
         waiting = self.service.when_ready()
         self.service.startService()
         part: Deferred[None] = Deferred()
@@ -72,7 +72,7 @@ class StartingTests(SynchronousTestCase):
         self.failureResultOf(waiting, OSError)
 
     def test_nobody_asks(self) -> None:
-        """The log has it when nobody asks."""
+        """A failed start is logged if when_ready() was not called."""
         self.service.startService()
         self.service.under_way.errback(OSError("no room"))
         (event,) = self.told
@@ -80,7 +80,7 @@ class StartingTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
 
     def test_given_up(self) -> None:
-        """A start that is under way is given up, then undone; that is no failure."""
+        """A stop cancels a start under way, then undoes it, and reports no failure."""
         waiting = self.service.when_ready()
         self.service.startService()
         self.successResultOf(self.service.stopService())
@@ -89,7 +89,7 @@ class StartingTests(SynchronousTestCase):
         self.assertEqual(self.told, [])
 
     def test_parts_given_up(self) -> None:
-        """So is one that waits for several."""
+        """Cancelling a start that waits for several parts is not a failure."""
         waiting = self.service.when_ready()
         self.service.startService()
         self.service.under_way.errback(self.cancelled(Deferred()))
@@ -97,13 +97,13 @@ class StartingTests(SynchronousTestCase):
         self.assertEqual(self.told, [])
 
     def cancelled(self, part: Deferred[None]) -> Failure:
-        """What comes of several of which one is cancelled."""
+        """Return the failure of a gathered Deferred after this part of it is cancelled."""
         parts = gatherResults([part], consumeErrors=True)
         part.cancel()
         return self.failureResultOf(parts, FirstError)
 
     def test_again(self) -> None:
-        """What comes of a second start is not what came of the first."""
+        """After a restart, when_ready() waits for the second start."""
         self.service.startService()
         self.service.under_way.callback(None)
         self.successResultOf(self.service.stopService())
@@ -118,7 +118,7 @@ class OutlivedTests(SynchronousTestCase):
     """Tests for :class:`ServiceWithCleanup`."""
 
     def test_order(self) -> None:
-        """What a service uses is closed when it has stopped, and waited for."""
+        """Stopping closes what the service uses after the service itself, and waits for both."""
         slow, closed = Slow(), Deferred[None]()
 
         def close() -> Deferred[None]:

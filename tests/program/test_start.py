@@ -72,7 +72,7 @@ class StopOnceTests(SynchronousTestCase):
         hear_signals(self)
 
     def test_impatience(self) -> None:
-        """Signals that come while the program stops are answered, once, and change nothing."""
+        """Signals during the stop are answered once and have no other effect."""
         told = subprocess.run(
             [sys.executable, "-c", _STOPPED_TWICE], capture_output=True, timeout=60, check=True
         )
@@ -109,7 +109,7 @@ class TellStartTests(SynchronousTestCase):
     """Tests for :func:`report_start`."""
 
     def run_told(self, outcome: str) -> tuple[int, list[bytes]]:
-        """The exit code, and what systemd is told."""
+        """Return the exit code and the messages sent to systemd."""
         name = f"twisted-exec-{uuid.uuid4()}"
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(listening.close)
@@ -128,11 +128,11 @@ class TellStartTests(SynchronousTestCase):
         return done.returncode, told
 
     def test_ready(self) -> None:
-        """systemd is told when the program has begun, and when it stops."""
+        """The program notifies systemd when it is ready and when it stops."""
         self.assertEqual(self.run_told("callback(None)"), (0, [b"READY=1", b"STOPPING=1"]))
 
     def test_failed(self) -> None:
-        """What cannot start never was ready."""
+        """A program that fails to start does not send READY=1."""
         self.assertEqual(self.run_told("errback(OSError('full'))"), (1, [b"STOPPING=1"]))
 
 
@@ -140,7 +140,7 @@ class ProgramOptionsTests(SynchronousTestCase):
     """Tests for :class:`ProgramOptions`."""
 
     def test_one_line(self) -> None:
-        """A mistake is one line that says where to read more, and exit code 1."""
+        """A usage error is one line that refers to the help, with exit code 1."""
 
         class XOptions(ProgramOptions):
             program = "exec-x"
@@ -155,7 +155,7 @@ class ProgramOptionsTests(SynchronousTestCase):
             self.assertNotIn("\n", line)
 
     def test_paths(self) -> None:
-        """Paths do not depend on a later working directory; what is not given stays so."""
+        """Relative paths are made absolute when options are read; an omitted path stays None."""
 
         class XOptions(ProgramOptions):
             program = "exec-x"
@@ -177,7 +177,7 @@ class ProgramOptionsTests(SynchronousTestCase):
             self.assertEqual(str(caught.exception), told)
 
     def test_names_the_option(self) -> None:
-        """A value that makes no sense is told with its option, a surplus word as it is."""
+        """The message for an invalid value names its option; that for a surplus word quotes it."""
 
         class XOptions(ProgramOptions):
             program = "exec-x"
@@ -208,7 +208,7 @@ class ProgramOptionsTests(SynchronousTestCase):
         )
 
     def test_usage(self) -> None:
-        """The help tells the defaults that say something, and no empty ones."""
+        """The help shows defaults that are not empty."""
 
         class XOptions(ProgramOptions):
             program = "exec-x"
@@ -222,7 +222,7 @@ class ProgramOptionsTests(SynchronousTestCase):
         self.assertNotRegex(usage, r"\[default:\s*\]")
 
     def test_long_names(self) -> None:
-        """Names that leave no room beside them have what they mean below, with no word broken."""
+        """Beneath a long option name the help starts on the next line; words are not broken."""
 
         class XOptions(ProgramOptions):
             program = "exec-x"
@@ -255,7 +255,7 @@ class BrowserOptionsTests(SynchronousTestCase):
         self.assertEqual(options["allowed-origin"], [b"https://a.example", b"null"])
 
     def test_no_origin(self) -> None:
-        """What is no site is told in one line."""
+        """An allowed origin that is not a site is refused."""
         with self.assertRaises(SystemExit):
             BrowserOptions().parseOptions(["--allowed-origin", "*"])
 
@@ -264,7 +264,7 @@ class FailProgramTests(SynchronousTestCase):
     """Tests for :func:`fail_program`."""
 
     def fails_with(self, error: str) -> bytes:
-        """What a program whose start fails with this expression prints; its exit code is 1."""
+        """Return the output of a program whose start fails with this error; its exit code is 1."""
         told = subprocess.run(
             [sys.executable, "-c", _FAILING % error], capture_output=True, timeout=60, check=False
         )
@@ -279,7 +279,7 @@ class FailProgramTests(SynchronousTestCase):
         self.assertIn(b"exec-x: no such file\n", told)
 
     def test_port_in_use(self) -> None:
-        """A place that cannot be had is told with its address, and what to do."""
+        """If listening fails, the message gives the address, the reason and a remedy."""
         told = self.fails_with(
             'CannotListenError("127.0.0.1", 6443, OSError(98, "Address already in use"))'
         )

@@ -62,7 +62,7 @@ class RunningTests(SynchronousTestCase):
     """Tests for :class:`BackgroundTask`."""
 
     def test_stopped(self) -> None:
-        """Who is stopped is cancelled, which is no crash; once more is nothing."""
+        """Stopping cancels the task without reporting a crash; a second stop does nothing."""
         waits = Waits()
         self.successResultOf(waits.stop())
         waits.start()
@@ -72,7 +72,7 @@ class RunningTests(SynchronousTestCase):
         self.assertEqual(waits.crashes, [])
 
     def test_crashed(self) -> None:
-        """What nobody thought of is told when it happens, and no more when it is stopped."""
+        """An unexpected error is reported as a crash when it happens, and not again at the stop."""
         waits = Waits()
         waits.start()
         waits.under_way.errback(OSError("gone"))
@@ -85,7 +85,7 @@ class StoppingTests(SynchronousTestCase):
     """Tests for :class:`StoppingParts`."""
 
     def test_over(self) -> None:
-        """All that were added are waited for, and nothing is kept of those that are over."""
+        """over() waits for all added parts; finished parts are dropped."""
         stopping, first, second = StoppingParts(), Deferred[None](), Deferred[None]()
         stopping.add(first)
         stopping.add(second)
@@ -100,7 +100,7 @@ class StoppingTests(SynchronousTestCase):
         self.successResultOf(stopping.over())
 
     def test_failure(self) -> None:
-        """What fails while it stops is told, and keeps nobody from the end."""
+        """A part that fails while stopping is logged and does not prevent the end."""
         stopping = StoppingParts()
         stopping.add(fail(ZeroDivisionError()))
         self.successResultOf(stopping.over())
