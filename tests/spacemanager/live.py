@@ -1,5 +1,5 @@
 """
-A whole manager in memory: providers and Spaces kept over a hub, while time passes as a test says.
+A whole manager in memory: it manages providers and Spaces on a hub; the test advances the clock.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ REFUSED = ("False", "Refused", "the API server does not take the credentials")
 
 class Manager:
     """
-    One manager.
+    A manager with its provider registry and Space loop.
 
-    :param life: how long it lives.
+    :param life: how many steps the manager takes before it is killed.
     """
 
     def __init__(self, world: World, life: Life) -> None:
@@ -64,19 +64,19 @@ class Manager:
         self.loop.startService()
 
     def stop(self) -> None:
-        """Whatever it does not let go of at once is looked for by the test's end."""
+        """Stop both services; the end of the test checks for leftovers."""
         self.loop.stopService()
         self.providers.stopService()
 
 
 class World(Hub):
     """
-    A hub, providers behind it, what probes find, and any number of managers.
+    A hub, its providers, the results of probes, and any number of managers.
 
-    :ivar silent: physical spaces that cannot be reached.
-    :ivar tokens: of API servers that no provider has, which are let in.
-    :ivar revoked: tokens that are let in no more.
-    :ivar rotates: whether adaptors that are made can make new credentials.
+    :ivar silent: physical spaces that do not answer.
+    :ivar tokens: valid tokens of API servers that belong to no provider.
+    :ivar revoked: tokens that API servers reject.
+    :ivar rotates: whether new adaptors can rotate credentials.
     """
 
     def __init__(self, kinds: Any = ALL) -> None:
@@ -92,7 +92,7 @@ class World(Hub):
         self.managers: list[Manager] = []
 
     def manager(self, life: Life | None = None) -> Manager:
-        """One that is started."""
+        """Create and start a manager."""
         made = Manager(self, life or Life())
         self.managers.append(made)
         made.start()
@@ -103,7 +103,7 @@ class World(Hub):
             each.stop()
 
     async def probe(self, contents: Contents, what: str) -> ProbeResult:
-        """As a real one, by looking at what there is."""
+        """Probe as the real function does, using the state of this world."""
         self.probes += 1
         stamp = digest_of(contents)
         for content in contents.values():
@@ -131,18 +131,18 @@ class World(Hub):
             for physical, space in world.spaces.items():
                 yield physical, space.uid
 
-    # What users do and see.
+    # Actions and views of users.
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Let time pass, in large steps where there is much of it."""
+        """Let time pass, in steps of 2 s when more than a minute passes."""
         self.pass_time(seconds, 0.25 if seconds <= 60 else 2.0)
 
     def seen(self, name: str, provider: str = "p") -> Object:
-        """A Space as it is."""
+        """Return the stored Space."""
         return self.cluster.objects[spaces.SPACES, spaces.namespace_of(provider), name]
 
     def names(self, namespace: str = "") -> list[str]:
-        """The Spaces that there are."""
+        """Return the sorted names of all Spaces, or of those in a namespace."""
         return sorted(
             name
             for resource, where, name in self.cluster.objects
@@ -163,7 +163,7 @@ class World(Hub):
         )
 
     def kubeconfig(self, name: str, namespace: str = "spaceprovider-p") -> Any:
-        """What a Secret holds, once decoded."""
+        """Return the kubeconfig in a Secret, base64-decoded once and parsed."""
         secret = self.cluster.objects[SECRETS.resource, namespace, name]
         return json.loads(value_of(secret, spaces.KUBECONFIG_KEY) or b"")
 
@@ -172,7 +172,7 @@ class World(Hub):
         return str(user["user"]["token"])
 
     def delete(self, name: str, provider: str = "p") -> None:
-        """As a user does: what has finalizers stays for now."""
+        """Delete a Space as a user does; the object stays until its finalizers are removed."""
         self._done(self.client.delete(spaces.SPACES, name, spaces.namespace_of(provider)))
 
     def annotate(self, name: str, provider: str = "p", **notes: Any) -> None:
@@ -182,7 +182,7 @@ class World(Hub):
 
     @staticmethod
     def given(token: str) -> bytes:
-        """A kubeconfig as a user brings it."""
+        """Return a kubeconfig with a token, as a user would write it."""
         context = {"cluster": "c", "user": "u"}
         return json.dumps(
             {
@@ -198,7 +198,7 @@ class World(Hub):
         return made if self.rotates else plain(made)
 
     def lasting(self, world: MemorySpaces, seconds: float) -> None:
-        """Credentials end so long after they were made."""
+        """Let credentials expire this many seconds after they are issued."""
         begun: dict[tuple[str, int], float] = {}
         tell = world.info
 
@@ -211,7 +211,7 @@ class World(Hub):
         world.info = info  # type: ignore[method-assign]
 
     def reasons(self, name: str) -> list[str]:
-        """Of the Events about a Space."""
+        """Return the reasons of the Events about a Space."""
         return [
             event["reason"]
             for (resource, _, _), event in self.cluster.objects.items()

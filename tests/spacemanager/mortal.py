@@ -1,9 +1,8 @@
 """
-Managers that are killed: from some step on nothing that they do has an effect, and nothing is
-answered.
+Managers that are killed: from some step on, their calls have no effect and get no answer.
 
-A step is a write to the hub, or a call that changes what a provider has.  It is had or not had;
-either way whoever asked for it never hears.
+A step is a write to the hub, or a call that changes a provider's spaces.  The last step takes
+effect or not; either way its Deferred never fires.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from twisted_exec.spacemanager.interfaces import (
 )
 
 QUIET = ("events", "leases")
-"""What nothing depends on."""
+"""Resources whose writes do not count as steps."""
 
 
 class Life:
     """
-    How long a manager lives.
+    The lifetime of a manager.
 
-    :param steps: that it takes; ``None`` for all.
-    :param had: whether the one behind them has its effect.
-    :ivar last: what that was.
+    :param steps: the number of complete steps; ``None`` for no limit.
+    :param had: whether the step after them still takes effect.
+    :ivar last: the step at which the manager was killed.
     """
 
     def __init__(self, steps: int | None = None, *, had: bool = False) -> None:
@@ -159,7 +158,7 @@ class MortalProvider:
 
 
 def mortal(make: MakeProvider, life: Life) -> MakeProvider:
-    """The same adaptors, of a manager that may be killed."""
+    """Wrap the adaptors of a manager that may be killed."""
 
     def made(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
         inner = make(spec, around)
@@ -170,14 +169,14 @@ def mortal(make: MakeProvider, life: Life) -> MakeProvider:
 
 
 def plain(provider: Any) -> ISpaceProvider:
-    """The same, that cannot make new credentials."""
+    """Wrap an adaptor so that it cannot rotate credentials."""
     found: ISpaceProvider = Unrotated(provider)
     return found
 
 
 @implementer(ISpaceProvider)
 class Unrotated:
-    """An adaptor without what only some can do."""
+    """An adaptor without the optional interfaces."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider

@@ -1,6 +1,5 @@
 """
-A manager's surroundings in memory: a hub, providers behind it, and time that passes when a test
-says so.
+The environment of a manager in memory: a hub, its providers, and a clock that tests advance.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ EPOCH = 1_800_000_000.0
 
 @implementer(ISpaces)
 class HubSpaces:
-    """The Spaces of a hub, read from it when they are asked for."""
+    """The Spaces of a hub, read from the hub at each call."""
 
     synced = True
 
@@ -62,10 +61,10 @@ class HubSpaces:
 
 class Hub:
     """
-    A cluster with SpaceProviderDescs, and what stands behind them.
+    A cluster with SpaceProviderDescs, and the physical spaces of their providers.
 
     :ivar worlds: physical spaces, by the name of the SpaceProviderDesc.
-    :ivar made: each adaptor, with what it was made of.
+    :ivar made: each adaptor, with the spec from which it was created.
     """
 
     def __init__(self) -> None:
@@ -90,13 +89,13 @@ class Hub:
         return self.worlds.setdefault(name, MemorySpaces())
 
     def providers(self) -> ProviderRegistry:
-        """Started by whoever wants them."""
+        """Return a registry of providers, not started."""
         found = ProviderRegistry(ProviderEnvironment(self.around, self.makers, NoMetrics()))
         found.spaces = self.spaces
         return found
 
     def put(self, resource: Any, name: str, namespace: str = "", **rest: Any) -> Object:
-        """Have an object there, in place of one that there was."""
+        """Create an object, or update it if it exists."""
         metadata = {"name": name, **rest.pop("metadata", {})}
         obj = {"metadata": metadata, **rest}
         key = (resource, namespace, name)
@@ -105,30 +104,30 @@ class Hub:
         return self._done(self.client.create(resource, obj, namespace))
 
     def desc(self, name: str, *, type: str = LOCAL, **spec: Any) -> Object:
-        """Have a SpaceProviderDesc there."""
+        """Create or update a SpaceProviderDesc."""
         return self.put(PROVIDERS, name, spec={"ProviderType": type, **spec})
 
     def secret(self, name: str, namespace: str = "default", **data: bytes) -> Object:
-        """Have a Secret there."""
+        """Create or update a Secret."""
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
         return self.put(SECRETS.resource, name, namespace, data=encoded)
 
     def space(self, name: str, provider: str, **spec: Any) -> Object:
-        """Have a Space there."""
+        """Create or update a Space."""
         told = {"SpaceProviderDescName": provider, **spec}
         made = self.put(SPACES, name, namespace_of(provider), spec=told)
         self.spaces.followers.tell(None, made)
         return made
 
     def drop(self, resource: Any, name: str, namespace: str = "") -> None:
-        """Have an object gone."""
+        """Delete an object."""
         gone = self.cluster.objects[resource, namespace, name]
         self._done(self.client.delete(resource, name, namespace))
         if resource == SPACES:
             self.spaces.followers.tell(gone, None)
 
     def got(self, name: str) -> Object:
-        """A SpaceProviderDesc as it is."""
+        """Return the stored SpaceProviderDesc."""
         return self.cluster.objects[PROVIDERS, "", name]
 
     def condition(self, name: str, type: str) -> tuple[str, str]:
@@ -165,7 +164,7 @@ class Hub:
 
 
 def one(name: str) -> Physical:
-    """In the default place."""
+    """Return a physical space under the default parent."""
     return Physical(name)
 
 

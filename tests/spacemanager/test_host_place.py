@@ -24,20 +24,20 @@ HERE, THERE = "1-1 one.example:/var/lib/a", "2-2 two.example:/var/lib/a"
 
 
 class PlaceTests(SynchronousTestCase):
-    """What a state directory is called."""
+    """The identity of a state directory."""
 
     def setUp(self) -> None:
         self.directory = private_directory(os.path.abspath(self.mktemp()))
 
     def test_again(self) -> None:
-        """It is always called the same, and says where it is."""
+        """The place of a directory is stable, and contains its path."""
         first = place_of(self.directory)
         self.assertEqual(place_of(self.directory), first)
         self.assertTrue(location_of(first).endswith(f":{self.directory}"))
         self.assertEqual(os.stat(os.path.join(self.directory, "place")).st_mode & 0o777, 0o600)
 
     def test_moved(self) -> None:
-        """One that was brought elsewhere is the same; another in its place is not."""
+        """A moved directory stays the same place; a new directory at the old path does not."""
         first = place_of(self.directory)
         os.rename(self.directory, f"{self.directory}-moved")
         self.assertTrue(is_same(place_of(f"{self.directory}-moved"), first))
@@ -60,14 +60,14 @@ class KeptHereTests(ProvidersCase):
         return made
 
     def test_first(self) -> None:
-        """Who takes it up first writes where its spaces are."""
+        """The first manager writes its place to the provider's status."""
         self.hub.desc("here")
         self.start()
         status = self.hub.got("here")["status"]
         self.assertEqual((status["place"], status["Phase"]), (HERE, "Ready"))
 
     def test_same(self) -> None:
-        """The next manager on the same directory goes on, wherever that lies now."""
+        """A manager with the same state directory continues, even if the directory has moved."""
         self.hub.desc("here")
         self.hub.got("here")["status"] = {"place": "1-1 moved.example:/b"}
         self.start()
@@ -75,8 +75,8 @@ class KeptHereTests(ProvidersCase):
 
     def test_elsewhere(self) -> None:
         """
-        Of what is kept elsewhere nothing is asked and nothing concluded, until somebody gives that
-        up.
+        A provider whose spaces are on another host is not contacted, until its status.place is
+        cleared.
         """
         self.hub.desc("here")
         self.hub.got("here")["status"] = {"place": THERE}

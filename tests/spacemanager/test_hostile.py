@@ -1,5 +1,5 @@
 """
-What others may do to a manager of Spaces: users of the hub, providers, and who writes Secrets.
+Attacks on a manager of Spaces: by users of the hub, by providers and by writers of Secrets.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class HostileTestCase(SynchronousTestCase):
         self.world.settle(5)
 
     def forged(self, name: str, space: str, type: str = "Opaque", **rest: Any) -> None:
-        """A Secret with our labels that somebody else wrote."""
+        """Write a Secret with the manager's labels as another user would."""
         labels = {**OURS, spaces.SPACE_LABEL: space}
         metadata = {"labels": labels, **rest.pop("metadata", {})}
         self.world.put(SECRETS.resource, name, NAMESPACE, metadata=metadata, type=type, **rest)
 
 
 class UsersTests(HostileTestCase):
-    """Who may make Spaces in a provider's namespace, and no more."""
+    """Users who may only create Spaces in a provider's namespace."""
 
     def test_left_out_by_discovery(self) -> None:
-        """What the provider's owner leaves out is not had by asking for it by name, either."""
+        """A Space cannot name a physical space that SpacePrefixForDiscovery excludes."""
         self.start(SpacePrefixForDiscovery="team-")
         self.world.spaces_of().put(Physical("prod"))
         self.world.spaces_of().put(Physical("team-a"))
@@ -62,7 +62,7 @@ class UsersTests(HostileTestCase):
             self.assertIn("SpacePrefixForDiscovery", message(self.world.seen(name), spaces.SYNCED))
 
     def test_left_out_later(self) -> None:
-        """Nor is it kept when that is said later; the object is its user's, and stays."""
+        """A prefix set later removes the Secrets of excluded Spaces; the user's object stays."""
         self.start()
         self.world.spaces_of().put(Physical("prod"))
         self.world.space("prod", "p", Type=spaces.UNMANAGED)
@@ -74,7 +74,7 @@ class UsersTests(HostileTestCase):
         self.assertEqual(self.world.names(), ["prod"])
 
     def test_no_name(self) -> None:
-        """What its provider can have none of is told as the Space's fault, and goes when it is deleted."""
+        """A name that the provider refuses is reported on the Space, which can still be deleted."""
         self.start()
         refused = BadRequest("there can be none of that name")
         self.patch(MemoryProvider, "get", lambda *_: fail(refused))
@@ -95,7 +95,7 @@ class UsersTests(HostileTestCase):
         self.assertEqual(self.world.names(), [])
 
     def test_anothers_by_annotation(self) -> None:
-        """A managed Space that claims what is another's neither reads nor deletes it."""
+        """A managed Space neither reads nor deletes another owner's physical space."""
         self.start(SpacePrefixForDiscovery="nothing")
         prod = self.world.spaces_of().put(Physical("prod"), MemorySpace(owner="somebody"))
         self.world.put(
@@ -114,7 +114,7 @@ class UsersTests(HostileTestCase):
         self.assertIs(self.world.spaces_of().spaces[Physical("prod")], prod)
 
     def test_anothers_by_status(self) -> None:
-        """Nor one whose status was written by somebody who may, as if it had been made for it."""
+        """A forged status.physicalSpace does not let a Space delete another's physical space."""
         self.start(SpacePrefixForDiscovery="nothing")
         self.world.spaces_of().put(Physical("prod"), MemorySpace(owner="somebody"))
         space = self.world.space("mine", "p")
@@ -132,8 +132,8 @@ class UsersTests(HostileTestCase):
 
     def test_elsewhere(self) -> None:
         """
-        A Secret of another namespace is not read: neither what it holds nor whether it is there is
-        told.
+        A Secret of another namespace is not read: the Space shows neither its content nor whether
+        it exists.
         """
         self.start()
         self.world.secret("admin", "kube-system", kubeconfig=self.world.given("t"))
@@ -153,7 +153,7 @@ class UsersTests(HostileTestCase):
         self.assertEqual(asked, [("create", "secrets", "kube-system", "")])
 
     def test_silent_servers(self) -> None:
-        """Imported Spaces whose servers say nothing keep none of another namespace waiting."""
+        """Imported Spaces with silent servers do not delay Spaces of another namespace."""
         self.start()
         loop = self.world.managers[0].loop
         waiting = []
@@ -184,10 +184,10 @@ class UsersTests(HostileTestCase):
 
 
 class SecretsTests(HostileTestCase):
-    """Who may write Secrets with our labels."""
+    """Users who may write Secrets with the manager's labels."""
 
     def test_record(self) -> None:
-        """A forged record makes an imported Space of its own namespace, and brings nothing else along."""
+        """A forged record only yields an imported Space in its own namespace, without owners."""
         self.start()
         told = {
             "metadata": {
@@ -215,7 +215,7 @@ class SecretsTests(HostileTestCase):
         self.assertEqual(self.world.spaces_of().spaces, {})
 
     def test_records_that_are_none(self) -> None:
-        """Anything at all in a record makes nothing, and is gone soon."""
+        """A record with invalid content creates no Space, and its Secret is deleted."""
         self.start()
         contents = (b"", b"[]", b'{"metadata": []}', b'{"metadata": 1, "spec": 2}', b"[" * 90_000)
         for number, content in enumerate(contents):
@@ -230,7 +230,7 @@ class SecretsTests(HostileTestCase):
         self.flushLoggedErrors()
 
     def test_memory(self) -> None:
-        """Of Secrets that only have our labels nothing is kept, and of ours no more than we read."""
+        """The cache of labelled Secrets holds none of the data that the manager does not read."""
         self.start()
         large = {"a": "x" * 700_000, spaces.KUBECONFIG_KEY: "y" * 700_000}
         self.forged("anything", "one", data=large)
@@ -244,7 +244,7 @@ class SecretsTests(HostileTestCase):
         self.assertIs(self.world.managers[0].loop._secrets._trim, imported.trimmed)
 
     def test_in_the_way(self) -> None:
-        """A Secret of the name of one of ours is neither read, overwritten nor deleted."""
+        """A user's Secret in the manager's way is neither overwritten nor deleted."""
         self.start()
         for labels in ({}, {**OURS, spaces.SPACE_LABEL: "one"}):
             metadata = {"labels": labels}
@@ -263,10 +263,10 @@ class SecretsTests(HostileTestCase):
 
 
 class ProfilesTests(HostileTestCase):
-    """ClusterProfiles that have our label, and that somebody else has written."""
+    """ClusterProfiles with the manager's labels that another user wrote."""
 
     def test_copied(self) -> None:
-        """They are neither changed nor deleted, whether there is a Space of that name or not."""
+        """Such ClusterProfiles are neither changed nor deleted."""
         labels = {**OURS, spaces.SPACE_LABEL: "one", spaces.PROVIDER_LABEL: "p"}
         spec = {"clusterManager": {"name": "theirs"}}
         for name in ("one", "two"):
@@ -285,10 +285,10 @@ class ProfilesTests(HostileTestCase):
 
 
 class NamespacesTests(HostileTestCase):
-    """Namespaces of providers that are gone."""
+    """Namespaces of deleted providers."""
 
     def test_rights_stay(self) -> None:
-        """Who may do what in it was said by somebody else: it is theirs, and keeps the namespace."""
+        """Another user's Role or RoleBinding keeps the namespace from being deleted."""
         for group, plural, kind in (
             ("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
             ("rbac.authorization.k8s.io", "roles", "Role"),
@@ -308,7 +308,7 @@ class NamespacesTests(HostileTestCase):
             self.assertNotIn((NAMESPACES.resource, "", NAMESPACE), world.cluster.objects)
 
     def test_not_ours(self) -> None:
-        """A namespace that a user made has no mark of ours, and stays; so does any other name."""
+        """A namespace without the manager's labels, or with another name, is not deleted."""
         self.world.put(NAMESPACES.resource, NAMESPACE)
         labels = {**OURS, spaces.PROVIDER_LABEL: "system"}
         self.world.put(NAMESPACES.resource, "kube-system", metadata={"labels": labels})
@@ -320,12 +320,12 @@ class NamespacesTests(HostileTestCase):
 
 
 class ProvidersTests(HostileTestCase):
-    """What a provider tells."""
+    """Data from a hostile provider."""
 
     def test_names(self) -> None:
         """
-        What it calls its spaces may be anything; what cannot be told is left out, and the rest is
-        there.
+        Physical spaces with unprintable, empty or overlong names are skipped; all others become
+        Spaces.
         """
         self.start()
         world = self.world.spaces_of()
@@ -343,7 +343,7 @@ class ProvidersTests(HostileTestCase):
             self.assertRegex(secret, r"^(incluster|external)-[a-z0-9.-]+$")
 
     def test_collisions(self) -> None:
-        """Two that would have one name have two, each the credentials of its own."""
+        """Physical spaces with colliding names get different Spaces and credentials."""
         self.start()
         world = self.world.spaces_of()
         world.parents = ["a:b", "a-b", "A.b"]
@@ -362,12 +362,12 @@ class ProvidersTests(HostileTestCase):
 
 class ManagersTests(HostileTestCase):
     """
-    Another manager, such as one that was stopped while it led, and does not know yet that it leads
-    no more.
+    A second active manager, such as a leader that was suspended and has not noticed the loss of
+    its lease.
     """
 
     def test_two_at_once(self) -> None:
-        """Two that both believe that they lead make one physical space of each Space, and leave none."""
+        """Two active managers create one physical space for each Space, and delete them all."""
         self.start()
         self.world.manager()
         for number in range(10):
@@ -388,7 +388,7 @@ class ManagersTests(HostileTestCase):
         self.assertEqual(self.world.secrets(), ["external-found", "incluster-found"])
 
     def test_deposed(self) -> None:
-        """What was decided before a Space was deleted, and comes to be done after, makes nothing."""
+        """A create that a suspended manager resumes after the Space was deleted creates nothing."""
         self.start()
         world = self.world
         held: list[Any] = []
@@ -405,7 +405,7 @@ class ManagersTests(HostileTestCase):
         self.patch(client, "get", late)
         world.space("one", "p")
         world.settle(3)
-        self.assertEqual(len(held), 1)  # it is about to make it, and is stopped
+        self.assertEqual(len(held), 1)  # suspended just before the create
         world.manager()
         world.settle()
         world.delete("one")

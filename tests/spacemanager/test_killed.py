@@ -1,9 +1,9 @@
 """
-A manager that is killed at any of its steps: whoever comes next makes of it what was wanted, and
-nothing is left over.
+A manager that is killed at any of its steps: the next manager completes the work and leaves
+nothing over.
 
-Each scenario is run again and again with a manager that dies before, or behind, its first step, its
-second, and so on, until one lives to the end.  A step is a write to the hub, of providers and of
+Each scenario runs repeatedly with a manager that dies before, or after, its first step, its second,
+and so on, until a manager survives to the end.  A step is a write to the hub, of providers and of
 Spaces, or a call that changes what a provider has.
 """
 
@@ -26,9 +26,9 @@ MOST_STEPS = 60
 
 class Scenario:
     """
-    Something that is wanted while a manager is killed.
+    A change that happens while a manager is killed.
 
-    :ivar world: where.
+    :ivar world: the hub, its providers and its managers.
     """
 
     def __init__(self) -> None:
@@ -36,13 +36,13 @@ class Scenario:
         self.world.desc("p")
 
     def prepare(self) -> None:
-        """What there is, made by a manager that lives."""
+        """Set up the state from before, with a manager that survives."""
 
     def ask(self) -> None:
-        """What users want, or what happens, while the one that dies runs."""
+        """Make the change while the manager that will be killed runs."""
 
     def check(self, test: Any) -> None:
-        """How it is to be in the end."""
+        """Check the final state."""
 
 
 class Create(Scenario):
@@ -60,7 +60,7 @@ class Create(Scenario):
 
 
 class Ready(Create):
-    """Something that happens to a Space that is there."""
+    """A change to a Space that is already Ready."""
 
     def prepare(self) -> None:
         self.world.space("one", "p")
@@ -78,7 +78,7 @@ class Delete(Ready):
 
 
 class CreateAndDelete(Delete):
-    """It is deleted while it is being made, by whoever is killed anywhere between."""
+    """A Space is deleted while the manager that will be killed is creating it."""
 
     prepare = Scenario.prepare
 
@@ -89,7 +89,7 @@ class CreateAndDelete(Delete):
 
 
 class SlowDelete(Delete):
-    """The provider takes its time."""
+    """The provider takes a while to delete."""
 
     def ask(self) -> None:
         self.world.spaces_of().held = True
@@ -109,7 +109,7 @@ class Rotate(Ready):
 
 
 class Vanish(Ready):
-    """Somebody else deletes it at the provider."""
+    """A physical space is deleted at the provider, outside the manager."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -156,7 +156,7 @@ class LosePrefix(Lose):
 
 
 class ComesBack(Discover):
-    """A user deletes the object of something that is there."""
+    """A user deletes the Space object of a physical space that still exists."""
 
     prepare = Lose.prepare
 
@@ -184,7 +184,7 @@ class Import(Scenario):
 
 
 class ImportAnew(Import):
-    """Its object is deleted, and what it stands for lives."""
+    """The object of an imported Space is deleted while its API server still answers."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -208,7 +208,7 @@ class ImportForgotten(Import):
 
 
 class ImportGone(ImportForgotten):
-    """What it stood for is there no more."""
+    """The imported API server rejects the credentials from now on."""
 
     def ask(self) -> None:
         self.world.tokens.clear()
@@ -220,7 +220,7 @@ class KilledTests(SynchronousTestCase):
 
     def run_all(self, make: Callable[[], Scenario], least: int) -> None:
         """
-        :param least: how many steps there are at least, so that this tries what it says.
+        :param least: the least number of steps, which proves that the scenario was really cut.
         """
         for steps in range(MOST_STEPS):
             ends = [self.run_once(make, Life(steps, had=had)) for had in (False, True)]
@@ -230,7 +230,7 @@ class KilledTests(SynchronousTestCase):
         self.fail(f"more than {MOST_STEPS} steps")
 
     def run_once(self, make: Callable[[], Scenario], life: Life) -> bool:
-        """:return: whether it was killed."""
+        """:return: whether the manager was killed."""
         scenario = make()
         world = scenario.world
         first = world.manager()
@@ -254,7 +254,7 @@ class KilledTests(SynchronousTestCase):
         return life.is_over
 
     def check_nothing_left(self, world: World) -> None:
-        """Each Secret of ours is of a Space that is there."""
+        """Check that every Secret of the manager has an existing Space as its owner."""
         uids = {
             each["metadata"]["uid"]
             for (resource, _, _), each in world.cluster.objects.items()
@@ -266,53 +266,53 @@ class KilledTests(SynchronousTestCase):
                 self.assertIn(owner["uid"], uids, name)
 
     def test_create(self) -> None:
-        """SF 4, SF 5: what is wanted is made, once, by whoever is there."""
+        """SF 4, SF 5: a new Space becomes Ready with exactly one physical space."""
         self.run_all(Create, 6)
 
     def test_delete(self) -> None:
-        """What is deleted goes, and takes what was made for it along."""
+        """Deleting a Space also deletes its physical space and its Secrets."""
         self.run_all(Delete, 4)
 
     def test_create_and_delete(self) -> None:
-        """What is deleted before it was there leaves nothing."""
+        """A Space deleted during its creation leaves nothing behind."""
         self.run_all(CreateAndDelete, 6)
 
     def test_slow_delete(self) -> None:
-        """It is waited for the provider, whoever waits."""
+        """The next manager also waits for a slow provider before the Space goes."""
         self.run_all(SlowDelete, 4)
 
     def test_rotate(self) -> None:
-        """New credentials that were asked for are had, in the same Secrets."""
+        """A requested rotation writes new credentials to the same Secrets."""
         self.run_all(Rotate, 4)
 
     def test_vanish(self) -> None:
-        """What vanished is made anew, and its credentials are the new one's."""
+        """A vanished physical space is recreated, and the Secrets hold its new credentials."""
         self.run_all(Vanish, 6)
 
     def test_discover(self) -> None:
-        """SF 1: what is discovered has its object and its Secrets."""
+        """SF 1: a discovered physical space gets a Space object and its Secrets."""
         self.run_all(Discover, 4)
 
     def test_lose(self) -> None:
-        """What is gone takes its object and its Secrets along."""
+        """A discovered physical space that disappears loses its Space object and its Secrets."""
         self.run_all(Lose, 3)
 
     def test_lose_prefix(self) -> None:
-        """What discovery takes no more loses its object, and nothing else."""
+        """A new discovery prefix removes the objects it excludes, but no physical space."""
         self.run_all(LosePrefix, 3)
 
     def test_comes_back(self) -> None:
-        """A picture that was deleted is drawn again."""
+        """A deleted Space object is recreated while its discovered physical space exists."""
         self.run_all(ComesBack, 3)
 
     def test_import_anew(self) -> None:
-        """What was imported and lives is there again."""
+        """A deleted imported Space is recreated while its API server answers."""
         self.run_all(ImportAnew, 4)
 
     def test_import_forgotten(self) -> None:
-        """What is forgotten stays so; Secrets of users are theirs."""
+        """A forgotten imported Space is not recreated; the user's Secret stays."""
         self.run_all(ImportForgotten, 1)
 
     def test_import_gone(self) -> None:
-        """What lives no more is not made anew."""
+        """A deleted imported Space is not recreated once its credentials are rejected."""
         self.run_all(ImportGone, 1)

@@ -13,10 +13,10 @@ from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 
 
 class FiguresTests(SynchronousTestCase):
-    """What a manager tells."""
+    """Metrics of a manager."""
 
     def test_calls(self) -> None:
-        """Calls that ended are counted, and those that failed by their code; who gave up is not."""
+        """Finished calls are counted, failures by code; cancelled calls (499) are not counted."""
         registry = new_registry(process=False)
         figures = ProviderCallMetrics(registry)
         figures.called("p", "get", 0.02, 0)
@@ -28,7 +28,7 @@ class FiguresTests(SynchronousTestCase):
         self.assertIn(f'{named}_failures_total{{call="get",code="502",provider="p"}} 1.0', text)
 
     def test_spaces(self) -> None:
-        """Spaces by phase, providers, and ends of credentials, of the one that leads."""
+        """The leader exports Spaces by phase, provider reachability and credential expiry."""
         hub = Hub()
         hub.desc("up")
         hub.desc("down")

@@ -24,7 +24,7 @@ reactor: Any = _reactor
 
 
 class Loop(HubSpaces, Service):
-    """Stands for what keeps Spaces."""
+    """A stand-in for the Space controller loop."""
 
 
 class ManagerCase(SynchronousTestCase):
@@ -51,10 +51,10 @@ class ManagerCase(SynchronousTestCase):
 
 
 class TermTests(ManagerCase):
-    """Who of several acts."""
+    """Leader election between several managers."""
 
     def test_one_of_two(self) -> None:
-        """One leads; when it stops the other one takes up what there is, with a loop of its own."""
+        """Only the leader works; after it stops, the second manager takes over."""
         self.hub.desc("here")
         first, second = self.manager(), self.manager()
         for each in (first, second):
@@ -77,7 +77,7 @@ class TermTests(ManagerCase):
         self.assertEqual(self.hub.clock.getDelayedCalls(), [])
 
     def test_killed(self) -> None:
-        """Who is always called the same does not wait for itself; another one has to."""
+        """A restarted manager with a fixed identity keeps its lease; another waits."""
         killed = self.manager(identity="the-one")
         killed.startService()
         self.hub.pass_time(1)
@@ -93,7 +93,7 @@ class TermTests(ManagerCase):
             self.successResultOf(each.stopService())
 
     def test_directory(self) -> None:
-        """What adaptors keep is closed to others; one that is open to them is refused."""
+        """The state directory is created with mode 0700; a directory open to others is refused."""
         manager = self.manager()
         manager.startService()
         self.assertEqual(stat.S_IMODE(os.stat(self.directory).st_mode), 0o700)
@@ -112,7 +112,7 @@ class TermTests(ManagerCase):
         return self.successResultOf(Deferred.fromCoroutine(manager.health.ready()))
 
     def test_ready(self) -> None:
-        """It is ready while the hub answers and, where it leads, Spaces are known."""
+        """Ready needs a running manager, a hub that answers and, on the leader, synced Spaces."""
         manager = self.manager()
         self.assertFalse(self.ready(manager)[0])
         manager.startService()
@@ -129,10 +129,10 @@ class TermTests(ManagerCase):
 
 
 class PortTests(TestCase):
-    """The port of probes."""
+    """The port for probes and metrics."""
 
     async def test_answers(self) -> None:
-        """Probes and figures are answered to anyone there; nothing else is."""
+        """The port serves health probes and metrics without credentials; other paths answer 404."""
         case = ManagerCase("setUp")
         case.mktemp = self.mktemp  # type: ignore[method-assign]
         case.setUp()

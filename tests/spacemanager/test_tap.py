@@ -40,7 +40,7 @@ class TapTests(SynchronousTestCase):
         return refusal(self, "exec-spacemanager", lambda: makeService(self.options(*arguments)))
 
     def test_service(self) -> None:
-        """It makes a service, and opens nothing before that starts."""
+        """makeService returns a service and creates no state directory yet."""
         program = makeService(self.options())
         assert isinstance(program, ServiceWithCleanup)
         self.assertTrue(IService.providedBy(program))
@@ -48,14 +48,14 @@ class TapTests(SynchronousTestCase):
         self.assertFalse(os.path.exists("exec-spacemanager-state"))
 
     def test_settings(self) -> None:
-        """A daemon's directory is another one; the types are in order, each once."""
+        """The state directory becomes absolute; repeated provider types count once."""
         settings = self.options("--state-dir=x", "--lease=y").settings()
         self.assertEqual((settings.state_directory, settings.lease), (os.path.abspath("x"), "y"))
         self.assertEqual(self.options().types(), PROVIDER_TYPES)
         self.assertEqual(self.options("--providers=kcp, local,kcp").types(), ("kcp", "local"))
 
     def test_refused(self) -> None:
-        """What cannot be meant is told before anything begins."""
+        """Invalid options are refused at startup with the option and the reason."""
         self.assertIn(
             "'k8s' is not a provider type; use some of local", self.refusal("--providers=k8s")
         )
@@ -67,7 +67,7 @@ class TapTests(SynchronousTestCase):
         self.assertIn("nowhere", self.refusal("--context=nowhere"))
 
     def test_every_type(self) -> None:
-        """Each type has a module, which is imported when its first provider is made."""
+        """Every provider type has a module, imported when its first provider is created."""
         self.assertEqual(set(tap.PROVIDERS), set(PROVIDER_TYPES))
         names: list[str] = []
 
@@ -84,7 +84,7 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(names, ["twisted_exec.spacemanager.providers.kind.provider"])
 
     def test_every_contract(self) -> None:
-        """SF 16: each type passes the contract of providers."""
+        """SF 16: every provider type has tests that run the provider contract."""
         covered = set()
         for module in getModule(providers.__name__).walkModules():
             path = module.name.removeprefix(f"{providers.__name__}.")

@@ -33,7 +33,7 @@ class BoundedTests(SynchronousTestCase):
         self.adaptor = bounded(self.world.provider(), "p", self.clock, self.counted)
 
     def test_doors(self) -> None:
-        """It is what the adaptor is: one that cannot rotate does not say that it can."""
+        """The wrapper provides IRotatesCredentials only if its adaptor does."""
         self.assertTrue(verifyObject(ISpaceProvider, self.adaptor))
         self.assertTrue(verifyObject(IRotatesCredentials, self.adaptor))
 
@@ -46,7 +46,7 @@ class BoundedTests(SynchronousTestCase):
         self.assertEqual(plain.default_parent, "root")
 
     def test_in_time(self) -> None:
-        """A call that is never answered is cancelled, and says so."""
+        """A call without an answer is cancelled after its time limit and fails with 504."""
         self.world.stalled = True
         asked = self.adaptor.get(one("a"))
         self.clock.advance(SECONDS[GET])
@@ -55,7 +55,7 @@ class BoundedTests(SynchronousTestCase):
         self.assertEqual(self.counted.calls, [("p", "get", 30.0, 504)])
 
     def test_errors(self) -> None:
-        """An error is passed on as it is; what is none is logged, and told without what it says."""
+        """API errors are passed on; other exceptions are logged and hidden behind a 500."""
         self.world.problem = BadGateway("away")
         self.failureResultOf(self.adaptor.list_names(), BadGateway)
 
@@ -69,7 +69,7 @@ class BoundedTests(SynchronousTestCase):
         self.assertEqual([code for _, _, _, code in self.counted.calls], [502, 500])
 
     def test_cancelled(self) -> None:
-        """Whoever asked may ask no more."""
+        """A cancelled call is counted as 499."""
         self.world.stalled = True
         asked = self.adaptor.list_spaces()
         asked.cancel()
@@ -77,7 +77,7 @@ class BoundedTests(SynchronousTestCase):
         self.assertEqual([code for _, _, _, code in self.counted.calls], [499])
 
     def test_went_well(self) -> None:
-        """What works is passed on and counted."""
+        """Successful calls are passed on and counted."""
         self.successResultOf(self.adaptor.create(one("a"), SpaceRequest("u")))
         self.successResultOf(self.adaptor.rotate(one("a")))
         self.assertEqual(self.successResultOf(self.adaptor.list_names()), [one("a")])
@@ -85,7 +85,7 @@ class BoundedTests(SynchronousTestCase):
         self.assertEqual([code for _, _, _, code in self.counted.calls], [0] * 4)
 
     def test_watch_that_fails(self) -> None:
-        """Hints that cannot be had are no failure."""
+        """A failing ``watch`` is logged, not raised."""
 
         def broken(*_: object) -> Any:
             raise OSError("no")

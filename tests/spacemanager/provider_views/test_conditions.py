@@ -30,12 +30,12 @@ class LooksTests(SynchronousTestCase):
         self.assertEqual((bad.reason, bad.message), (reason, error.message))
 
     def test_let_in(self) -> None:
-        """Who refuses us was reached."""
+        """A provider that answers 401 or 403 is reachable."""
         self.check(Unauthorized("who?"), "True", "False", "Unauthorized")
         self.check(Forbidden("no"), "True", "False", "Forbidden")
 
     def test_silent(self) -> None:
-        """Who cannot be reached says nothing of our credentials."""
+        """An unreachable provider leaves the credentials Unknown."""
         self.check(BadGateway("x"), "False", "Unknown", "Unreachable")
         self.check(ServiceUnavailable("x"), "False", "Unknown", "Unreachable")
         self.check(TooManyRequests("x"), "False", "Unknown", "Unreachable")
@@ -43,7 +43,7 @@ class LooksTests(SynchronousTestCase):
         self.check(InternalError("x"), "False", "Unknown", "ListFailed")
 
     def test_well(self) -> None:
-        """Only who was listed is well; who was not asked is neither well nor bad."""
+        """Only a listed provider is well; without a request both conditions are Unknown."""
         self.assertTrue(LISTED.well)
         for looks in (NOT_YET, not_asked("SecretNotFound", "make it")):
             self.assertFalse(looks.well)

@@ -48,10 +48,10 @@ class CopyCase(SynchronousTestCase):
 
 
 class PaceTests(CopyCase):
-    """When it asks."""
+    """The times of requests to the provider."""
 
     def test_pace(self) -> None:
-        """Every half a minute, and once for any number of hints at a time."""
+        """The provider is listed every 30 s; simultaneous hints cause a single list."""
         self.start()
         self.pass_time(61)
         self.assertEqual(self.lists(), 2)
@@ -61,14 +61,14 @@ class PaceTests(CopyCase):
         self.assertEqual(self.lists(), 3)
 
     def test_hints(self) -> None:
-        """One that is hinted at is asked for alone, at once."""
+        """A hint for a space reads only that space, at once."""
         self.start()
         self.world.put(A)
         self.assertEqual((self.told, self.lists()), ([A], 0))
         self.assertIn(A, self.copy.spaces())
 
     def test_hints_without_end(self) -> None:
-        """One that changes all the time is looked at a few times a second, and told of no more often."""
+        """A space that changes constantly is read and reported a few times a second."""
         made = self.world.put(A)
         self.start()
         for number in range(1000):
@@ -83,7 +83,7 @@ class PaceTests(CopyCase):
         self.assertEqual(self.copy.spaces()[A].message, "at last")
 
     def test_too_many_hints(self) -> None:
-        """For very many at once the list is asked for instead."""
+        """Very many hints at once cause a list instead of single reads."""
         self.start()
         self.world.stalled = True
         for number in range(1000):
@@ -114,7 +114,7 @@ class PaceTests(CopyCase):
         self.assertEqual(self.lists() - before, 2)
 
     def test_nonsense(self) -> None:
-        """An adaptor that answers what is no list is one that fails, not the end."""
+        """An invalid list from an adaptor counts as a failure."""
         self.adaptor.list_spaces = lambda: succeed([None])  # type: ignore[assignment,list-item,method-assign]
         self.start()
         self.assertEqual(self.copy.looks.reachable.reason, "ListFailed")
@@ -124,7 +124,7 @@ class PaceTests(CopyCase):
         self.assertTrue(self.copy.looks.well)
 
     def test_too_many(self) -> None:
-        """A list without end is not taken."""
+        """A list of more than MAX_SPACES spaces is refused."""
         self.patch(provider_copy, "MAX_SPACES", 1)
         self.world.put(A)
         self.world.put(B)
@@ -134,10 +134,10 @@ class PaceTests(CopyCase):
 
 
 class GoneTests(CopyCase):
-    """What is gone, and what was only not seen."""
+    """Spaces that are gone, or only missing from a list."""
 
     def test_twice(self) -> None:
-        """What vanishes is gone when it was missed twice, some time apart; until then it is as it was."""
+        """A space counts as gone after two lists without it; until then it is unchanged."""
         self.world.put(A)
         self.start()
         self.world.drop(A)
@@ -151,7 +151,7 @@ class GoneTests(CopyCase):
         self.assertEqual(self.told, [A])
 
     def test_for_a_moment(self) -> None:
-        """A provider that tells half of what it has, for a moment, has lost nothing."""
+        """A space missing from a list for a moment is not gone."""
         self.world.put(A)
         self.start()
         kept = self.world.spaces.pop(A)
@@ -163,7 +163,7 @@ class GoneTests(CopyCase):
         self.assertEqual(self.told, [])
 
     def test_while_away(self) -> None:
-        """SF: unreachable is not vanished, however long it lasts."""
+        """SF: spaces of an unreachable provider never count as gone."""
         self.world.put(A)
         self.start()
         self.world.drop(A)
@@ -173,14 +173,14 @@ class GoneTests(CopyCase):
         self.assertIn(A, self.copy.spaces())
 
     def test_never_seen(self) -> None:
-        """Of what nobody ever heard of two lists say that it is not there."""
+        """An unknown space counts as gone after two lists without it."""
         self.start()
         self.assertFalse(self.copy.gone(A))
         self.pass_time(31)
         self.assertTrue(self.copy.gone(A))
 
     def test_just_asked_for(self) -> None:
-        """What was never seen and is asked for is gone soon, without waiting for the next list's turn."""
+        """A missing unknown space that was requested counts as gone within seconds."""
         self.start()
         self.copy.look_again(A)
         self.assertFalse(self.copy.gone(A))
@@ -204,7 +204,7 @@ class GoneTests(CopyCase):
         self.assertTrue(self.copy.gone(A))
 
     def test_asked_before(self) -> None:
-        """A list that was asked for before something was made does not tell that it is not there."""
+        """A list requested before a space was created does not count it as gone."""
         answers: list[Deferred[Any]] = []
         self.start()
         self.pass_time(5)
@@ -223,7 +223,7 @@ class GoneTests(CopyCase):
         self.assertFalse(self.copy.gone(A))
 
     def test_another_adaptor(self) -> None:
-        """What the adaptor before told stays, until this one has missed it twice."""
+        """Spaces known from the previous adaptor stay until two lists miss them."""
         info = SpaceInfo(A, BUILDING)
         self.copy = ProviderCopy("p", self.adaptor, self.clock, self.told.append, {A: info})
         self.start()
@@ -233,7 +233,7 @@ class GoneTests(CopyCase):
         self.assertTrue(self.copy.gone(A))
 
     def test_bounded(self) -> None:
-        """However many come and go, nothing is remembered of them."""
+        """Spaces that are gone leave nothing in memory."""
         self.start()
         for number in range(200):
             self.world.put(one(f"s{number}"))
@@ -253,7 +253,7 @@ class GoneTests(CopyCase):
 
 
 class AccessTests(CopyCase):
-    """What lists leave out."""
+    """Data that lists leave out."""
 
     def test_left_out(self) -> None:
         """Access that was told of one stays while nothing says that it is another, and is no change."""

@@ -15,7 +15,7 @@ class FilterTests(SynchronousTestCase):
         return [name for name in names if filter_of(told)(name)]
 
     def test_filters(self) -> None:
-        """A prefix as upstream had it, or a glob about the whole name."""
+        """A filter is a prefix, as upstream, or a glob for the whole name."""
         self.assertEqual(len(self.taken("")), 5)
         self.assertEqual(len(self.taken("*")), 5)
         self.assertEqual(self.taken("ks-"), ["ks-1", "ks-2-prod"])

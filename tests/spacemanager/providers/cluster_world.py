@@ -1,5 +1,5 @@
 """
-Worlds whose provider is a cluster's objects: the way there can be cut, stalled and refused.
+Worlds whose provider is a cluster in memory; requests to it can fail, stall or be refused.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ LOOKS = ("get", "list", "watch")
 
 class Way:
     """
-    Between adaptors and a cluster.
+    The path of requests from adaptors to a cluster.
 
-    :ivar problem: what every request fails with.
+    :ivar problem: the error of every request.
     :ivar stalled: no request is answered.
     :ivar nonsense: every request is answered by something that is no API server.
     :ivar lived: how many more requests have an effect; ``None`` for all.
-    :ivar looks_count: as what has an effect counts what only looks, too; where time passes that
-        makes steps without end.
-    :ivar requests: how many there were.
-    :ivar valid: the only credentials that are good, by their number.
+    :ivar looks_count: whether reads count as steps too; as time passes, that gives endless steps.
+    :ivar requests: the number of requests so far.
+    :ivar valid: the number of the only valid credentials.
     """
 
     def __init__(self) -> None:
@@ -84,7 +83,7 @@ class WayClient:
         self._client, self._way, self._number = client, way, way.valid
 
     def __getattr__(self, verb: str) -> Any:
-        """Each verb of the door."""
+        """Return a verb of the client that passes through the :class:`Way`."""
         act = getattr(self._client, verb)
         return lambda *args, **more: self._way.pass_on(
             verb, self._number, lambda: act(*args, **more)
@@ -92,7 +91,7 @@ class WayClient:
 
 
 class ClusterWorld(SpaceWorld):
-    """A provider whose things are objects of a cluster in memory."""
+    """A provider whose spaces are objects of a cluster in memory."""
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self.cluster = MemoryCluster((NAMESPACES, SECRETS, *kinds))
@@ -100,9 +99,9 @@ class ClusterWorld(SpaceWorld):
         self.own_watches = 0
 
     def client(self) -> Any:
-        """For one more adaptor."""
+        """Return a client for another adaptor."""
         number = self.way.valid
-        if number is None:  # revoked: what is made now has what is not good
+        if number is None:  # revoked: new clients get invalid credentials
             self.way.valid = 0
             client = WayClient(self.cluster.client(), self.way)
             self.way.valid = None
@@ -110,7 +109,7 @@ class ClusterWorld(SpaceWorld):
         return WayClient(self.cluster.client(), self.way)
 
     def put(self, kind: Kind, name: str, obj: Object, namespace: str = "") -> Object:
-        """An object as whoever owns the cluster would write it: made, or replaced whole."""
+        """Create or replace an object, as the owner of the cluster would."""
         key = (kind.resource, namespace, name)
         before = self.cluster.objects.get(key)
         new = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, **obj}
@@ -122,16 +121,16 @@ class ClusterWorld(SpaceWorld):
         return self.cluster.put(key, new)
 
     def find(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
-        """One as it is stored."""
+        """Return the stored object."""
         return self.cluster.objects.get((kind.resource, namespace, name))
 
     def drop(self, kind: Kind, name: str, namespace: str = "") -> None:
-        """Take one away, if it is there."""
+        """Delete an object if it exists."""
         if self.find(kind, name, namespace) is not None:
             self.cluster.remove((kind.resource, namespace, name))
 
     def all(self, kind: Kind) -> Sequence[Object]:
-        """All of a kind."""
+        """Return all objects of a kind."""
         return [obj for key, obj in self.cluster.objects.items() if key[0] == kind.resource]
 
     async def break_down(self) -> None:
@@ -174,7 +173,7 @@ class ClusterWorld(SpaceWorld):
 
 
 def kubeconfig(server: str, token: str, **user: Any) -> dict[str, Any]:
-    """A kubeconfig as KubeFlex, or anybody, writes it, as data."""
+    """Return a kubeconfig as a dict."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -188,9 +187,9 @@ def kubeconfig(server: str, token: str, **user: Any) -> dict[str, Any]:
 
 
 CA = "LS0tLS1CRUdJTg=="
-"""Base64, and no certificate: nothing here connects."""
+"""Valid base64 but not a certificate, as no test connects."""
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """A member that may not be there."""
+    """Return the value if it is a dict, else an empty mapping."""
     return value if isinstance(value, dict) else {}

@@ -1,5 +1,5 @@
 """
-A kcp server, played or real, as the contract of providers acts on it.
+The provider contract's world for a kcp server, fake or real.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CANNOT = {
 
 
 class Counted:
-    """A client's transport whose requests are counted, and those that write are steps."""
+    """A client's transport that counts requests; writes are steps."""
 
     def __init__(self, inner: HTTPTransport, steps: Steps) -> None:
         self._inner, self._steps = inner, steps
@@ -65,7 +65,7 @@ class Counted:
 
 
 class KcpWorld(SpaceWorld):
-    """What adaptors of a kcp server have in common, whoever serves it."""
+    """The common part of the worlds for a fake and a real kcp."""
 
     cannot: Mapping[str, str] = CANNOT  # type: ignore[misc]
     no_parameters = (
@@ -79,7 +79,7 @@ class KcpWorld(SpaceWorld):
         self.steps = Steps()
 
     def secret(self) -> Mapping[str, bytes]:
-        """The provider's Secret as it is now."""
+        """Return the provider's current Secret."""
         raise NotImplementedError
 
     def make(self) -> ISpaceProvider:
@@ -106,12 +106,12 @@ class KcpWorld(SpaceWorld):
 
 
 def kubeconfig(server: str, token: str, ca: bytes = SERVING.certificate_pem) -> bytes:
-    """Of an administrator."""
+    """Return a kubeconfig of an administrator."""
     return written(ClientConfig(server, ca=Material(data=ca), token=token), "root")
 
 
 class PlayedWorld(KcpWorld):
-    """The played one."""
+    """The world for the fake kcp."""
 
     title = "kcp, recorded"
     parents = ("root:one", "root:two")

@@ -1,7 +1,6 @@
 """
-Clusters of a played kind, as the contract of providers acts on them: the program is
-``fake_kind.sh``, the API servers are one server of the test's, which knows clusters by the first
-part of the path.
+The provider contract's world for a fake kind: the program is ``fake_kind.sh``, and one server of
+the test stands in for the API servers of all clusters, which it tells apart by their tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ CANNOT = {
 
 
 def read_cluster(directory: Path, name: str) -> dict[str, str]:
-    """What there is of a cluster: nothing when it is gone."""
+    """Return the files of a cluster with their text; empty if it does not exist."""
     try:
         files = list((directory / "clusters" / name).iterdir())
         return {file.name: file.read_text().strip() for file in files}
@@ -55,7 +54,7 @@ def read_cluster(directory: Path, name: str) -> dict[str, str]:
 
 
 def cluster_names(directory: Path) -> list[str]:
-    """All that there are."""
+    """Return the sorted names of all clusters."""
     return sorted(path.name for path in (directory / "clusters").iterdir())
 
 
@@ -72,7 +71,7 @@ class PlayedClusters(resource.Resource):
         told = (request.getHeader("authorization") or "").removeprefix("Bearer ")
         found = (read_cluster(self._directory, name) for name in cluster_names(self._directory))
         cluster = next((each for each in found if each.get("token") == told), {})
-        # A part before the path may say which cluster is meant; the token does anyway.
+        # Drop a prefix of the path: the token identifies the cluster.
         path = re.sub(r"^/.*(/readyz|/apis?/)", r"\1", request.path.decode())  # type: ignore[union-attr]
         code, answer = self._answer(cluster, path.removeprefix("/"))
         request.setResponseCode(code)
@@ -97,7 +96,7 @@ class PlayedClusters(resource.Resource):
 
 
 class CountedCli(KindCli):
-    """Whose runs are steps."""
+    """A KindCli whose runs count as steps."""
 
     def __init__(self, steps: Steps, environ: Mapping[str, str], program: str) -> None:
         super().__init__(reactor, environ, program)
@@ -157,7 +156,7 @@ class KindWorld(SpaceWorld):
         await self._port.stopListening()
 
     def environ(self) -> Mapping[str, str]:
-        """What the manager's environment is."""
+        """Return the environment of the manager."""
         path = f"{self.kind}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "FAKE_KIND": str(self.kind), "KUBECONFIG": "/x"}
 
@@ -173,7 +172,7 @@ class KindWorld(SpaceWorld):
             await pause(0.01)
 
     def mode(self, *words: str) -> None:
-        """How the program behaves from now on."""
+        """Set how the program behaves from now on."""
         (self.kind / "mode.new").write_text(" ".join(words) + "\n")
         (self.kind / "mode.new").rename(self.kind / "mode")
 
@@ -181,7 +180,7 @@ class KindWorld(SpaceWorld):
         return cluster_names(self.kind)
 
     def put(self, name: str, **more: str) -> None:
-        """Somebody's cluster."""
+        """Create a cluster that belongs to another user."""
         self._foreign += 1
         told = {"state": "ready", "config": '{"nodes": [{}]}', **more}
         told |= {key: f"{key}-of-foreign-{self._foreign}" for key in ("token", "uid")}
@@ -202,7 +201,7 @@ class KindWorld(SpaceWorld):
         return [Physical(name) for name in sorted({*self._there(), *records})]
 
     async def wreck(self, physical: Physical) -> None:
-        """Its making was broken off, as when the power fails."""
+        """Make the creation look interrupted, as after a power failure."""
         (self.kind / "clusters" / physical.name / "state").write_text("booting\n")
         records = Records(str(self.directory / "records"))
         found = records.read(physical.name)

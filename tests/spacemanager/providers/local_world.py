@@ -1,8 +1,8 @@
 """
-Local spaces as their contract acts on them: a directory, and processes.
+The provider contract's world for local spaces: a directory and processes.
 
-Here the processes are small ones, which say that they are ready and serve nothing, so that all
-cases are tried in seconds; ``tests.interop.space_local`` has the same world with the real ones.
+The processes here only report that they are ready, so that all cases run in seconds;
+``tests.interop.space_local`` has the same world with real API servers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ os.makedirs(sys.argv[1], exist_ok=True)
 open(os.path.join(sys.argv[1], {KUBECONFIG!r}), "w").close()
 sys.stdin.read()
 """
-"""A process as a local space has one, that serves nothing."""
+"""The program of a local space that serves nothing."""
 
 NO_CREDENTIALS = "No credentials: the spaces are processes of the manager's own user."
 
@@ -54,7 +54,7 @@ class WatchedStore(Store):
 
 
 class LocalWorld(SpaceWorld):
-    """:param directory: absolute; need not be there."""
+    """:param directory: absolute path; it may not exist yet."""
 
     title = ""
     cannot = {
@@ -80,7 +80,7 @@ class LocalWorld(SpaceWorld):
         self._lock = -1
 
     def make_means(self) -> SpaceEnvironment:
-        """What spaces are made with."""
+        """Return the environment for new spaces."""
         return SpaceEnvironment(reactor, time.time, self.words, environment(), self.enrol)
 
     def words(self, state: str, port: int) -> list[str]:
@@ -93,7 +93,7 @@ class LocalWorld(SpaceWorld):
         return self.enrolled(path)
 
     def enrolled(self, path: str) -> Deferred[Access]:
-        """A kubeconfig as good as any."""
+        """Return a kubeconfig with a random token."""
         config = ClientConfig("https://127.0.0.1:1", token=uuid.uuid4().hex)
         return succeed(Access(written(config, "space"), time.time() + 365 * 86400))
 
@@ -106,7 +106,7 @@ class LocalWorld(SpaceWorld):
         self.providers.append(made)
         return made
 
-    # What others do.
+    # Actions of other users.
 
     async def make_foreign(self, physical: Physical) -> None:
         os.makedirs(os.path.join(self.path, "records"), 0o700, exist_ok=True)
@@ -129,7 +129,7 @@ class LocalWorld(SpaceWorld):
         self.kill(home)
 
     async def there(self) -> Sequence[Physical]:
-        """The names of records, and what belongs to no record by its UID."""
+        """Return the names of records, and the directories without a record."""
         if not os.path.isdir(os.path.join(self.path, "records")):
             return []
         names = [name[:-5] for name in os.listdir(os.path.join(self.path, "records"))]
@@ -152,7 +152,7 @@ class LocalWorld(SpaceWorld):
             if home in command(pid):
                 os.kill(pid, signal.SIGKILL)
 
-    # How it goes on.
+    # Delays and outages.
 
     async def hold(self) -> None:
         for _ in range(self.means.slots.limit):
@@ -170,7 +170,7 @@ class LocalWorld(SpaceWorld):
         self._hidden = False
 
     async def break_down(self) -> None:
-        """The file system goes away, or, before there is an adaptor, another process has it."""
+        """Move the directory away or, before the first adaptor, lock it."""
         if self.providers:
             os.replace(self.path, f"{self.path}.away")
             return
@@ -193,15 +193,15 @@ class LocalWorld(SpaceWorld):
         return [*processes, *self.half_written()]
 
     def half_written(self) -> list[str]:
-        """Files that somebody began to write."""
+        """Return the temporary files of unfinished writes."""
         return [name for name in os.listdir(os.path.join(self.path, "records")) if name[0] == "."]
 
     def pids(self) -> list[int]:
-        """Of all processes of this world."""
+        """Return the PIDs of all processes of this world."""
         found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         return [pid for pid in found if self.path in command(pid)]
 
-    # Being killed.
+    # Killing the manager.
 
     async def die_after(self, steps: int) -> None:
         self._left, self._died = steps, False
@@ -213,7 +213,7 @@ class LocalWorld(SpaceWorld):
         self._left = None
 
     def step(self) -> None:
-        """Called before each change."""
+        """Count a step before each change; fail if the manager is dead."""
         if self._left is not None:
             self._left -= 1
             if self._left < 0:

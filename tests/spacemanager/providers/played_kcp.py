@@ -1,11 +1,11 @@
 """
-A kcp server as far as providers of spaces go, on a real socket with TLS: logical clusters in
-memory, their Workspaces, ServiceAccounts and tokens; who may what; and how long things take.
+A fake kcp server for providers of spaces, on a real socket with TLS: logical clusters in memory,
+their Workspaces, ServiceAccounts and tokens, with authorization and delays.
 
-What it answers is what kcp's sources say (v0.32.3: ``pkg/reconciler/tenancy/workspace``,
+Responses follow kcp's sources (v0.32.3: ``pkg/reconciler/tenancy/workspace``,
 ``pkg/authorization/workspace_content_authorizer.go``, ``pkg/admission/workspacetypeexists``,
-``pkg/server/options/authentication.go``), where they were read for that.  Nothing goes on by
-itself: a workspace takes its next step when somebody asks for something.
+``pkg/server/options/authentication.go``).  Workspaces change only at requests: each request
+advances them by a step.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ NO_TYPES = (
     f'Internal error occurred: workspacetypes.{TENANCY} "{{}}" not found',
     "workspace type cannot be resolved",
 )
-"""What kcp says of a type that is not there, as it creates a workspace and as it validates one."""
+"""kcp's messages for an unknown type, at creation and at validation of a workspace."""
 TYPES = ("root:universal", "root:organization")
 
 
 @dataclass
 class LogicalCluster:
     """
-    What is in one workspace.
+    The content of a workspace.
 
-    :param id: never given twice.
-    :ivar no_accounts: nothing can be made in it just now, nor are there tokens.
+    :param id: the unique name of the logical cluster.
+    :ivar no_accounts: creating objects and requesting tokens fails for now.
     """
 
     id: str
@@ -79,7 +79,7 @@ class LogicalCluster:
 
 
 class _Site(server.Site):
-    """Knows its connections, to end them all."""
+    """A site that can abort all its connections."""
 
     noisy = False
 
@@ -105,7 +105,7 @@ class _Site(server.Site):
         return channel
 
     def abort_all(self) -> Deferred[None]:
-        """Fires when they have ended."""
+        """Abort all connections; the Deferred fires when they have ended."""
         self._ended = ended = Deferred()
         for channel in list(self._open):
             channel._channel.transport.abortConnection()
@@ -116,14 +116,14 @@ class _Site(server.Site):
 
 class PlayedKcp(resource.Resource):
     """
-    :param extra: paths of workspaces that are there from the beginning.
-    :ivar held: what is made does not become ready, and what is deleted does not go.
+    :param extra: paths of workspaces that exist from the start.
+    :ivar held: new workspaces do not become ready, and deleted workspaces stay.
     :ivar lingers: requests that a deletion takes, as kcp deletes what a workspace holds first.
         Meanwhile the Workspace keeps its phase and its finalizer, and its logical cluster answers.
     :ivar no_type: one of :data:`NO_TYPES`.
     :ivar stalled: no request is answered.
-    :ivar nonsense: every answer is one that means nothing.
-    :ivar forbidden: nobody may anything.
+    :ivar nonsense: every response has meaningless content.
+    :ivar forbidden: every request is forbidden.
     """
 
     isLeaf = True
@@ -149,7 +149,7 @@ class PlayedKcp(resource.Resource):
     # The server.
 
     def listen(self) -> None:
-        """Be there; again at the same port."""
+        """Listen, after the first time at the same port."""
         self._site = _Site(self)
         self._port = reactor.listenSSL(
             self._number, self._site, CERTIFICATE.options(), interface="127.0.0.1"
@@ -157,7 +157,7 @@ class PlayedKcp(resource.Resource):
         self._number = self._port.getHost().port
 
     async def leave(self) -> None:
-        """Be gone, with all connections."""
+        """Stop listening and abort all connections."""
         port, self._port = self._port, None
         if port is not None:
             await port.stopListening()
@@ -165,34 +165,34 @@ class PlayedKcp(resource.Resource):
 
     @property
     def url(self) -> str:
-        """From outside."""
+        """Return the external URL."""
         return f"https://127.0.0.1:{self._number}"
 
     @property
     def inside(self) -> str:
-        """The other viewpoint."""
+        """Return the in-cluster URL."""
         return f"https://localhost:{self._number}"
 
     def restart(self) -> None:
-        """kcp-admin's token is another; those of accounts are as they were."""
+        """Replace kcp-admin's token; tokens of accounts stay valid."""
         self.renew()
 
     def renew(self) -> None:
-        """Another token for kcp-admin."""
+        """Replace kcp-admin's token."""
         self.admin = f"admin-{uuid.uuid4()}"
 
     def revoke(self) -> None:
-        """Nobody has kcp-admin's token."""
+        """Invalidate kcp-admin's token."""
         self.admin = ""
 
     # Workspaces.
 
     def at(self, path: str) -> LogicalCluster | None:
-        """By path or id."""
+        """Return the logical cluster with this path or id."""
         return next((c for c in self.clusters.values() if path in (c.path, c.id)), None)
 
     def put(self, parent: str, name: str) -> Object:
-        """Somebody makes a workspace; it is ready at once."""
+        """Create a workspace of another user, ready at once."""
         cluster = self.at(parent)
         assert cluster is not None, parent
         made = self._make(cluster, {"metadata": {"name": name}, "spec": {}})
@@ -203,21 +203,21 @@ class PlayedKcp(resource.Resource):
         return made
 
     def drop(self, parent: str, name: str) -> None:
-        """Somebody deletes a workspace, and all that was in it is gone."""
+        """Delete a workspace and its content, as another user."""
         cluster = self.at(parent)
         if cluster is not None:
             key = (WORKSPACES.resource, "", name)
             self._end(cluster, cluster.has.objects[key])
 
     def set(self, parent: str, name: str, phase: str, **status: Any) -> None:
-        """A workspace is in another phase."""
+        """Set the phase of a workspace."""
         cluster = self.at(parent)
         assert cluster is not None
         found = cluster.has.objects[(WORKSPACES.resource, "", name)]
         self._store(cluster, {**found, "status": {"phase": phase, **status}})
 
     def paths(self) -> list[str]:
-        """All workspaces that there are, root aside."""
+        """Return the paths of all workspaces except root."""
         found = (
             f"{cluster.path}:{name}"
             for cluster in self.clusters.values()
@@ -227,7 +227,7 @@ class PlayedKcp(resource.Resource):
         return sorted(found)
 
     def go_on(self) -> None:
-        """Every workspace takes a step."""
+        """Advance every workspace by a step."""
         for cluster in list(self.clusters.values()):
             for key, found in list(cluster.has.objects.items()):
                 if key[0] == WORKSPACES.resource:
@@ -412,7 +412,7 @@ class _Target:
 
     @classmethod
     def of(cls, parts: list[str]) -> _Target:
-        """:raises NotFound: nothing of the kind is served."""
+        """:raises NotFound: the resource is not served."""
         rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
         group = "" if parts[:1] == ["api"] else parts[1]
         namespace = ""
@@ -426,7 +426,7 @@ class _Target:
 
 
 def _now(asking: Deferred[Any]) -> Any:
-    """What a cluster in memory answers, which it does at once."""
+    """Return the answer of a cluster in memory, which answers at once."""
     told: list[Any] = []
     asking.addBoth(told.append)
     if isinstance(told[0], Failure):

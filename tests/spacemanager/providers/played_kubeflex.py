@@ -1,10 +1,10 @@
 """
-KubeFlex's manager, and what of a cluster's controllers it relies on, played: each :meth:`turn` does
-the next thing that either would.
+A fake of KubeFlex's manager and of the cluster controllers that it relies on: each :meth:`turn`
+takes their next step.
 
-What it writes is what the real one was seen to write, type by type: namespaces with a controller's
-ownerReference, Secrets under their names and keys, a ``secretRef`` that is there while Ready is
-still False and may name a key that is never written, times in conditions that are new at each look.
+It writes the same as the real manager for each type: namespaces with a controller's ownerReference,
+Secrets with the real names and keys, a ``secretRef`` that is set while Ready is still False and may
+name a key that is never written, and conditions with new times at each reconcile.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SECRETS_OF: dict[str, tuple[str, str, str]] = {
     "host": ("admin-kubeconfig", "kubeconfig", "kubeconfig-incluster"),
     "external": ("admin-kubeconfig", "kubeconfig", "kubeconfig-incluster"),
 }
-"""By type: the Secret, and its keys from outside and from within, as ``status.secretRef`` tells them."""
+"""By type: the Secret, its external key and its in-cluster key in ``status.secretRef``."""
 DANGLING = ("host", "external")
-"""Types whose key from outside is told, and never written."""
+"""Types whose external key is named in the status, but never written."""
 LATE = ("vcluster", "k3s")
-"""Types whose key from within is written when Ready is True already."""
+"""Types whose in-cluster key is written only after Ready is True."""
 
 
 class PlayedKubeFlex:
     """
-    :param world: has the cluster.
-    :ivar held: nothing becomes ready, or is deleted to its end.
+    :param world: the world with the cluster.
+    :ivar held: nothing becomes ready, and deletions do not finish.
     :ivar down: the manager does not run; the cluster's controllers do.
     """
 
@@ -50,7 +50,7 @@ class PlayedKubeFlex:
         self._secrets = 0
 
     def turn(self) -> None:
-        """One thing for each object that there is something to do about."""
+        """Take the next step for every object."""
         self._looks += 1
         for namespace in list(self._world.all(NAMESPACES)):
             self._collect(namespace)
@@ -85,7 +85,7 @@ class PlayedKubeFlex:
             self._make_ready(controlplane)
 
     def _make_namespace(self, controlplane: Object) -> bool:
-        """Whether it is there and can be used; one of somebody else is used as well."""
+        """Return whether the namespace is usable; an existing foreign namespace is too."""
         metadata, place = controlplane["metadata"], namespace_of(controlplane["metadata"]["name"])
         there = self._world.find(NAMESPACES, place)
         if there is None:
@@ -145,7 +145,7 @@ class PlayedKubeFlex:
         self.put_secret(name, secret, data)
 
     def put_secret(self, name: str, secret: str, data: dict[str, Any]) -> None:
-        """A Secret of a ControlPlane; what is no text is written as JSON."""
+        """Store a Secret of a ControlPlane; values other than text are written as JSON."""
         encoded = {
             key: base64.b64encode(
                 value.encode() if isinstance(value, str) else json.dumps(value).encode()

@@ -1,5 +1,5 @@
 """
-What adaptors do that others can see: counted, and held back once their manager is dead.
+Visible actions of adaptors: they are counted, and suppressed once the manager is dead.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from twisted.internet.defer import Deferred
 
 
 class Dead(Exception):
-    """Nothing comes of it: whoever wanted it is there no more."""
+    """The step has no effect, because the manager was killed."""
 
 
 class Steps:
     """
-    :ivar open: what is under way.
+    :ivar open: the calls in progress.
     :ivar lived: how many more steps have an effect; ``None`` for all.
     """
 
@@ -25,9 +25,9 @@ class Steps:
 
     def take(self) -> None:
         """
-        Before each step that is done at once.
+        Count a synchronous step, before it acts.
 
-        :raises Dead: it has no effect.
+        :raises Dead: the step has no effect.
         """
         self.count += 1
         if self.lived is not None:
@@ -37,7 +37,7 @@ class Steps:
                 raise Dead
 
     async def begin(self) -> None:
-        """Before each that takes its time; never comes back when it has no effect."""
+        """Count an asynchronous step; never return if it has no effect."""
         try:
             self.take()
         except Dead:

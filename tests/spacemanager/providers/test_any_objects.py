@@ -1,5 +1,5 @@
 """
-What must hold whatever somebody wrote into a ControlPlane or a ClusterProfile: it is another's to
+Property tests with arbitrary content in ControlPlanes and ClusterProfiles, which other users may
 write.
 """
 
@@ -55,16 +55,16 @@ STATES = {BUILDING, USABLE, BROKEN, GOING}
 
 
 class AnyObjectTests(SynchronousTestCase):
-    """Nothing is raised, and nothing is read that is not to be."""
+    """Any content is read without an error, and never leads to a forbidden Secret."""
 
     @settings(max_examples=100, deadline=None)
     @given(VALUES, VALUES)
     def test_controlplane(self, spec: Any, status: Any) -> None:
-        """A ControlPlane never names a Secret to look at outside of its own namespace."""
+        """A ControlPlane's Secret is always in the control plane's own namespace."""
         metadata = {"name": "red", "uid": "1"}
         reading = planes.read({"metadata": metadata, "spec": spec, "status": status})
         info = planes.info_of(reading, None, None)
-        self.assertIn(info.state, STATES - {USABLE})  # without a Secret none can be used
+        self.assertIn(info.state, STATES - {USABLE})  # not usable without a Secret
         self.assertTrue(info.message.isprintable())
         self.assertRegex(info.reason, "^([A-Za-z][A-Za-z0-9]*)?$")
         self.assertTrue(all(key for _, key in reading.keys))
@@ -76,7 +76,7 @@ class AnyObjectTests(SynchronousTestCase):
     @settings(max_examples=100, deadline=None)
     @given(VALUES, VALUES)
     def test_profile(self, spec: Any, status: Any) -> None:
-        """A ClusterProfile never names one outside of the namespaces that are allowed."""
+        """A ClusterProfile's Secrets are always in allowed namespaces."""
         metadata = {"name": "red", "namespace": "default", "uid": "1"}
         profile = {"metadata": metadata, "spec": spec, "status": status}
         profiles.is_ours(profile)

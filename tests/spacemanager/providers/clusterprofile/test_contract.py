@@ -1,6 +1,6 @@
 """
-The adaptor of ClusterProfiles keeps what every provider promises, as far as one can that makes
-nothing.
+The provider contract for the adaptor of ClusterProfiles, as far as it applies without creating
+clusters.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ MADE = (
 
 
 def cluster(name: str) -> Object:
-    """A cluster as an access provider tells it."""
+    """Return a cluster as in an access provider."""
     config = kubeconfig(f"https://{name}.example", "")
     found: Object = config["clusters"][0]["cluster"]
     return found
 
 
 def provider(name: str, secret: str, **more: Any) -> Object:
-    """An access provider that reads a kubeconfig."""
+    """Return an access provider that reads a kubeconfig."""
     told = {"name": secret, "key": "value", **more}
     extension = {"name": EXEC_EXTENSION, "extension": told}
     return {
@@ -73,7 +73,7 @@ def provider(name: str, secret: str, **more: Any) -> Object:
 
 
 class ProfileWorld(ClusterWorld):
-    """Profiles in a cluster in memory, each with a way to its cluster."""
+    """Profiles in a cluster in memory, each with an access provider."""
 
     title = "ClusterProfile"
     cannot: Mapping[str, str] = {
@@ -115,7 +115,7 @@ class ProfileWorld(ClusterWorld):
         conditions: Sequence[Object] = (),
         manager: str = "fleet",
     ) -> None:
-        """A profile as a cluster manager writes it."""
+        """Store a profile as a cluster manager does."""
         labels = {"x-k8s.io/cluster-manager": manager}
         profile = {
             "metadata": {"labels": labels},
@@ -131,7 +131,7 @@ class ProfileWorld(ClusterWorld):
         labels: Mapping[str, str] | None = None,
         **values: Any,
     ) -> None:
-        """A Secret; what is no text is written as JSON."""
+        """Store a Secret; values other than text are written as JSON."""
         texts = {
             key: value if isinstance(value, str) else json.dumps(value)
             for key, value in values.items()
@@ -158,7 +158,7 @@ class ClusterProfileContractTests(SpaceProviderContract, TestCase):
         return ProfileWorld()
 
     async def usable(self, adaptor: ISpaceProvider, physical: Physical) -> SpaceInfo:
-        """Somebody else makes one."""
+        """Let another user create a profile, and wait until it is usable."""
         await self.world.make_foreign(physical)
         found: SpaceInfo = await self.until_state(adaptor, physical, USABLE)
         return found

@@ -60,7 +60,7 @@ def token_provider(name: str, cluster_name: str, **more: Any) -> Object:
 
 
 class ProfileCase(SynchronousTestCase):
-    """A cluster with an inventory, and an adaptor."""
+    """A cluster with ClusterProfiles, and an adaptor."""
 
     def setUp(self) -> None:
         self.world = ProfileWorld()
@@ -70,7 +70,7 @@ class ProfileCase(SynchronousTestCase):
         return ClusterProfiles(self.world.reached(), self.world.time, Places(**places), "fleet")
 
     def get(self, name: str = "red", parent: str = "") -> SpaceInfo:
-        """One, of which a list says the same."""
+        """Return a space, after a check that lists agree."""
         physical = Physical(name, parent)
         info: SpaceInfo = self.successResultOf(self.adaptor.get(physical))
         listed = {each.physical: each for each in self.successResultOf(self.adaptor.list_spaces())}
@@ -81,7 +81,7 @@ class ProfileCase(SynchronousTestCase):
         return info
 
     def config(self, info: SpaceInfo | None = None) -> ClientConfig:
-        """What the one that is usable is reached by."""
+        """Return the client configuration of a usable space."""
         info = info or self.get()
         self.assertEqual((info.state, info.message), (USABLE, ""))
         self.assertEqual(set(info.access), {IN_CLUSTER, EXTERNAL})
@@ -101,31 +101,31 @@ class ProfileCase(SynchronousTestCase):
 
 
 class WayTests(ProfileCase):
-    """How a profile says that its cluster is reached."""
+    """Access to the cluster of a profile."""
 
     def test_token(self) -> None:
-        """``secretreader``: the Secret that is called as the cluster has a token."""
+        """``secretreader``: the Secret named after the cluster has a token."""
         self.world.put_profile("red", [token_provider("red", "spoke-1")])
         self.world.put_secret("spoke-1", token="the-token\n")
         config = self.config()
         self.assertEqual((config.server, config.token), ("https://red.example", "the-token"))
 
     def test_kubeconfig(self) -> None:
-        """``kubeconfig-secretreader``: the user of a kubeconfig, for the cluster of the profile."""
+        """``kubeconfig-secretreader``: user from a kubeconfig, server from the profile."""
         self.world.put_profile("red", [provider("red", "s")])
         self.world.put_secret("s", value=kubeconfig("https://elsewhere", "its-token"))
         config = self.config()
         self.assertEqual((config.server, config.token), ("https://red.example", "its-token"))
 
     def test_user_alone(self) -> None:
-        """That kubeconfig need not know of any cluster."""
+        """That kubeconfig may have no clusters."""
         told = kubeconfig("https://x", "its-token")
         self.world.put_profile("red", [provider("red", "s")])
         self.world.put_secret("s", value={**told, "clusters": []})
         self.assertEqual(self.config().token, "its-token")
 
     def test_context(self) -> None:
-        """Another context than the current one can be named."""
+        """The profile can select a context; a missing context is refused."""
         told = kubeconfig("https://x", "current")
         told["users"].append({"name": "other", "user": {"token": "chosen"}})
         told["contexts"].append({"name": "o", "context": {"cluster": "c", "user": "other"}})
@@ -136,13 +136,13 @@ class WayTests(ProfileCase):
         self.assertIn('secret default/s, key "value": no context "p"', self.broken())
 
     def test_older_name(self) -> None:
-        """``credentialProviders``, as it was called, is read after the newer one."""
+        """The older member ``credentialProviders`` is read too."""
         self.world.put_secret("s", token="old")
         self.world.put_profile("red", [token_provider("red", "s")], member="credentialProviders")
         self.assertEqual(self.config().token, "old")
 
     def test_pushed(self) -> None:
-        """Older still: a Secret with a label of the profile's name and a whole kubeconfig."""
+        """The oldest form, a Secret labelled with the profile's name, has a whole kubeconfig."""
         self.world.put_profile("red")
         self.assertIn("no Secret is labelled x-k8s.io/cluster-profile for it", self.waiting())
         for key in ("Config", "config"):
@@ -152,7 +152,7 @@ class WayTests(ProfileCase):
             self.assertEqual((config.server, config.token), ("https://its-own", "pushed"))
 
     def test_pushed_to_several(self) -> None:
-        """Of several that were pushed it is the one for us, and none is guessed."""
+        """Of several pushed Secrets only the Secret labelled for this consumer is used."""
         self.world.put_profile("red")
         for consumer in ("kueue", "argo"):
             labels = {**FOR_RED, "x-k8s.io/cluster-inventory-consumer": consumer}
@@ -163,14 +163,14 @@ class WayTests(ProfileCase):
         self.assertEqual(self.config().token, "ours")
 
     def test_pushed_elsewhere(self) -> None:
-        """A label that names a profile of another namespace is not about this one."""
+        """A Secret labelled for a profile of another namespace is ignored."""
         self.world.put_profile("red")
         labels = {**FOR_RED, "x-k8s.io/cluster-profile-namespace": "fleet"}
         self.world.put_secret("any", labels=labels, Config=kubeconfig("https://x", "t"))
         self.assertIn("no Secret is labelled", self.waiting())
 
     def test_order(self) -> None:
-        """The first way that has its Secret is gone; what was pushed comes last."""
+        """The first access provider with a Secret is used; pushed Secrets come last."""
         self.world.put_profile("red", [provider("red", "one"), token_provider("red", "two")])
         self.world.put_secret("any", labels=FOR_RED, Config=kubeconfig("https://x", "pushed"))
         versions = []
@@ -186,7 +186,7 @@ class WayTests(ProfileCase):
         self.assertEqual(len(set(versions)), 3)
 
     def test_tls(self) -> None:
-        """The name to verify, the proxy, and not to verify at all: as the profile says, of each its own."""
+        """Each profile sets its own TLS server name, proxy and verification."""
         self.world.put_secret("s", token="t")
         named = {"tls-server-name": "real.name", "proxy-url": "http://proxy:3128"}
         self.world.put_profile("red", [token_provider("red", "s", **named)])
@@ -205,7 +205,7 @@ class WayTests(ProfileCase):
         self.assertTrue(config.insecure_skip_tls_verify)
 
     def test_one_user(self) -> None:
-        """SF 2: nothing but the one user that is needed is handed out."""
+        """SF 2: only the user that is needed is handed out."""
         told = kubeconfig("https://x", "mine")
         told["users"].append({"name": "root", "user": {"token": "root's"}})
         self.world.put_profile("red", [provider("red", "s")])
@@ -217,10 +217,10 @@ class WayTests(ProfileCase):
 
 
 class RefusalTests(ProfileCase):
-    """What is not taken."""
+    """Refused credentials and clusters."""
 
     def test_tokens_of_the_cluster(self) -> None:
-        """What the cluster gave its own accounts, or we a Space, is not sent where a profile says."""
+        """ServiceAccount tokens and the manager's own Secrets are not sent anywhere."""
         self.world.put_profile("red", [token_provider("evil", "s")])
         self.world.put_secret("s", token="the cluster's own")
         key = (SECRETS.resource, "default", "s")
@@ -233,7 +233,7 @@ class RefusalTests(ProfileCase):
             self.assertIn("are not sent to other clusters", self.waiting())
 
     def test_program(self) -> None:
-        """A user that is a program, or in a file, is refused, and no program is ever run."""
+        """Users with programs or local files are refused."""
         self.world.put_profile("red", [provider("red", "s")])
         for key, value in (
             ("exec", {"command": "evil", "apiVersion": "client.authentication.k8s.io/v1"}),
@@ -244,14 +244,14 @@ class RefusalTests(ProfileCase):
             self.assertIn(f"{key} is not taken from here", self.broken())
 
     def test_file_of_authority(self) -> None:
-        """So is a cluster whose authority is a file."""
+        """A cluster with its CA in a local file is refused."""
         self.world.put_secret("s", token="t")
         named = {"certificate-authority": "/etc/ssl/x"}
         self.world.put_profile("red", [token_provider("red", "s", **named)])
         self.assertIn("certificate-authority is not taken from here", self.broken())
 
     def test_no_server(self) -> None:
-        """A cluster without a server cannot be reached."""
+        """A cluster without a server is refused."""
         self.world.put_secret("s", token="t")
         told = token_provider("red", "s")
         del told["cluster"]["server"]
@@ -259,13 +259,13 @@ class RefusalTests(ProfileCase):
         self.assertIn("no server is given", self.broken())
 
     def test_in_the_clear(self) -> None:
-        """A token does not travel where others can read it."""
+        """A token is not sent to a server without TLS."""
         self.world.put_secret("s", token="t")
         self.world.put_profile("red", [token_provider("red", "s", server="http://red.example")])
         self.assertIn("credentials would travel in the clear", self.broken())
 
     def test_no_token(self) -> None:
-        """What cannot be a token is not sent, nor shown."""
+        """An invalid token is refused, without quoting it."""
         self.world.put_profile("red", [token_provider("red", "s")])
         self.world.put_secret("s", token="a b\r\nX-Evil: yes")
         told = self.broken()
@@ -273,13 +273,13 @@ class RefusalTests(ProfileCase):
         self.assertNotIn("Evil", told)
 
     def test_no_credentials(self) -> None:
-        """A user who is nobody is refused."""
+        """A kubeconfig without credentials is refused."""
         self.world.put_profile("red", [provider("red", "s")])
         self.world.put_secret("s", value=kubeconfig("https://x", ""))
         self.assertIn("it holds no credentials", self.broken())
 
     def test_other_namespace(self) -> None:
-        """A Secret of another namespace is read only where the provider's own Secret allows that."""
+        """A Secret of another namespace is read only if the provider allows the namespace."""
         self.world.put_profile("red", [provider("red", "s", namespace="kube-system")])
         self.world.put_secret("s", "kube-system", value=kubeconfig("https://x", "theirs"))
         self.assertIn("namespace kube-system, which the provider does not allow", self.waiting())
@@ -289,7 +289,7 @@ class RefusalTests(ProfileCase):
         self.assertEqual(self.config().token, "theirs")
 
     def test_unusable_ways(self) -> None:
-        """What is said of a way that leads nowhere says which, and what would help."""
+        """An unusable access provider is reported with its problem."""
         nameless = {"name": "secretreader", "cluster": cluster("red")}
         for told, problem in (
             ([provider("red", "")], "has no name that is a Secret's name"),
@@ -303,7 +303,7 @@ class RefusalTests(ProfileCase):
             self.assertIn(problem, self.waiting())
 
     def test_odd(self) -> None:
-        """A profile that says nothing sensible is there, and no other is lost for it."""
+        """An invalid profile is listed and does not affect others."""
         self.world.put_profile("red", [{"name": 3, "cluster": "x"}, {"name": "secretreader"}])
         self.world.put(
             CLUSTERPROFILES, "odd", {"spec": "x", "status": {"accessProviders": {}}}, "default"
@@ -314,10 +314,10 @@ class RefusalTests(ProfileCase):
 
 
 class ProfileTests(ProfileCase):
-    """Which there are, and how they are."""
+    """Listing profiles, and their states."""
 
     def test_places(self) -> None:
-        """A namespace is a parent, but for one, which is the default."""
+        """Namespaces are parents; the default namespace is the default parent."""
         for place in ("default", "fleet-b", "fleet-a"):
             self.world.put_profile("red", namespace=place)
         places = [RED, Physical("red", "fleet-a"), Physical("red", "fleet-b")]
@@ -327,7 +327,7 @@ class ProfileTests(ProfileCase):
             self.failureResultOf(self.adaptor.get(Physical("red", parent)), NotFound)
 
     def test_only(self) -> None:
-        """A provider may be for one namespace, and asks for no other."""
+        """A provider limited to one namespace requests no other."""
         for place in ("default", "fleet-a"):
             self.world.put_profile("red", namespace=place)
         self.adaptor = self.adaptor_of(default="fleet-a", only=True)
@@ -339,7 +339,7 @@ class ProfileTests(ProfileCase):
         self.assertEqual({each[2] for each in self.world.cluster.requests[-4:]}, {"fleet-a"})
 
     def test_ours(self) -> None:
-        """What a manager of spaces has published is not read back in."""
+        """Profiles that the Space Manager published are ignored."""
         self.world.put_profile("red", manager=MANAGER)
         self.assertEqual(self.successResultOf(self.adaptor.list_names()), [])
         self.assertEqual(self.successResultOf(self.adaptor.list_spaces()), [])
@@ -347,7 +347,7 @@ class ProfileTests(ProfileCase):
         self.successResultOf(self.adaptor.delete(RED, "uid"))
 
     def test_health(self) -> None:
-        """A cluster whose manager says that it is not healthy, or does not know, is not usable."""
+        """A cluster with ControlPlaneHealthy False or Unknown is not usable."""
         self.world.put_secret("s", token="t")
         for status, state in (("True", USABLE), ("False", BUILDING), ("Unknown", BUILDING)):
             told = {
@@ -362,7 +362,7 @@ class ProfileTests(ProfileCase):
         self.assertEqual((info.reason, info.message), ("Lost", "no heartbeat for 5m"))
 
     def test_going(self) -> None:
-        """One that is being deleted says so."""
+        """A profile with a deletionTimestamp is going."""
         self.world.put_profile("red")
         there = self.world.find(CLUSTERPROFILES, "red", "default")
         assert there is not None
@@ -371,7 +371,7 @@ class ProfileTests(ProfileCase):
         self.assertEqual(self.get().state, GOING)
 
     def test_create(self) -> None:
-        """None is made here, and who tries is told where they are made."""
+        """Creating is refused; for an existing profile, the message advises an unmanaged Space."""
         error = self.failureResultOf(
             self.adaptor.create(RED, SpaceRequest("uid")), BadRequest
         ).value
@@ -385,7 +385,7 @@ class ProfileTests(ProfileCase):
         self.assertIn("make that Space unmanaged", error.message)
 
     def test_delete(self) -> None:
-        """None is deleted here, whatever its owner is said to be; one that is gone is no failure."""
+        """Deleting a profile is refused; deleting a missing profile succeeds."""
         self.world.put_profile("red")
         for owner in ("uid", ""):
             self.failureResultOf(self.adaptor.delete(RED, owner), Conflict)
@@ -394,7 +394,7 @@ class ProfileTests(ProfileCase):
         self.successResultOf(self.adaptor.delete(RED, "uid"))
 
     def test_many_namespaces(self) -> None:
-        """Of profiles in many namespaces, Secrets are listed in one request."""
+        """Listing profiles in many namespaces takes one request for Secrets."""
         for number in range(30):
             self.world.put_profile("red", namespace=f"fleet-{number}")
         before = len(self.world.cluster.requests)
@@ -402,7 +402,7 @@ class ProfileTests(ProfileCase):
         self.assertEqual(len(self.world.cluster.requests) - before, 2)
 
     def test_wrong_cluster(self) -> None:
-        """A cluster that has no ClusterProfiles has not lost them."""
+        """Without the ClusterProfile API, calls fail with 503, not with an empty list."""
         bare = ClusterProfiles(
             ProviderCluster(MemoryCluster(()).client(), 'provider "fleet"', "put others there"),
             Clock(),
@@ -414,7 +414,7 @@ class ProfileTests(ProfileCase):
 
 
 class HintTests(ProfileCase):
-    """What is told to whoever watches."""
+    """Hints to watchers."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -427,33 +427,33 @@ class HintTests(ProfileCase):
         self.hints.clear()
 
     def test_secret(self) -> None:
-        """A Secret is told of every profile that means it."""
+        """A changed Secret gives a hint for every profile that refers to it."""
         self.world.put_secret("s", token="u")
         self.assertEqual(sorted(map(str, self.hints)), ["blue", "red"])
 
     def test_secret_no_more(self) -> None:
-        """Of one that does not mean it any more it is not."""
+        """A profile that no longer refers to the Secret gets no hint."""
         self.world.put_profile("red")
         self.hints.clear()
         self.world.put_secret("s", token="u")
         self.assertEqual(self.hints, [Physical("blue")])
 
     def test_pushed(self) -> None:
-        """A Secret that is labelled for a profile is told, and so is one that was."""
+        """Adding or removing a Secret's profile label gives a hint."""
         for labels in (FOR_RED, {}):
             self.hints.clear()
             self.world.put_secret("any", labels=labels, Config="x")
             self.assertEqual(self.hints, [RED])
 
     def test_new_namespace(self) -> None:
-        """Secrets of a namespace are followed from when there is a profile in it."""
+        """The first profile of a namespace starts a watch of its Secrets."""
         self.world.put_profile("red", [token_provider("red", "s")], "fleet-a")
         self.hints.clear()
         self.world.put_secret("s", "fleet-a", token="u")
         self.assertEqual(self.hints, [Physical("red", "fleet-a")])
 
     def test_others(self) -> None:
-        """Secrets of others, and profiles of ours, are not."""
+        """Unrelated Secrets and the manager's own profiles give no hint."""
         self.world.put_secret("other", token="u")
         self.world.put_profile("mine", manager=MANAGER)
         self.world.drop(SECRETS, "other", "default")
@@ -461,7 +461,7 @@ class HintTests(ProfileCase):
 
 
 class MakeTests(SynchronousTestCase):
-    """What a provider's Secret says."""
+    """Settings from a provider's Secret."""
 
     def make(self, secret: Mapping[str, bytes] | None) -> ISpaceProvider:
         spec = ProviderSpec("fleet", CLUSTERPROFILE, secret, "a/b" if secret else "")
@@ -471,19 +471,19 @@ class MakeTests(SynchronousTestCase):
         )
 
     def test_own_cluster(self) -> None:
-        """Without a Secret it is the cluster of the Spaces."""
+        """Without a Secret the hub itself is used."""
         adaptor = self.make(None)
         self.world.put_profile("red")
         self.assertEqual(list(self.successResultOf(adaptor.list_names())), [RED])
         self.assertEqual(adaptor.default_parent, "default")
 
     def test_settings(self) -> None:
-        """One namespace, and whose Secrets besides."""
+        """The Secret sets the namespace of profiles and allowed Secret namespaces."""
         adaptor = self.make({"namespace": b"fleet\n", "secret-namespaces": b"one, two"})
         self.assertEqual(adaptor.default_parent, "fleet")
 
     def test_wrong(self) -> None:
-        """What cannot be used is refused with the Secret's name and the key."""
+        """Invalid settings are refused with the Secret and the key."""
         for secret, problem in (
             ({"namespace": b"a,b"}, 'a/b, key "namespace": must be one namespace'),
             ({"namespace": b"A"}, 'a/b, key "namespace": must be a comma-separated list'),

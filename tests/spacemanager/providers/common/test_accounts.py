@@ -50,7 +50,7 @@ class AccountTests(SynchronousTestCase):
         return Deferred.fromCoroutine(making)
 
     def test_made(self) -> None:
-        """An account, a namespace of its own and one binding: nothing else is touched."""
+        """The only new objects are a ServiceAccount, its namespace and one binding."""
         self.successResultOf(self.make())
         self.assertEqual(
             sorted((key[0].plural, key[1], key[2]) for key in self.cluster.objects),
@@ -62,7 +62,7 @@ class AccountTests(SynchronousTestCase):
         )
 
     def test_again(self) -> None:
-        """What is there stays as it is; what is missing is made."""
+        """Existing objects stay unchanged; missing objects are created."""
         self.successResultOf(self.make())
         before = self.cluster.version
         self.successResultOf(self.make())
@@ -72,7 +72,7 @@ class AccountTests(SynchronousTestCase):
         self.assertIn((SERVICEACCOUNTS.resource, NAMESPACE, NAME), self.cluster.objects)
 
     def test_somebody_elses_binding(self) -> None:
-        """A binding of that name that binds something else is not taken for ours, nor changed."""
+        """A binding of that name with another role or subject is refused."""
         self.successResultOf(self.make())
         key = (CLUSTERROLEBINDINGS.resource, "", NAME)
         for changed in (
@@ -94,7 +94,7 @@ class TokenTests(SynchronousTestCase):
         return Deferred.fromCoroutine(asking)
 
     def test_asked(self) -> None:
-        """It is asked for a day, and good for as long as the answer says."""
+        """A token is requested for a day; its expiry comes from the response."""
         told = {"token": "a.b.c", "expirationTimestamp": "1970-01-01T00:20:00Z"}
         token = self.successResultOf(self.ask(told))
         self.assertEqual((token.secret, token.issued, token.expires), ("a.b.c", 100.0, 1200.0))
@@ -105,7 +105,7 @@ class TokenTests(SynchronousTestCase):
         self.assertNotIn("a.b.c", repr(token))
 
     def test_nonsense(self) -> None:
-        """What is no token is not handed out, nor quoted."""
+        """An invalid token response fails with 502, without quoting it."""
         for answer in (
             None,
             {},
@@ -138,7 +138,7 @@ class KeptTests(SynchronousTestCase):
         return Deferred.fromCoroutine(self.tokens.current(what))
 
     def test_kept(self) -> None:
-        """One serves until half of its time is over."""
+        """A token is used until half of its lifetime is over."""
         self.assertEqual(self.tokens.stamp("red"), "due")
         first = self.successResultOf(self.current())
         stamp = self.tokens.stamp("red")
@@ -147,7 +147,7 @@ class KeptTests(SynchronousTestCase):
         self.assertEqual((self.tokens.stamp("red"), self.tokens.due()), (stamp, []))
 
     def test_renewed_before_its_end(self) -> None:
-        """Then another is asked for, long before anybody is refused."""
+        """At half of its lifetime, a token is replaced."""
         first = self.successResultOf(self.current())
         self.now += 50
         self.assertEqual((self.tokens.stamp("red"), self.tokens.due()), ("due", ["red"]))
@@ -156,7 +156,7 @@ class KeptTests(SynchronousTestCase):
         self.assertNotEqual(self.tokens.stamp("red"), "due")
 
     def test_clock_jumps(self) -> None:
-        """A token that was requested while the clock was ahead is replaced when it is right again."""
+        """A token requested while the clock was ahead is replaced after the correction."""
         self.now += 63_072_000
         ahead = self.successResultOf(self.current())
         self.now -= 63_072_000
@@ -164,7 +164,7 @@ class KeptTests(SynchronousTestCase):
         self.assertIsNot(self.successResultOf(self.current()), ahead)
 
     def test_none_to_be_had(self) -> None:
-        """While no other is to be had, the one before serves to its end, and not after."""
+        """If renewal fails, the old token is used until it expires, and not after."""
         first = self.successResultOf(self.current())
         self.problem = Forbidden("not now")
         self.now += 99
@@ -174,7 +174,7 @@ class KeptTests(SynchronousTestCase):
         self.failureResultOf(self.current(), Forbidden)
 
     def test_forgotten(self) -> None:
-        """Nothing is kept of what is gone."""
+        """``keep_only`` drops the tokens of all other spaces."""
         self.successResultOf(self.current("red"))
         green = self.successResultOf(self.current("green"))
         self.tokens.keep_only({"green"})

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.providers.common.hints`, and of those that use it."""
+"""Tests for :mod:`twisted_exec.spacemanager.providers.common.hints` and its users."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Slow:
             raise
 
     def end(self) -> None:
-        """What was cancelled is over."""
+        """Finish the cancelled requests."""
         for each in self.ended:
             each.callback(None)
 
 
 def follow(hints: Hints) -> None:
-    """Hints come from one kind."""
+    """Follow Namespaces only."""
     hints.follow(NAMESPACES.resource, lambda before, after: [], bare)
 
 
 class EndTests(SynchronousTestCase):
-    """What is closed has nothing under way any more, of those who left before either."""
+    """close() waits for all requests, including those of listeners that left before."""
 
     def setUp(self) -> None:
         self.client: Any = Slow()
@@ -61,7 +61,7 @@ class EndTests(SynchronousTestCase):
         self.successResultOf(closing)
 
     def test_watches(self) -> None:
-        """:class:`Watches` of two, of whom one left before."""
+        """:class:`Watches` with two listeners, one of which left before."""
         watches = Watches(self.client, Clock(), follow)
         leave = watches.add(lambda _: None)
         watches.add(lambda _: None)
@@ -70,7 +70,7 @@ class EndTests(SynchronousTestCase):
         self.check_closed(watches.close(), 2)
 
     def test_workspaces(self) -> None:
-        """:class:`WorkspaceHints` that nobody listens to any more, and a parent that was forgotten."""
+        """:class:`WorkspaceHints` without listeners and with a forgotten parent."""
         clock = Clock()
         hints = WorkspaceHints(self.client, clock, list)
         hints.follow("root", "")
@@ -82,7 +82,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_poll(self) -> None:
-        """:class:`NamePoller` in the middle of a question."""
+        """:class:`NamePoller` during a list request."""
         poll = NamePoller(Clock(), self.client.list, list)
         poll.add(lambda _: None)
         self.check_closed(poll.close())
@@ -92,7 +92,7 @@ class WatchersTests(SynchronousTestCase):
     """Tests for :class:`Watchers`."""
 
     def test_as_long_as_anybody(self) -> None:
-        """What hints come from begins with the first, and ends with the last; equal listeners are two."""
+        """The last listener ends the source; equal listeners count separately."""
         told: list[Physical | None] = []
         acts: list[str] = []
 
@@ -129,15 +129,14 @@ class PollTests(SynchronousTestCase):
         return self.names
 
     def turn(self) -> list[Physical | None]:
-        """What is told when time has passed."""
+        """Return the hints of the next poll."""
         self.told.clear()
         self.clock.advance(POLL_SECONDS)
         return list(self.told)
 
     def test_told(self) -> None:
         """
-        All is looked at once; then names that come and go are told, and those that are to be looked
-        at.
+        The first hint is None; later hints name spaces that appear, disappear or are unsettled.
         """
         leave = self.poll.add(self.told.append)
         self.assertEqual(self.told, [None])
@@ -150,7 +149,7 @@ class PollTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_down(self) -> None:
-        """While nobody answers nothing is told, and it is asked again."""
+        """A failed list gives no hints; the next poll tries again."""
         self.poll.add(self.told.append)
         self.down = True
         self.assertEqual(self.turn(), [])
@@ -159,7 +158,7 @@ class PollTests(SynchronousTestCase):
         self.successResultOf(self.poll.close())
 
     def test_again(self) -> None:
-        """Who comes after all have left is told to look at all."""
+        """A listener added after all others left gets the hint None again."""
         self.poll.add(self.told.append)()
         self.told.clear()
         self.poll.add(self.told.append)

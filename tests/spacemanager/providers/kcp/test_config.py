@@ -18,12 +18,12 @@ from twisted_exec.spacemanager.providers.kcp.config import (
 
 
 def kubeconfig(server: str = "https://kcp.example:6443/clusters/root", **more: str) -> bytes:
-    """Of a user with a token."""
+    """Return a kubeconfig with a token."""
     return written(ClientConfig(server, **{"token": "s3cret", **more}), "root")  # type: ignore[arg-type]
 
 
 def told(**secret: bytes) -> KcpSettings:
-    """What a Secret with these keys says."""
+    """Return the settings from a Secret with these keys."""
     return kcp_settings(ProviderSpec("lab", "kcp", secret, "default/kcp"))
 
 
@@ -31,7 +31,7 @@ class ServerTests(SynchronousTestCase):
     """Tests for :func:`split_server`."""
 
     def test_names_with_root(self) -> None:
-        """SF 3: a host that is called root-something stays whole, as do prefixes and paths."""
+        """SF 3: hosts and prefixes that contain ``root`` or ``clusters`` are kept whole."""
         for host in (
             "https://root.example:6443",
             "https://kcp-root-clusters.example",
@@ -44,7 +44,7 @@ class ServerTests(SynchronousTestCase):
             self.assertEqual(split_server(host), (host, ""))
 
     def test_slashes(self) -> None:
-        """A slash at the end says nothing."""
+        """Trailing slashes are ignored."""
         self.assertEqual(split_server("https://h/"), ("https://h", ""))
         self.assertEqual(split_server("https://h/clusters/"), ("https://h", ""))
         self.assertEqual(split_server("https://h/clusters"), ("https://h", ""))
@@ -55,7 +55,7 @@ class SettingsTests(SynchronousTestCase):
     """Tests for :func:`kcp_settings`."""
 
     def refused(self, **secret: bytes) -> str:
-        """Why a Secret cannot be used."""
+        """Return the message that refuses a Secret."""
         with self.assertRaises(Invalid) as caught:
             told(**secret)
         message = caught.exception.message
@@ -64,7 +64,7 @@ class SettingsTests(SynchronousTestCase):
         return message
 
     def test_alone(self) -> None:
-        """One kubeconfig will do: workspaces are reached from outside then."""
+        """A single kubeconfig gives the external viewpoint only."""
         found = told(kubeconfig=kubeconfig())
         self.assertEqual(found.config.server, "https://kcp.example:6443")
         self.assertEqual(found.config.token, "s3cret")
@@ -72,7 +72,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(list(found.viewpoints), [EXTERNAL])
 
     def test_incluster(self) -> None:
-        """With ``incluster``, ``kubeconfig`` is how it is reached from outside, as upstream has it."""
+        """With ``incluster``, ``kubeconfig`` is the external viewpoint, as upstream."""
         inside = kubeconfig("https://kcp.kcp.svc")
         found = told(kubeconfig=kubeconfig(), incluster=inside)
         self.assertEqual(found.config.server, "https://kcp.example:6443")
@@ -81,7 +81,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(servers, expected)
 
     def test_external(self) -> None:
-        """With ``external``, it is how it is reached from inside."""
+        """With ``external``, ``kubeconfig`` is the in-cluster viewpoint."""
         found = told(kubeconfig=kubeconfig("https://kcp.kcp.svc"), external=kubeconfig())
         self.assertEqual(found.config.server, "https://kcp.kcp.svc")
         servers = {name: each.server for name, each in found.viewpoints.items()}
@@ -89,7 +89,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(servers, expected)
 
     def test_three(self) -> None:
-        """With both, the manager may have a way of its own."""
+        """With both other keys, ``kubeconfig`` is only for the manager itself."""
         found = told(
             kubeconfig=kubeconfig("https://127.0.0.1:6443"),
             incluster=kubeconfig("https://kcp.kcp.svc"),
@@ -101,31 +101,31 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(found.config.server, "https://127.0.0.1:6443")
 
     def test_viewpoints_hold_no_credentials(self) -> None:
-        """SF 2: nothing that opens the whole server is in what becomes a Space's kubeconfig."""
+        """SF 2: viewpoints, the base of Spaces' kubeconfigs, have no credentials."""
         found = told(kubeconfig=kubeconfig(), incluster=kubeconfig())
         for each in found.viewpoints.values():
             self.assertFalse(each.has_credentials)
 
     def test_default_parent(self) -> None:
-        """Spaces are where the kubeconfig leads; without a path that is root."""
+        """The default parent is the workspace of the kubeconfig, or root without a path."""
         found = told(kubeconfig=kubeconfig("https://h/clusters/root:org"))
         self.assertEqual(found.default_parent, "root:org")
         self.assertEqual(told(kubeconfig=kubeconfig("https://h")).default_parent, "root")
 
     def test_parents(self) -> None:
-        """More workspaces are named by their paths; the default one is no second one."""
+        """``parents`` lists further workspaces; the default and repetitions are dropped."""
         found = told(kubeconfig=kubeconfig(), parents=b"root:a, root:b\nroot root:a")
         self.assertEqual(found.parents, ("root:a", "root:b"))
 
     def test_bad_parents(self) -> None:
-        """A path that cannot be is named."""
+        """Invalid or too many parents are refused, with the invalid path."""
         self.assertIn('"root:../x"', self.refused(kubeconfig=kubeconfig(), parents=b"root:../x"))
         many = b" ".join(b"root:x%d" % number for number in range(300))
         self.assertIn("more than 200", self.refused(kubeconfig=kubeconfig(), parents=many))
         self.assertIn("parents", self.refused(kubeconfig=kubeconfig(), parents=b"\xff\xfe"))
 
     def test_no_secret(self) -> None:
-        """What is missing is said."""
+        """A missing Secret or an empty kubeconfig is refused."""
         with self.assertRaises(Invalid) as caught:
             kcp_settings(ProviderSpec("lab", "kcp"))
         self.assertIn("needs a Secret with the key kubeconfig", caught.exception.message)
@@ -133,7 +133,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertIn("is missing", self.refused(kubeconfig=b" \n"))
 
     def test_no_kubeconfig(self) -> None:
-        """What is none, leads out of the Secret or trusts anybody is refused."""
+        """Invalid kubeconfigs, local files and disabled verification are refused."""
         for content in (b"no: {yaml", b"[]", b"x" * (300 << 10)):
             self.assertIn('key "kubeconfig"', self.refused(kubeconfig=content))
         config = {"token": "", "token_file": "/etc/passwd"}
@@ -145,13 +145,13 @@ class SettingsTests(SynchronousTestCase):
         self.assertIn('"incluster"', self.refused(kubeconfig=kubeconfig(), incluster=trusting))
 
     def test_no_credentials(self) -> None:
-        """A manager without a name is nobody; a viewpoint needs none."""
+        """``kubeconfig`` needs credentials; ``incluster`` does not."""
         self.assertIn("no credentials", self.refused(kubeconfig=kubeconfig(token="")))
         found = told(kubeconfig=kubeconfig(), incluster=kubeconfig(token=""))
         self.assertEqual(len(found.viewpoints), 2)
 
     def test_shards(self) -> None:
-        """Contexts of kcp's kubeconfig that have no workspaces say which one does."""
+        """Contexts without workspaces are refused with a pointer to the context root."""
         config = kubeconfig("https://h/clusters/system:admin")
         self.assertIn("use context root", self.refused(kubeconfig=config))
         self.assertIn(

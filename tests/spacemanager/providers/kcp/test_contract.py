@@ -1,4 +1,4 @@
-"""Workspaces of a played kcp are what every provider promises."""
+"""The provider contract, run with a fake kcp."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from twisted_exec.spacemanager.interfaces import Physical, SpaceRequest
 
 
 class KcpContractTests(SpaceProviderContract, TestCase):
-    """:class:`KcpProvider` over TLS, before what kcp's sources say that it answers."""
+    """The contract for :class:`KcpProvider` over TLS, with responses from kcp's sources."""
 
     def make_world(self) -> SpaceWorld:
         return PlayedWorld()
 
 
 class SlowKcpTests(TestCase):
-    """The contract's cases of managers that are killed, over a kcp that deletes as slowly as a real one."""
+    """Contract cases with killed managers, on a kcp that deletes as slowly as a real kcp."""
 
     timeout = 60
 
@@ -32,15 +32,15 @@ class SlowKcpTests(TestCase):
         await getattr(case, name)()
 
     async def test_killed_while_creating(self) -> None:
-        """The next manager finishes, although what was made of a deleted one is still there."""
+        """The next manager finishes while a deleted workspace still exists."""
         await self.passes("test_killed_while_creating")
 
     async def test_killed_and_forgotten(self) -> None:
-        """Nothing is left over."""
+        """A manager killed while creating leaves nothing once the Space is deleted."""
         await self.passes("test_killed_and_forgotten")
 
     async def test_killed_while_deleting(self) -> None:
-        """The next manager finishes."""
+        """The next manager finishes the deletion."""
         await self.passes("test_killed_while_deleting")
 
     async def test_killed_then_kept(self) -> None:
@@ -49,12 +49,12 @@ class SlowKcpTests(TestCase):
 
 
 class WorldTests(TestCase):
-    """What the contract relies on."""
+    """Properties of the fake kcp that the contract relies on."""
 
     timeout = 60
 
     async def test_to_look_is_no_step(self) -> None:
-        """A manager is killed between requests that write; waiting for a slow kcp adds no steps."""
+        """Reads do not count as steps, so waiting for a slow kcp adds none."""
         world = PlayedWorld()
         await world.start()
         self.addCleanup(world.stop)
@@ -69,12 +69,12 @@ class WorldTests(TestCase):
         self.assertTrue(world.died())
 
     async def turns(self, world: SpaceWorld) -> None:
-        """Long enough for a case that goes on to ask again."""
+        """Wait long enough for a running case to send another request."""
         for _ in range(5):
             await world.turn()
 
     async def test_too_long(self) -> None:
-        """A case that takes too long ends then, and does nothing more that would disturb the next one."""
+        """A case that exceeds its timeout ends and sends no further requests."""
         case = KcpContractTests("test_create")
         case.timeout = 1
         case.setUp()

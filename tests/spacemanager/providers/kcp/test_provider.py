@@ -1,6 +1,5 @@
 """
-Tests for :mod:`twisted_exec.spacemanager.providers.kcp.provider`, besides what every provider
-promises.
+Tests for :mod:`twisted_exec.spacemanager.providers.kcp.provider`, beyond the provider contract.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ ACCOUNT = account_name("lab")
 
 
 class KcpTestCase(TestCase):
-    """A played kcp, and an adaptor of it."""
+    """A fake kcp and an adaptor for it."""
 
     timeout = 60
 
@@ -87,10 +86,10 @@ class KcpTestCase(TestCase):
 
 
 class CredentialTests(KcpTestCase):
-    """Who a Space's user is to a workspace."""
+    """The account that a Space's kubeconfig uses."""
 
     async def test_account(self) -> None:
-        """SF 2: not kcp's administrator, but an account of the workspace, known nowhere else."""
+        """SF 2: kubeconfigs use a ServiceAccount of the workspace, not kcp's administrator."""
         info = await self.usable()
         green = await self.usable(Physical("green"))
         for access in info.access.values():
@@ -107,7 +106,7 @@ class CredentialTests(KcpTestCase):
         self.assertNotEqual(green.uid, info.uid)
 
     async def test_servers(self) -> None:
-        """One server, two ways to it; what differs is only that."""
+        """Both viewpoints have the path of the workspace, each with its own host."""
         info = await self.usable()
         servers = {
             viewpoint: load_inline(access.kubeconfig, viewpoint).server
@@ -118,7 +117,7 @@ class CredentialTests(KcpTestCase):
         self.assertEqual(servers, expected)
 
     async def test_end_is_told(self) -> None:
-        """When a token ends stands beside it, and the same one serves meanwhile."""
+        """Access has the expiry of its token, which is reused until it is due."""
         info = await self.usable()
         expires = info.access[EXTERNAL].expires
         assert expires is not None
@@ -126,7 +125,7 @@ class CredentialTests(KcpTestCase):
         self.assertEqual((await self.provider.get(RED)).access, info.access)
 
     async def test_renewed(self) -> None:
-        """SF 15: a token is exchanged long before its end; lists say so by the version."""
+        """SF 15: a token is renewed long before it expires; lists change the version."""
         info = await self.usable()
         later = reactor.seconds() + TOKEN_SECONDS * 0.6
         self.provider._tokens._now = lambda: later
@@ -136,7 +135,7 @@ class CredentialTests(KcpTestCase):
         self.assertNotEqual(again.access, info.access)
 
     async def test_hint_when_due(self) -> None:
-        """Who watches is told when a token is to be exchanged."""
+        """Watchers get a hint when a token is due for renewal."""
         info = await self.usable()
         clock = Clock()
         self.provider._hints._clock = clock
@@ -151,7 +150,7 @@ class CredentialTests(KcpTestCase):
         self.assertIn(RED, hints)
 
     async def test_taken_back(self) -> None:
-        """Who deletes the account takes all tokens back; another is made of an account that is anew."""
+        """Deleting the ServiceAccount revokes its tokens; the next read creates both again."""
         info = await self.usable()
         cluster = self.kcp.at("root:lab:red")
         assert cluster is not None
@@ -163,14 +162,14 @@ class CredentialTests(KcpTestCase):
         self.assertNotEqual(again.version, info.version)
 
     async def test_reviews_that_say_nothing(self) -> None:
-        """Where a review refuses a token that was granted just now, it is not asked any more."""
+        """Reviews that reject even a new token are no longer used, and the token is kept."""
         await self.usable()
         self.kcp._accounts = _Forgetful(self.kcp._accounts)
         one = await self.provider.get(RED)
         self.assertEqual((await self.provider.get(RED)).access, one.access)
 
     async def test_no_account(self) -> None:
-        """Where no account can be made, the workspace is usable, and it says why nobody is let in."""
+        """Without an account, the workspace is usable without access and gives the reason."""
         self.kcp.put("root:lab", "red")
         cluster = self.kcp.at("root:lab:red")
         assert cluster is not None
@@ -183,7 +182,7 @@ class CredentialTests(KcpTestCase):
         self.assertIn(ACCOUNT, info.message)
 
     async def test_stale(self) -> None:
-        """kcp was started anew: it does not know kcp-admin's token; tokens of accounts are good as ever."""
+        """A restart of kcp invalidates kcp-admin's token, but not tokens of accounts."""
         info = await self.usable()
         self.kcp.restart()
         message = await self.refused(self.provider.list_spaces(), Unauthorized)
@@ -196,14 +195,14 @@ class CredentialTests(KcpTestCase):
         await self.until_usable()
 
     async def test_rotate_early(self) -> None:
-        """What cannot be used yet has nothing to be exchanged."""
+        """Rotating a workspace that is still building is refused."""
         self.kcp.held = True
         await self.provider.create(RED, SpaceRequest(OWNER))
         self.assertIn(BUILDING, await self.refused(self.provider.rotate(RED), Conflict))
 
 
 class _Forgetful(dict[str, Any]):
-    """Knows no token."""
+    """A mapping that finds no token."""
 
     def get(self, *_key: Any) -> Any:
         return None
@@ -213,7 +212,7 @@ class PlaceTests(KcpTestCase):
     """Workspaces in workspaces."""
 
     async def test_no_cluster(self) -> None:
-        """What is no name of a logical cluster leads nowhere but to where the workspace is."""
+        """An invalid ``spec.cluster`` is ignored in favour of the workspace's path."""
         for told in ("*", "system:admin", "root/../x", "x?y", "", "X", ["a"]):
             self.assertEqual(_token_key({"spec": {"cluster": told}}, "root:a").cluster, "root:a")
         self.assertEqual(
@@ -221,7 +220,7 @@ class PlaceTests(KcpTestCase):
         )
 
     async def test_same_name(self) -> None:
-        """SF 9: same-named workspaces of different parents are two, in lists, hints and access."""
+        """SF 9: workspaces of the same name under different parents are kept apart."""
         hints: list[Physical | None] = []
         one, two = Physical("red", "root:one"), Physical("red", "root:two")
         infos = [await self.usable(one), await self.usable(two)]
@@ -242,13 +241,13 @@ class PlaceTests(KcpTestCase):
             await pause(0.01)
 
     async def until_quiet(self, hints: list[Physical | None]) -> None:
-        """Until all watches have begun: each tells once that something may have changed."""
+        """Wait until all watches have started, each with one hint None."""
         while hints.count(None) < 3:
             await pause(0.01)
         hints.clear()
 
     async def test_nested(self) -> None:
-        """A Space may be within a Space; when the outer goes, the inner is gone, and no failure."""
+        """When a workspace disappears, the workspaces inside it are gone too."""
         await self.usable()
         inner = Physical("inner", "root:lab:red")
         await self.usable(inner)
@@ -261,7 +260,7 @@ class PlaceTests(KcpTestCase):
         self.assertIn('workspace "root:lab:red" does not exist', message)
 
     async def test_unknown_path(self) -> None:
-        """kcp says 403 of a path that is not there: it is told as what it is, however deep."""
+        """kcp's 403 for a missing path is reported as 404, at any depth."""
         for parent in ("root:nowhere", "root:no:where:at:all"):
             lost = Physical("red", parent)
             await self.refused(self.provider.get(lost), NotFound)
@@ -273,7 +272,7 @@ class PlaceTests(KcpTestCase):
         self.assertEqual(await self.provider.list_names(), [])
 
     async def test_default_by_its_path(self) -> None:
-        """The default place has one name, which is none: who says its path is told to leave it out."""
+        """The path of the default parent is refused with the advice to omit it."""
         spelled = Physical("red", "root:lab")
         for asking in (
             self.provider.get(spelled),
@@ -284,8 +283,8 @@ class PlaceTests(KcpTestCase):
 
     async def test_found_before(self) -> None:
         """
-        Where Spaces were found before, the first list of a new adaptor looks, too: or they would be
-        gone.
+        The first list of a new adaptor includes the parents of Spaces discovered earlier, so that
+        they are not removed.
         """
         self.kcp.put("root:one", "red")
         hub = MemoryCluster((*ALL,)).client()
@@ -308,8 +307,8 @@ class PlaceTests(KcpTestCase):
 
     async def test_configured(self) -> None:
         """
-        Children of workspaces that the Secret names are discovered; of one that is not there yet,
-        later.
+        Workspaces under the ``parents`` of the Secret are discovered, also under a parent that is
+        created later.
         """
         self.kcp.put("root:one", "red")
         secret = {**self.world.secret(), "parents": b"root:one root:later"}
@@ -322,7 +321,7 @@ class PlaceTests(KcpTestCase):
         self.assertEqual(await provider.list_names(), expected)
 
     async def test_root(self) -> None:
-        """Where the kubeconfig leads to root, spaces are there."""
+        """A kubeconfig for root creates spaces under root."""
         secret = {"kubeconfig": kubeconfig(f"{self.kcp.url}/clusters/root", self.kcp.admin)}
         self.world.secret = lambda: secret  # type: ignore[method-assign]
         self.provider = self.made()
@@ -336,10 +335,10 @@ class PlaceTests(KcpTestCase):
 
 
 class CreateTests(KcpTestCase):
-    """What is made, and what is not."""
+    """Creating workspaces."""
 
     async def test_type(self) -> None:
-        """A type that is not there is the Space's fault, although kcp says Forbidden."""
+        """An unknown workspace type fails with 400, although kcp answers 403."""
         wanted = SpaceRequest(OWNER, {"type": "no-such"})
         for self.kcp.no_type in NO_TYPES:
             message = await self.refused(self.provider.create(RED, wanted), BadRequest)
@@ -351,7 +350,7 @@ class CreateTests(KcpTestCase):
         self.assertEqual(found["spec"]["type"], {"name": "organization", "path": "root"})
 
     async def test_being_deleted(self) -> None:
-        """While one of that name is going there can be no other, and it says so."""
+        """Creating a workspace fails while another of its name is being deleted."""
         await self.usable()
         self.kcp.held = True
         await self.provider.delete(RED, OWNER)
@@ -364,7 +363,7 @@ class CreateTests(KcpTestCase):
         await self.usable()
 
     async def test_unavailable(self) -> None:
-        """One that is out of order for a while is not usable, and nothing is done to it."""
+        """An Unavailable workspace counts as building, and is not replaced."""
         info = await self.usable()
         self.kcp.set("root:lab", "red", "Unavailable")
         found = await self.provider.get(RED)
@@ -378,7 +377,7 @@ class MakeTests(TestCase):
     """Tests for :func:`make`."""
 
     async def test_make(self) -> None:
-        """It is made of what the Secret says, and asks nobody."""
+        """The adaptor uses its Secret and sends no request; without a Secret it is refused."""
         around = ProviderContext(MemoryCluster().client(), reactor, "/nonexistent", reactor.seconds)
         secret = {"kubeconfig": kubeconfig("https://127.0.0.1:1/clusters/root", "t")}
         provider = make(ProviderSpec("lab", "kcp", secret, "default/kcp"), around)

@@ -23,7 +23,7 @@ RED = Physical("red", "root:org")
 
 
 def found(phase: str, *, metadata: Any = None, spec: Any = None, **status: Any) -> Object:
-    """A Workspace as kcp 0.32 shows it."""
+    """Return a Workspace as kcp 0.32 does."""
     about = {
         "name": "red",
         "uid": "u-1",
@@ -40,17 +40,17 @@ def found(phase: str, *, metadata: Any = None, spec: Any = None, **status: Any) 
 
 
 class PathTests(SynchronousTestCase):
-    """Where things are asked for."""
+    """Request paths."""
 
     def test_workspaces(self) -> None:
-        """Workspaces are asked of their parent."""
+        """A Workspace is requested from its parent."""
         self.assertEqual(
             workspaces("root:org").path(name="red"),
             "/clusters/root:org/apis/tenancy.kcp.io/v1alpha1/workspaces/red",
         )
 
     def test_within(self) -> None:
-        """Anything else of the workspace itself."""
+        """Other resources are requested from the workspace itself."""
         accounts = within("2xkvk3gvg1n9", SERVICEACCOUNTS.resource)
         self.assertEqual(
             accounts.path("ns", "a", "token"),
@@ -62,13 +62,13 @@ class SeenTests(SynchronousTestCase):
     """Tests for :func:`space_info`."""
 
     def test_ready(self) -> None:
-        """One that is ready can be used; its logical cluster's name is who it is."""
+        """A Ready workspace is usable; its UID is the name of its logical cluster."""
         info = space_info(found("Ready"), RED)
         self.assertEqual((info.state, info.reason, info.message), (USABLE, "", ""))
         self.assertEqual((info.uid, info.version, info.owner), ("2xkvk3gvg1n9", "42", "space-1"))
 
     def test_states(self) -> None:
-        """What each phase means, of old and new releases."""
+        """Each phase of old and new kcp releases maps to a state."""
         expected = {
             "": BUILDING,
             "Scheduling": BUILDING,
@@ -84,18 +84,18 @@ class SeenTests(SynchronousTestCase):
             self.assertEqual(space_info(found(phase), RED).state, state, phase)
 
     def test_going(self) -> None:
-        """Its phase may lag behind: one that is being deleted is never usable."""
+        """A workspace with a deletionTimestamp is never usable, even in phase Ready."""
         info = space_info(
             found("Ready", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), RED
         )
         self.assertEqual(info.state, GOING)
 
     def test_no_url(self) -> None:
-        """Ready is not enough where nobody says where it is."""
+        """A Ready workspace without a URL is still building."""
         self.assertEqual(space_info(found("Ready", spec={}), RED).state, BUILDING)
 
     def test_messages(self) -> None:
-        """What it waits for is told, on one line."""
+        """The message says on one line what the workspace waits for."""
         info = space_info(found("Initializing", initializers=["root:a", "root:b\nc"]), RED)
         self.assertEqual(info.message, "waiting for initializers: root:a, root:b c")
         complaint = {"type": "WorkspaceScheduled", "status": "False", "message": "no\nshard"}
@@ -107,8 +107,7 @@ class SeenTests(SynchronousTestCase):
 
     def test_content_remains(self) -> None:
         """
-        One whose deletion takes long says what is left in it; other conditions do not matter any
-        more.
+        During deletion, the message says what remains; other conditions are ignored.
         """
         conditions = [
             {"type": "WorkspaceInitialized", "status": "False", "message": "initializers exist"},
@@ -121,7 +120,7 @@ class SeenTests(SynchronousTestCase):
         self.assertEqual(info.message, "")
 
     def test_strange(self) -> None:
-        """Members of other types are no crash."""
+        """Fields of unexpected types cause no error."""
         strange: list[Object] = [
             {"metadata": {"name": "red"}},
             {"metadata": {"name": "red"}, "spec": [], "status": 7},
@@ -138,20 +137,20 @@ class WantedTests(SynchronousTestCase):
     """Tests for :func:`workspace` and :func:`check_name`."""
 
     def test_default(self) -> None:
-        """It is of type universal unless something else is said, and bears the Space's mark."""
+        """The default type is universal; the annotation has the owner's UID."""
         made = workspace("red", SpaceRequest("space-1"))
         self.assertEqual(made["spec"], {"type": {"name": "universal", "path": "root"}})
         self.assertEqual(made["metadata"]["annotations"], {OWNER: "space-1"})
 
     def test_type(self) -> None:
-        """A type is found in root unless it is said where."""
+        """The path of a type is root by default."""
         made = workspace("red", SpaceRequest("o", {"type": "organization"}))
         self.assertEqual(made["spec"]["type"], {"name": "organization", "path": "root"})
         made = workspace("red", SpaceRequest("o", {"type": "lab", "typePath": "root:org"}))
         self.assertEqual(made["spec"]["type"], {"name": "lab", "path": "root:org"})
 
     def test_bad_parameters(self) -> None:
-        """What is not known, or can be no type, is refused by its name."""
+        """Unknown or invalid parameters are refused by name."""
         for parameters in (
             {"size": "1"},
             {"typePath": "root"},
@@ -163,7 +162,7 @@ class WantedTests(SynchronousTestCase):
             self.assertIn(max(parameters), caught.exception.message)
 
     def test_names(self) -> None:
-        """Names and paths are those that kcp takes, and never lead elsewhere."""
+        """Names and paths follow kcp's rules, so that they never lead elsewhere."""
         for good in (RED, Physical("1-a"), Physical("a" * 63, "root:a:b")):
             check_name(good)
         for name, parent in (

@@ -18,7 +18,7 @@ reactor: Any = _reactor
 
 
 class KindCliTests(TestCase):
-    """Tests for :class:`KindCli`, with programs of one line."""
+    """Tests for :class:`KindCli`, with one-line shell scripts as the program."""
 
     timeout = 60
 
@@ -27,7 +27,7 @@ class KindCliTests(TestCase):
         self.directory.mkdir()
 
     def cli(self, script: str, **environ: str) -> KindCli:
-        """kind is this shell script."""
+        """Return a KindCli whose program is this shell script."""
         program = self.directory / "kind"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
@@ -40,12 +40,12 @@ class KindCliTests(TestCase):
         return Deferred.fromCoroutine(running)
 
     async def test_ran(self) -> None:
-        """What it prints is an answer, what it says beside that is for messages."""
+        """A run returns the exit code, stdout, and the error message from stderr."""
         ran = await self.run_('echo "$@"; echo "ERROR: no" >&2; exit 3')
         self.assertEqual(ran, CompletedRun(3, b"get clusters\n", "no"))
 
     async def test_environment(self) -> None:
-        """SF 10: no KUBECONFIG; which docker is meant is passed on."""
+        """SF 10: kind gets the environment that selects docker, but no KUBECONFIG."""
         ran = await self.run_(
             'echo "$KUBECONFIG|$KIND_EXPERIMENTAL_PROVIDER|$DOCKER_HOST"',
             KUBECONFIG="/home/me/.kube/config",
@@ -55,14 +55,14 @@ class KindCliTests(TestCase):
         self.assertEqual(ran.out, b"|podman|unix:///x\n")
 
     async def test_missing(self) -> None:
-        """Without the program it is said what is missing, and where."""
+        """If kind is not on PATH, the run fails with 503 and a message that says so."""
         cli = KindCli(reactor, {"PATH": str(self.directory)})
         with self.assertRaises(ServiceUnavailable) as caught:
             await cli.run("get", "clusters", seconds=1)
         self.assertIn("the program kind is not on PATH", caught.exception.message)
 
     async def until_ended(self, pid: int) -> None:
-        """Until a process is there no more."""
+        """Wait until a process has ended."""
         while True:
             try:
                 stat = Path(f"/proc/{pid}/stat").read_text()
@@ -73,7 +73,7 @@ class KindCliTests(TestCase):
             await pause(0.01)
 
     async def child(self) -> int:
-        """The number of what the program has started."""
+        """Wait for the PID of the child that the program starts."""
         file = self.directory / "pid"
         while not file.exists() or not file.read_text().strip():
             await pause(0.01)
@@ -82,7 +82,7 @@ class KindCliTests(TestCase):
     CHILD = "sh -c 'echo $$ > \"$0\"; exec sleep 1000' {}/pid & wait"
 
     async def test_cancelled(self) -> None:
-        """Cancelled, it ends at once, with what it has started."""
+        """Cancelling a run kills the program and its children."""
         running = self.run_(self.CHILD.format(self.directory))
         pid = await self.child()
         running.cancel()
@@ -92,7 +92,7 @@ class KindCliTests(TestCase):
         await self.until_ended(pid)
 
     async def test_cancelled_at_once(self) -> None:
-        """Cancelled before it leads a group of its own, it ends all the same."""
+        """A run cancelled before it has its own process group is killed too."""
         running = self.run_("exec sleep 1000")
         (run,) = self.made.running
         pid = run.transport.pid
@@ -102,7 +102,7 @@ class KindCliTests(TestCase):
         await self.until_ended(pid)
 
     async def test_too_slow(self) -> None:
-        """Nothing may take for ever."""
+        """A run that exceeds its time limit is killed and fails with 504."""
         running = self.run_("exec sleep 1000", 0.1)
         (run,) = self.made.running
         pid = run.transport.pid
@@ -112,7 +112,7 @@ class KindCliTests(TestCase):
         await self.until_ended(pid)
 
     async def test_closed(self) -> None:
-        """Closed, all ends, and whoever waits is told."""
+        """close() ends all runs, whose Deferreds fail with 503."""
         running = self.run_(self.CHILD.format(self.directory))
         pid = await self.child()
         (run,) = self.made.running
@@ -123,14 +123,14 @@ class KindCliTests(TestCase):
         await self.until_ended(pid)
 
     async def test_endless(self) -> None:
-        """It may print as much as it likes; nobody holds it."""
+        """Endless stdout fails with 502; of a long stderr only the end is kept."""
         with self.assertRaises(BadGateway):
             await self.run_("exec yes")
         ran = await self.run_('head -c 3000000 /dev/zero >&2; echo "ERROR: end" >&2')
         self.assertEqual(ran.errors, "end")
 
     async def test_at_once(self) -> None:
-        """Few run at once: each runs others in turn."""
+        """At most 4 runs are active at once; further runs wait."""
         cli = self.cli("sleep 0.05")
         calls = [Deferred.fromCoroutine(cli.run("get", "x", seconds=9)) for _ in range(10)]
         self.assertEqual(len(cli.running), 4)
@@ -138,7 +138,7 @@ class KindCliTests(TestCase):
             await call
 
     async def test_made(self) -> None:
-        """A run that makes something goes on, prints into a file, and leaves its exit code."""
+        """A create run survives close(), and writes its output and exit code to files."""
         go = self.directory / "go"
         cli = self.cli(f'until [ -e {go} ]; do sleep 0.01; done; echo "$@"; echo so >&2; exit 7')
         ended: Deferred[None] = Deferred()
@@ -153,7 +153,7 @@ class KindCliTests(TestCase):
         self.assertEqual([Path(file).read_text() for file in files], ["7\n", "create x\nso\n"])
 
     def test_made_and_over(self) -> None:
-        """One that has ended before anybody looks leads no group."""
+        """A run that has already ended has process group 0."""
 
         class Quick:
             pid = None
@@ -170,14 +170,14 @@ class SaidTests(SynchronousTestCase):
     """Tests for :func:`error_of`."""
 
     def test_error(self) -> None:
-        """What is wrong begins with ERROR; before that there is progress, with pictures."""
+        """The message starts after ERROR; progress lines and control characters are dropped."""
         told = (
             b"Creating cluster ...\n \xe2\x9c\x93 Ensuring\nERROR: failed: \x1b[31mwhy\n\nOutput: x"
         )
         self.assertEqual(error_of(told), "failed: [31mwhy Output: x")
 
     def test_else(self) -> None:
-        """Otherwise the end, on one line, and never much of it."""
+        """Without ERROR the output itself is used, as one line of at most 500 characters."""
         self.assertEqual(error_of(b"a\nb"), "a b")
         self.assertEqual(len(error_of(b"x" * 100000)), 500)
         self.assertEqual(len(error_of(b"ERROR: " + b"x" * 100000)), 500)

@@ -20,7 +20,7 @@ from twisted_exec.spacemanager.providers.kind.config import (
 
 
 def told(**secret: bytes) -> KindSettings:
-    """What a Secret with these keys says."""
+    """Return the settings from a Secret with these keys."""
     return kind_settings(ProviderSpec("lab", "kind", secret, "default/kind"))
 
 
@@ -28,7 +28,7 @@ class SettingsTests(SynchronousTestCase):
     """Tests for :func:`kind_settings` and :func:`config_of`."""
 
     def test_none(self) -> None:
-        """It needs no Secret; every node bears the mark of the Space."""
+        """No Secret is needed; the node gets the owner label of the Space."""
         found = kind_settings(ProviderSpec("lab", "kind"))
         self.assertEqual(found, KindSettings())
         self.assertEqual(
@@ -41,7 +41,7 @@ class SettingsTests(SynchronousTestCase):
         )
 
     def test_config(self) -> None:
-        """A configuration is kept, with the mark on each of its nodes; names are the Spaces'."""
+        """A given configuration is kept without its name; each node gets the owner label."""
         text = b"""
             kind: Cluster
             apiVersion: kind.x-k8s.io/v1alpha4
@@ -56,7 +56,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(labels, [{"a": "b", OWNER: "space-1"}, {OWNER: "space-1"}])
 
     def test_bad(self) -> None:
-        """What cannot be used is said with its key."""
+        """Invalid values are refused with the Secret and the key."""
         for key, value in (
             ("config", b"{"),
             ("config", b"[]"),
@@ -76,23 +76,23 @@ class SettingsTests(SynchronousTestCase):
             self.assertIn(f'secret default/kind, key "{key}"', caught.exception.message)
 
     def test_internal(self) -> None:
-        """The nodes' own network is a viewpoint where somebody says so."""
+        """The in-cluster viewpoint is enabled by ``internal: true`` only."""
         self.assertFalse(told().internal)
         self.assertFalse(told(internal=b"false").internal)
         self.assertTrue(told(internal=b"true\n").internal)
 
 
 class ImageTests(SynchronousTestCase):
-    """Tests for :func:`image_of`: nodes run privileged, from whatever image is said."""
+    """Tests for :func:`image_of`, which limits images because nodes run privileged."""
 
     def test_allowed(self) -> None:
-        """Images of kind are allowed, and none is kind's own."""
+        """kindest/node images are allowed; without an image kind uses its default."""
         for image in ("", "kindest/node:v1.33.1", "kindest/node:v1.33.1@sha256:" + "a" * 64):
             parameters = {"image": image} if image else {}
             self.assertEqual(image_of(told(), "red", parameters), image)
 
     def test_others(self) -> None:
-        """Others are when the provider's Secret says so."""
+        """The key ``images`` of the provider's Secret replaces the allowed images."""
         found = told(images=b"registry.example/node:* other:1")
         for image in ("registry.example/node:7", "other:1"):
             self.assertEqual(image_of(found, "red", {"image": image}), image)
@@ -101,7 +101,7 @@ class ImageTests(SynchronousTestCase):
                 image_of(found, "red", {"image": image})
 
     def test_refused(self) -> None:
-        """The message says what there is."""
+        """Other images and parameters are refused with a message about the image."""
         for parameters in (
             {"image": "evil/root:1"},
             {"image": "--retain"},
@@ -117,7 +117,7 @@ class NameTests(SynchronousTestCase):
     """Tests for :func:`check_name` and :func:`listed_names`."""
 
     def test_names(self) -> None:
-        """kind's rule is wider: a name that would be a path or an option is none here."""
+        """Names that look like a path or an option are refused, though kind allows some."""
         for good in ("a", "a.b-c", "1", "a" * 50):
             check_name(Physical(good), new=True)
         for bad in ("", ".", "..", "-v", "a-", "A", "a_b", "a/b", "a\n", "a" * 51):
@@ -128,7 +128,7 @@ class NameTests(SynchronousTestCase):
             check_name(Physical("a", "elsewhere"))
 
     def test_listed(self) -> None:
-        """A name on each line; that there is none is said elsewhere, and not read."""
+        """Output is one name per line, invalid names are skipped, other text fails with 502."""
         self.assertEqual(listed_names(b""), [])
         self.assertEqual(listed_names(b"b\na\n"), ["a", "b"])
         self.assertEqual(listed_names(b"a\n-v\n..\n"), ["a"])

@@ -1,4 +1,4 @@
-"""Clusters of a played kind are what every provider promises."""
+"""The provider contract, run with a fake kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.spacemanager.providers.kind_world import KindWorld
 
 
 class KindContractTests(SpaceProviderContract, TestCase):
-    """:class:`KindProvider` with a program that says what kind says."""
+    """The contract for :class:`KindProvider` with the program ``fake_kind.sh``."""
 
     def make_world(self) -> SpaceWorld:
         return KindWorld(self.mktemp())

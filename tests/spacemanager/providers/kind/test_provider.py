@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.spacemanager.providers.kind.provider`, besides what every provider
-promises.
+Tests for :mod:`twisted_exec.spacemanager.providers.kind.provider`, beyond the provider
+contract.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MINE = "space-1"
 
 
 class KindTestCase(TestCase):
-    """A played kind, and an adaptor of it."""
+    """A fake kind and an adaptor for it."""
 
     timeout = 60
 
@@ -73,7 +73,7 @@ class KindTestCase(TestCase):
         return caught.exception.message
 
     def recorded(self, state: str, **more: Any) -> None:
-        """There is a record, and nobody at work."""
+        """Write a record and release its lock."""
         lock = self.records.lock("red")
         assert lock is not None
         self.records.write("red", Record(MINE, state, reactor.seconds(), **more))
@@ -81,10 +81,10 @@ class KindTestCase(TestCase):
 
 
 class OwnerTests(KindTestCase):
-    """Whose a cluster is."""
+    """Ownership of clusters."""
 
     async def test_lost_directory(self) -> None:
-        """Who has lost all records still knows its own, by the label of the nodes."""
+        """Without its records, the adaptor recognises its clusters by the node label."""
         before = await self.usable()
         lock = self.records.lock("red")
         assert lock is not None
@@ -101,8 +101,8 @@ class OwnerTests(KindTestCase):
 
     async def test_lost_and_down(self) -> None:
         """
-        Whose one is cannot be told while its record is lost and its server is down: it is not said
-        to be another's, or whoever deletes its Space would leave it behind.
+        With its record lost and its server down, a cluster has an unknown owner, and a delete fails
+        with 503; as another owner's cluster it would be left behind.
         """
         await self.usable()
         state = self.world.kind / "clusters" / "red" / "state"
@@ -119,7 +119,7 @@ class OwnerTests(KindTestCase):
         self.assertEqual(await self.world.there(), [])
 
     async def test_replaced(self) -> None:
-        """Somebody deletes ours and makes another of that name between two looks: it is theirs."""
+        """A cluster replaced by another user under the same name is no longer ours."""
         before = await self.usable()
         await self.world.vanish(RED)
         await self.world.make_foreign(RED)
@@ -130,7 +130,7 @@ class OwnerTests(KindTestCase):
         self.assertEqual(self.records.names(), [])
 
     async def test_taken_while_begun(self) -> None:
-        """Somebody else was first, between our look and our run: theirs is not touched."""
+        """A cluster that another user creates just before our run is not touched."""
         self.world.mode("slow")
         creating = self.provider.create(RED, SpaceRequest(MINE))
         while self.records.read("red") is None:
@@ -143,14 +143,14 @@ class OwnerTests(KindTestCase):
         self.assertEqual(await self.world.there(), [RED])
 
     async def test_taken_while_dead(self) -> None:
-        """A record was written and nothing begun; what came under the name meanwhile is not ours."""
+        """A record without a run does not claim a cluster that another user created."""
         self.recorded(CREATING)
         await self.world.make_foreign(RED)
         await self.refused(self.provider.create(RED, SpaceRequest(MINE)), AlreadyExists)
         self.assertEqual((await self.until(USABLE)).owner, "")
 
     async def test_half_built_of_others(self) -> None:
-        """Whose one is that cannot be asked yet is not known, so nothing is done to it."""
+        """A booting cluster without a record has an unknown owner and is left alone."""
         self.world.put("red", state="booting")
         info = await self.until(BUILDING)
         self.assertIsNone(info.owner)
@@ -159,19 +159,18 @@ class OwnerTests(KindTestCase):
         self.assertEqual(await self.world.there(), [RED])
 
     async def test_some_nodes(self) -> None:
-        """A node that bears our mark makes nobody's cluster ours."""
+        """A cluster is ours only if all nodes have the owner label."""
         nodes = [{"labels": {OWNER: MINE}}, {}]
         self.world.put("red", config=json.dumps({"nodes": nodes}))
         self.assertEqual((await self.until(USABLE)).owner, "")
 
 
 class MakingTests(KindTestCase):
-    """Runs of kind that make clusters."""
+    """Runs of kind that create and delete clusters."""
 
     async def test_outlives(self) -> None:
         """
-        What is being made goes on without the adaptor; the next one waits for it, and begins no
-        other.
+        A create run outlives its adaptor; the next adaptor waits for it and starts no second run.
         """
         self.world.mode("hold")
         await self.provider.create(RED, SpaceRequest(MINE))
@@ -185,7 +184,7 @@ class MakingTests(KindTestCase):
         self.assertEqual(calls.count("create cluster"), 1)
 
     async def test_failed(self) -> None:
-        """What kind could not do is told in its words; created again, it is tried again."""
+        """A failed run reports kind's message; another create tries again."""
         self.world.mode("fail")
         await self.provider.create(RED, SpaceRequest(MINE))
         info = await self.until(BROKEN)
@@ -196,7 +195,7 @@ class MakingTests(KindTestCase):
         await self.usable()
 
     async def test_failed_and_deleted(self) -> None:
-        """Of one that could not be made nothing is left when it is deleted."""
+        """Deleting a cluster that failed to build leaves nothing."""
         self.world.mode("fail")
         await self.provider.create(RED, SpaceRequest(MINE))
         await self.until(BROKEN)
@@ -204,7 +203,7 @@ class MakingTests(KindTestCase):
         self.assertEqual(await self.world.there(), [])
 
     async def test_broken_off(self) -> None:
-        """Its run was killed midway: it says so, and is made anew, as what there is cannot be mended."""
+        """After its run was killed, a cluster is Broken, and create builds it again."""
         self.world.mode("hold")
         await self.provider.create(RED, SpaceRequest(MINE))
         await self.begun()
@@ -217,12 +216,12 @@ class MakingTests(KindTestCase):
         await self.usable()
 
     async def begun(self) -> None:
-        """Until kind lists it."""
+        """Wait until kind lists the cluster."""
         while not (self.world.kind / "clusters" / "red").exists():
             await pause(0.01)
 
     async def test_kinds_lock(self) -> None:
-        """A lock of kind's that a killed run has left holds nothing up."""
+        """A stale lock file of kind, left by a killed run, does not block."""
         self.recorded(CREATING)
         for file in ("kubeconfig", "kubeconfig.lock"):
             self.records.put("red", file, b"")
@@ -232,7 +231,7 @@ class MakingTests(KindTestCase):
         self.assertEqual(await self.world.there(), [])
 
     async def test_lock_of_another(self) -> None:
-        """Where kind says that it cannot lock its file, that is what is told."""
+        """If kind cannot lock its file, the delete fails with kind's message."""
         await self.usable()
         self.world.mode("lock")
         message = await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
@@ -243,7 +242,7 @@ class MakingTests(KindTestCase):
         self.assertEqual(await self.world.there(), [])
 
     async def test_too_long(self) -> None:
-        """A run that never ends is ended."""
+        """A run that exceeds its time is killed."""
         self.world.mode("hold")
         await self.provider.create(RED, SpaceRequest(MINE))
         await self.begun()
@@ -251,7 +250,7 @@ class MakingTests(KindTestCase):
         self.assertEqual((await self.until(BROKEN)).reason, "Interrupted")
 
     async def test_room(self) -> None:
-        """Whoever may make Spaces does not fill the host: neither at once nor in time."""
+        """The numbers of clusters and of simultaneous creations are limited."""
         self.patch(kind, "MAX_MAKING", 1)
         self.world.mode("hold")
         await self.provider.create(RED, SpaceRequest(MINE))
@@ -269,14 +268,14 @@ class MakingTests(KindTestCase):
         await self.until(USABLE)
 
     async def test_image(self) -> None:
-        """A Space may say the image."""
+        """The image parameter of a Space is passed to kind."""
         await self.provider.create(RED, SpaceRequest(MINE, {"image": "kindest/node:v1.30.0"}))
         await self.until(USABLE)
         calls = (self.world.kind / "calls").read_text()
         self.assertIn("--image=kindest/node:v1.30.0", calls)
 
     async def test_going(self) -> None:
-        """Deleting was broken off: it goes on when it is asked for again."""
+        """An interrupted deletion continues with the next delete."""
         await self.usable()
         record = self.records.read("red")
         assert record is not None
@@ -288,10 +287,10 @@ class MakingTests(KindTestCase):
 
 
 class LookTests(KindTestCase):
-    """What it costs to look, and what is seen."""
+    """Reading the state of clusters."""
 
     async def test_few_calls(self) -> None:
-        """A cluster that answers to its kubeconfig costs a list, and nothing more."""
+        """Reading a healthy cluster takes one run of kind."""
         await self.usable()
         before = self.world.calls()
         for _ in range(3):
@@ -299,7 +298,7 @@ class LookTests(KindTestCase):
         self.assertEqual(self.world.calls() - before, 3)
 
     async def test_down_for_a_while(self) -> None:
-        """One that does not answer is never made anew: what is in it is its user's."""
+        """A cluster that does not answer is never recreated, to keep its data."""
         before = await self.usable()
         state = self.world.kind / "clusters" / "red" / "state"
         state.write_text("stopped\n")
@@ -310,7 +309,7 @@ class LookTests(KindTestCase):
         self.assertEqual((await self.until(USABLE)).access, before.access)
 
     async def test_after_a_start(self) -> None:
-        """What was made here is listed as usable by a new manager, with the UID that it had."""
+        """A new adaptor lists existing clusters as usable, with the same UID."""
         before = await self.usable()
         await self.provider.close()
         self.provider = self.made()
@@ -319,19 +318,19 @@ class LookTests(KindTestCase):
         self.assertEqual((listed.owner, dict(listed.access)), (MINE, {}))
 
     async def test_no_docker(self) -> None:
-        """Without docker the message says what kind said, and where to look."""
+        """Without docker the message quotes kind and names the manager's host."""
         self.world.mode("down")
         message = await self.refused(self.provider.list_spaces(), ServiceUnavailable)
         self.assertIn("Is the docker daemon running?", message)
         self.assertIn("where the manager runs", message)
 
     async def test_outside_only(self) -> None:
-        """The nodes' own network is no viewpoint unless somebody says so."""
+        """By default only the external viewpoint has access."""
         self.provider._settings = KindSettings()
         self.assertEqual(list((await self.usable()).access), [EXTERNAL])
 
     async def test_hint_when_made(self) -> None:
-        """Who watches is told when the run has ended."""
+        """Watchers get a hint when a create run ends."""
         hints: list[Physical | None] = []
         self.addCleanup(self.provider.watch(hints.append))
         self.world.mode("hold")
@@ -349,7 +348,7 @@ class MakeTests(TestCase):
     """Tests for :func:`make`."""
 
     async def test_make(self) -> None:
-        """It is made of nothing, and asks nobody."""
+        """Creating the adaptor needs no Secret and touches no files."""
         directory = self.mktemp()
         around = ProviderContext(MemoryCluster().client(), reactor, directory, reactor.seconds)
         provider = make(ProviderSpec("lab", "kind"), around)

@@ -37,20 +37,20 @@ class RecordsTests(SynchronousTestCase):
         return descriptor
 
     def begun(self) -> None:
-        """One is recorded, and nobody is at work on it."""
+        """Write a record and release its lock."""
         descriptor = self.locked()
         self.records.write("red", RECORD)
         os.close(descriptor)
 
     def test_nothing(self) -> None:
-        """Without a directory there is nothing, and none is made by looking."""
+        """Without a directory there are no records; reading does not create it."""
         self.assertEqual(self.records.names(), [])
         self.assertIsNone(self.records.read("red"))
         self.assertEqual(self.records.attempt("red"), Attempt(False))
         self.assertFalse(os.path.exists(self.directory))
 
     def test_kept(self) -> None:
-        """What was written is there for the next process; others on the host see none of it."""
+        """Records survive the process; their files are private to the user."""
         self.begun()
         other = Records(self.directory)
         self.assertEqual((other.names(), other.read("red")), (["red"], RECORD))
@@ -61,7 +61,7 @@ class RecordsTests(SynchronousTestCase):
             self.assertEqual(stat.S_IMODE(found), mode, path)
 
     def test_nonsense(self) -> None:
-        """A record that makes no sense is none."""
+        """An invalid record reads as None."""
         self.begun()
         for text in (
             "",
@@ -78,7 +78,7 @@ class RecordsTests(SynchronousTestCase):
             self.assertIsNone(self.records.read("red"), text)
 
     def test_lock(self) -> None:
-        """One is at work at a time."""
+        """A second lock of the same record is refused; other records are independent."""
         descriptor = self.locked()
         self.assertIsNone(self.records.lock("red"))
         self.assertTrue(self.records.attempt("red").busy)
@@ -88,7 +88,7 @@ class RecordsTests(SynchronousTestCase):
         os.close(self.locked())
 
     def test_lock_of_a_process(self) -> None:
-        """A process that has inherited it is at work until its end, whatever that is."""
+        """A process that inherited the lock holds it until it ends, even when killed."""
         descriptor = self.locked()
         process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[descriptor])
         os.close(descriptor)
@@ -98,7 +98,7 @@ class RecordsTests(SynchronousTestCase):
         self.assertFalse(self.records.attempt("red").busy)
 
     def test_forgotten(self) -> None:
-        """Nothing is left; and a lock of a directory that is gone is none."""
+        """Forgetting removes the directory; an old lock does not block a new one."""
         self.begun()
         old = self.locked()
         self.records.forget("red")
@@ -111,7 +111,7 @@ class RecordsTests(SynchronousTestCase):
         os.close(new)
 
     def test_attempt(self) -> None:
-        """How a run ended and the end of what it printed; half a number is none."""
+        """An attempt has the exit code and the end of the log; an invalid code is None."""
         self.begun()
         with open(self.records.path("red", LOG), "wb") as log:
             log.write(b"x" * LOG_BYTES + b"the end")
@@ -125,7 +125,7 @@ class RecordsTests(SynchronousTestCase):
             self.assertEqual(len(found.log), LOG_BYTES)
 
     def test_clear(self) -> None:
-        """Of the run before nothing is left that another would trip over, such as a lock of kind's own."""
+        """Clearing removes the files of the previous run, such as kind's own lock."""
         self.begun()
         for file in (CODE, LOG, "kubeconfig", "kubeconfig.lock", "kubeconfig-1.lock"):
             self.records.put("red", file, b"x")
@@ -135,7 +135,7 @@ class RecordsTests(SynchronousTestCase):
         self.assertEqual(sorted(os.listdir(f"{self.directory}/red")), ["lock", "record"])
 
     def test_no_place(self) -> None:
-        """Where nothing can be kept it is said which path, and why."""
+        """If files cannot be written, the error has the path and the reason."""
         with open(self.directory, "w"):
             pass
         with self.assertRaises(ServiceUnavailable) as caught:

@@ -29,7 +29,7 @@ TAKEN = Attempt(False, 1, b'ERROR: node(s) already exist for a cluster with the 
 
 
 def of(state: str | None, attempt: Attempt, listed: bool, now: float = 110.0) -> ClusterState:
-    """How one stands that was begun at 100."""
+    """Return the state of a cluster whose creation began at 100."""
     record = Record("space-1", state, 100.0) if state else None
     return standing(record, attempt, listed, now)
 
@@ -38,25 +38,25 @@ class StandingTests(SynchronousTestCase):
     """Tests for :func:`standing`."""
 
     def test_all(self) -> None:
-        """Every record, run and list that can come together has one meaning."""
+        """Each combination of record, run and list gives one state."""
         expected = {
-            # Nothing recorded: what is there is another's, whoever is at work.
+            # No record: a listed cluster is not ours, even during a run.
             (None, BROKEN_OFF, False): (ABSENT, True),
             (None, BROKEN_OFF, True): (OTHERS, True),
             (None, BUSY, False): (ABSENT, False),
             (None, BUSY, True): (OTHERS, False),
-            # Begun, and under way: half built ones are listed before they can be used.
+            # Creation runs: kind lists clusters before they are complete.
             (CREATING, BUSY, False): (GROWING, False),
             (CREATING, BUSY, True): (GROWING, False),
-            # Done, though nobody saw it.
+            # Complete, but not recorded yet.
             (CREATING, DONE, True): (COMPLETE, False),
             (CREATING, DONE, False): (ABSENT, True),
-            # Refused: kind takes back what it made, so what is there is another's.
+            # Failed: kind removes its own nodes, so a listed cluster is not ours.
             (CREATING, REFUSED, False): (FAILED, False),
             (CREATING, REFUSED, True): (OTHERS, True),
             (CREATING, TAKEN, False): (ABSENT, True),
             (CREATING, TAKEN, True): (OTHERS, True),
-            # The power failed.
+            # Interrupted, for example by a power failure.
             (CREATING, BROKEN_OFF, False): (FAILED, False),
             (CREATING, BROKEN_OFF, True): (FAILED, False),
             (MADE, DONE, True): (COMPLETE, False),
@@ -74,13 +74,13 @@ class StandingTests(SynchronousTestCase):
             self.assertEqual((found.which, found.forget), (which, forget), case)
 
     def test_why_it_failed(self) -> None:
-        """What kind said is told; of one that was broken off, that it is made anew."""
+        """A failure carries kind's message; an interrupted run has the reason Interrupted."""
         refused = of(CREATING, REFUSED, False)
         self.assertEqual(refused.reason, "CreateFailed")
         self.assertIn("docker run", refused.message)
         self.assertEqual(of(CREATING, BROKEN_OFF, True).reason, "Interrupted")
 
     def test_late(self) -> None:
-        """A run that takes too long is to be ended."""
+        """A run is late after MAKING_SECONDS."""
         self.assertFalse(of(CREATING, BUSY, True, 100 + MAKING_SECONDS).late)
         self.assertTrue(of(CREATING, BUSY, True, 101 + MAKING_SECONDS).late)

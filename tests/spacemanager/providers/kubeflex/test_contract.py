@@ -1,4 +1,4 @@
-"""The adaptor of KubeFlex keeps what every provider promises, over a manager that is played."""
+"""The provider contract for KubeFlex, with a fake manager."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twisted_exec.spacemanager.providers.kubeflex.provider import KubeFlex
 
 
 class KubeFlexWorld(ClusterWorld):
-    """A cluster in memory, and a manager that is played."""
+    """A cluster in memory with a fake KubeFlex manager."""
 
     title = "KubeFlex, recorded"
     cannot = {

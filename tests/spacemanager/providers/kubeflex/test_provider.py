@@ -1,5 +1,5 @@
 """
-KubeFlex's control planes of every type, and the traps in them, over a manager that is played.
+Tests for KubeFlex control planes of every type and their pitfalls, with a fake KubeFlex manager.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RED = Physical("red")
 
 
 class KubeFlexCase(SynchronousTestCase):
-    """A played KubeFlex and an adaptor that may make all types."""
+    """A fake KubeFlex and an adaptor that may create all types."""
 
     def setUp(self) -> None:
         self.world = KubeFlexWorld()
@@ -89,7 +89,7 @@ class KubeFlexCase(SynchronousTestCase):
 
 
 class TypeTests(KubeFlexCase):
-    """Each type has its Secret, its keys, and its own way of not having them."""
+    """Secrets and keys of each type of control plane."""
 
     def check(self, type: str, *viewpoints: str, **more: str) -> SpaceInfo:
         self.create(type, **more)
@@ -102,7 +102,7 @@ class TypeTests(KubeFlexCase):
         return info
 
     def test_k8s(self) -> None:
-        """Both viewpoints, each with its own server; the backend need not be said."""
+        """Type k8s has both viewpoints, each with its own server; the backend is optional."""
         info = self.check("k8s", IN_CLUSTER, EXTERNAL)
         servers = {key: load_inline(a.kubeconfig, "it").server for key, a in info.access.items()}
         self.assertEqual(
@@ -118,7 +118,7 @@ class TypeTests(KubeFlexCase):
         self.assertEqual(there["metadata"]["annotations"], {OWNER: UID})
 
     def test_vcluster(self) -> None:
-        """Its key from within comes after Ready (kubestellar#2717): until then there is the other one."""
+        """The in-cluster key of vcluster appears after Ready (kubestellar#2717)."""
         self.create("vcluster")
         self.turns(3)
         early = self.get()
@@ -129,7 +129,7 @@ class TypeTests(KubeFlexCase):
         self.assertNotEqual(late.version, early.version)
 
     def test_k3s(self) -> None:
-        """Keys that are there and empty are not there yet."""
+        """Keys with empty values count as missing."""
         self.create("k3s", backend="dedicated")
         self.turns(2)
         self.world.flex.put_secret("red", "k3s-config", {"config": "", "config-incluster": ""})
@@ -141,18 +141,17 @@ class TypeTests(KubeFlexCase):
         self.assertEqual(self.get().state, USABLE)
 
     def test_ocm(self) -> None:
-        """Its key from within is an empty text, which names nothing."""
+        """Type ocm has only the external viewpoint, as its inClusterKey is empty."""
         self.check("ocm", EXTERNAL)
 
     def test_host(self) -> None:
         """
-        Its key from outside is named and never written: that viewpoint is not to be had, and no
-        error.
+        Type host names an external key that is never written: it has only the in-cluster viewpoint.
         """
         self.check("host", IN_CLUSTER)
 
     def test_external(self) -> None:
-        """So it is with an adopted one; but its one kubeconfig has the URL that everybody uses."""
+        """Type external uses its in-cluster kubeconfig for both viewpoints."""
         info = self.check("external", IN_CLUSTER, EXTERNAL)
         self.assertEqual(info.access[IN_CLUSTER], info.access[EXTERNAL])
         there = self.world.find(KIND, "red")
@@ -165,7 +164,7 @@ class TypeTests(KubeFlexCase):
         self.assertEqual(there["spec"]["bootstrapSecretRef"], told)
 
     def test_external_parameters(self) -> None:
-        """Which kubeconfig to adopt with, and for how long its token is to be good, can be said."""
+        """Parameters set the bootstrap Secret and the token lifetime of type external."""
         self.create("external", bootstrapSecret="x-bootstrap", tokenExpirationSeconds="3600")
         there = self.world.find(KIND, "red")
         assert there is not None
@@ -173,7 +172,7 @@ class TypeTests(KubeFlexCase):
         self.assertEqual(there["spec"]["tokenExpirationSeconds"], 3600)
 
     def test_all(self) -> None:
-        """Each type is tried here, and a list of all looks for four names of Secrets."""
+        """Listing all types takes six requests, four of them for Secrets."""
         for type in TYPES:
             self.create(type, f"of-{type}")
         self.turns()
@@ -185,10 +184,10 @@ class TypeTests(KubeFlexCase):
 
 
 class TrapTests(KubeFlexCase):
-    """What looks right and is not."""
+    """States that look usable but are not."""
 
     def test_no_status(self) -> None:
-        """With its manager down, a control plane has no status at all."""
+        """A control plane without a status hints at a KubeFlex manager that is down."""
         self.world.flex.down = True
         self.create()
         self.turns()
@@ -197,7 +196,7 @@ class TrapTests(KubeFlexCase):
         self.assertIn("check that its manager is running", info.message)
 
     def test_secret_before_ready(self) -> None:
-        """Secrets are there and named while Ready is False: that is not usable."""
+        """A control plane with a Secret but Ready False is not usable."""
         self.world.flex.held = True
         self.create()
         self.turns()
@@ -210,7 +209,7 @@ class TrapTests(KubeFlexCase):
         )
 
     def test_ready_of_another_reason(self) -> None:
-        """Ready is only what says Available besides."""
+        """Ready with a reason other than Available is not usable."""
         self.create()
         self.turns()
         conditions = [{"type": "Ready", "status": "True", "reason": "WaitingForPostCreateHooks"}]
@@ -218,7 +217,7 @@ class TrapTests(KubeFlexCase):
         self.assertEqual(self.get().state, BUILDING)
 
     def test_ready_without_secret(self) -> None:
-        """So is what is Ready and names no Secret, or one that is not there."""
+        """A Ready control plane without its Secret is not usable."""
         self.create()
         self.turns()
         self.world.drop(SECRETS, "admin-kubeconfig", "red-system")
@@ -229,7 +228,7 @@ class TrapTests(KubeFlexCase):
         self.assertIn("names no Secret", self.get().message)
 
     def test_trouble(self) -> None:
-        """What KubeFlex complains of is told, in one line of a bounded length."""
+        """KubeFlex's error becomes the message, on one line of limited length."""
         self.world.flex.down = True
         self.create("external")
         told = "bootstrapSecretRef must be present\n" + "x" * 5000
@@ -241,7 +240,7 @@ class TrapTests(KubeFlexCase):
         self.assertLess(len(info.message), 500)
 
     def test_reserved_names(self) -> None:
-        """Nobody's credentials are read out of kube-system because a control plane is called kube."""
+        """Names such as kube, whose namespace would be kube-system, are refused."""
         for name in ("kube", "kubeflex"):
             self.world.put(NAMESPACES, f"{name}-system", {})
             self.world.put(KIND, name, {"spec": {"type": "host"}})
@@ -256,8 +255,7 @@ class TrapTests(KubeFlexCase):
 
     def test_taken_namespace(self) -> None:
         """
-        So it is with any namespace that was there before: not made for it, and not read when it is
-        used.
+        A control plane whose namespace already existed is refused, and its Secrets are not read.
         """
         self.world.put(NAMESPACES, "istio-system", {})
         istio = Physical("istio")
@@ -280,7 +278,7 @@ class TrapTests(KubeFlexCase):
         ]
 
     def test_secret_elsewhere(self) -> None:
-        """Who may write a status names no Secret of another namespace to us."""
+        """A secretRef to another namespace is refused without reading the Secret."""
         self.create()
         self.turns()
         elsewhere = {"namespace": "kube-system", "name": "admin", "key": "k", "inClusterKey": "k"}
@@ -292,7 +290,7 @@ class TrapTests(KubeFlexCase):
             self.assertEqual(len(self.secrets_asked()), before)
 
     def test_unclean(self) -> None:
-        """A kubeconfig that runs programs or opens files is refused, and lists say so as well."""
+        """Kubeconfigs that run programs or open files are refused with the reason."""
         self.create()
         self.turns()
         run = kubeconfig("https://x", "", exec={"command": "evil", "apiVersion": "v1"})
@@ -314,7 +312,7 @@ class TrapTests(KubeFlexCase):
         self.assertIn("tokenFile is not taken from here", info.message)
 
     def test_one_user(self) -> None:
-        """SF 2: of a kubeconfig with several users the current context's is handed out, and no other."""
+        """SF 2: only the user and cluster of the current context are handed out."""
         self.create()
         self.turns()
         several = kubeconfig("https://x", "mine")
@@ -327,7 +325,7 @@ class TrapTests(KubeFlexCase):
         self.assertNotIn("root", json.dumps(told))
 
     def test_token_end(self) -> None:
-        """A token that is never renewed says when it ends."""
+        """The expiry of access comes from the token's ``exp`` claim."""
         claims = base64.urlsafe_b64encode(b'{"exp":1800000000}').rstrip(b"=").decode()
         self.create("external")
         self.turns()
@@ -336,7 +334,7 @@ class TrapTests(KubeFlexCase):
         self.assertEqual(self.get().access[EXTERNAL].expires, 1.8e9)
 
     def test_rewritten_times(self) -> None:
-        """Conditions whose times alone are new are no news."""
+        """New timestamps in conditions alone do not change the version."""
         self.create()
         self.turns()
         before = self.get()
@@ -344,7 +342,7 @@ class TrapTests(KubeFlexCase):
         self.assertEqual(self.get().version, before.version)
 
     def test_broken_object(self) -> None:
-        """A control plane that says nothing sensible is there, and no other is lost for it."""
+        """An invalid control plane is listed and does not affect others."""
         self.create()
         self.turns()
         self.world.put(KIND, "odd", {"spec": "x", "status": {"conditions": "y", "secretRef": 3}})
@@ -358,10 +356,10 @@ class TrapTests(KubeFlexCase):
 
 
 class EndTests(KubeFlexCase):
-    """Deletion, and what comes after it."""
+    """Deleting control planes, and creating them again."""
 
     def test_namespace_last(self) -> None:
-        """The object goes first; it is gone when its namespace is, and then it can be made again."""
+        """A name can be used again once the control plane's namespace is gone."""
         self.create()
         self.turns()
         self.successResultOf(self.adaptor.delete(RED, UID))
@@ -383,7 +381,7 @@ class EndTests(KubeFlexCase):
         self.create()
 
     def test_going(self) -> None:
-        """While it is still going, none can be made of its name."""
+        """Creating fails while a control plane of the name is being deleted."""
         self.create()
         self.turns()
         self.world.flex.held = True
@@ -394,8 +392,7 @@ class EndTests(KubeFlexCase):
 
     def test_remade_by_others(self) -> None:
         """
-        Another makes one while the namespace goes: it waits, and nothing is read from the old
-        namespace.
+        A control plane recreated by another user is building while the old namespace terminates.
         """
         self.create()
         self.turns()
@@ -409,14 +406,14 @@ class EndTests(KubeFlexCase):
         self.assertEqual(self.get().state, USABLE)
 
     def test_unmarked(self) -> None:
-        """What bears no mark is nobody's to delete, not even for a Space without a UID."""
+        """A control plane without an owner is not deleted, even for an empty owner."""
         self.world.put(KIND, "red", {"spec": {"type": "k8s"}})
         error = self.refused(self.adaptor.delete(RED, ""))
         self.assertIsInstance(error, Conflict)
         self.assertIsNotNone(self.world.find(KIND, "red"))
 
     def test_other_since(self) -> None:
-        """What was made anew since it was looked at is not deleted."""
+        """A control plane recreated just before the delete request is not deleted."""
         self.create()
         client = self.cluster.client
 
@@ -432,7 +429,7 @@ class EndTests(KubeFlexCase):
         self.assertIsNotNone(self.world.find(KIND, "red"))
 
     def test_created_meanwhile(self) -> None:
-        """One that another replica made between our look and our create is ours all the same."""
+        """A control plane that another replica creates first for the same owner is accepted."""
         client = self.cluster.client
         made = []
 
@@ -450,10 +447,10 @@ class EndTests(KubeFlexCase):
 
 
 class WrongClusterTests(KubeFlexCase):
-    """A cluster without ControlPlanes has not lost them."""
+    """A cluster without the ControlPlane API."""
 
     def test_no_such_kind(self) -> None:
-        """That there is no such kind is no list of nothing, and no control plane that is gone."""
+        """Without the ControlPlane API every call fails with 503, not with an empty list."""
         bare = ProviderCluster(MemoryCluster().client(), 'provider "flex"', "put others there")
         adaptor = KubeFlex(bare, Clock())
         for call in (
@@ -469,7 +466,7 @@ class WrongClusterTests(KubeFlexCase):
 
 
 class HintTests(KubeFlexCase):
-    """What is told to whoever watches."""
+    """Hints to watchers."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -479,23 +476,23 @@ class HintTests(KubeFlexCase):
         self.end = self.adaptor.watch(self.hints.append)
 
     def test_beginning(self) -> None:
-        """What is there already is told in one."""
+        """Existing control planes give a single hint None."""
         self.assertEqual(self.hints, [None])
 
     def test_times(self) -> None:
-        """A look of KubeFlex that changes nothing is not told."""
+        """Reconciles without a change give no hint."""
         self.hints.clear()
         self.turns(3)
         self.assertEqual(self.hints, [])
 
     def test_secret(self) -> None:
-        """A Secret that changes is, of any control plane whose Secret is called so."""
+        """A changed kubeconfig Secret gives a hint for its control plane."""
         self.hints.clear()
         self.world.flex.put_secret("red", "admin-kubeconfig", {"kubeconfig": "x"})
         self.assertEqual(self.hints, [RED])
 
     def test_secret_of_new_type(self) -> None:
-        """Names of Secrets are followed as they come."""
+        """Secrets of a type that appears later are followed too."""
         self.create("vcluster", "blue")
         self.turns(3)
         self.hints.clear()
@@ -503,7 +500,7 @@ class HintTests(KubeFlexCase):
         self.assertIn(Physical("blue"), self.hints)
 
     def test_namespace(self) -> None:
-        """A namespace that goes is, and that is when something is gone."""
+        """A deleted namespace gives a hint for its control plane."""
         self.successResultOf(self.adaptor.delete(RED, UID))
         self.turns(1)
         self.hints.clear()
@@ -511,7 +508,7 @@ class HintTests(KubeFlexCase):
         self.assertEqual(set(self.hints), {RED})
 
     def test_quiet(self) -> None:
-        """SF 13: one that is made, and seen by whoever watches, is nothing that the log complains of."""
+        """SF 13: creating a control plane logs no warning."""
         complaints: list[Any] = []
 
         def observe(event: Any) -> None:
@@ -526,7 +523,7 @@ class HintTests(KubeFlexCase):
         self.assertEqual(complaints, [])
 
     def test_others(self) -> None:
-        """Namespaces and Secrets of others are not."""
+        """Unrelated namespaces and Secrets give no hint."""
         self.hints.clear()
         self.world.put(NAMESPACES, "other-system", {})
         self.world.put(SECRETS, "other", {"data": {}}, "red-system")
@@ -535,7 +532,7 @@ class HintTests(KubeFlexCase):
 
 
 class MakeTests(SynchronousTestCase):
-    """What a provider's Secret says."""
+    """Settings from a provider's Secret."""
 
     def make(self, secret: dict[str, bytes] | None) -> ISpaceProvider:
         spec = ProviderSpec("flex", KUBEFLEX, secret, "a/b" if secret is not None else "")
@@ -550,7 +547,7 @@ class MakeTests(SynchronousTestCase):
         return caught.exception.message
 
     def test_own_cluster(self) -> None:
-        """Without a Secret it is the cluster of the Spaces, and type host is not allowed."""
+        """Without a Secret the hub itself is used, and type host is refused."""
         adaptor = self.make(None)
         self.assertEqual(self.successResultOf(adaptor.list_names()), [])
         call = adaptor.create(RED, SpaceRequest(UID, {"type": "host"}))
@@ -559,7 +556,7 @@ class MakeTests(SynchronousTestCase):
         self.assertIn('"types" of a Secret in spec.secretRef', error.message)
 
     def test_types(self) -> None:
-        """Which types may be is the provider's to say; a Secret may say no more than that."""
+        """The key ``types`` of the Secret sets the allowed types; others are refused."""
         adaptor = self.make({"types": b"host, external\n"})
         self.successResultOf(adaptor.create(RED, SpaceRequest(UID, {"type": "host"})))
         error = self.failureResultOf(adaptor.create(RED, SpaceRequest(UID)), BadRequest).value
@@ -567,7 +564,7 @@ class MakeTests(SynchronousTestCase):
         self.assertIn("secret a/b", error.message)
 
     def test_wrong(self) -> None:
-        """What cannot be used is refused with the Secret's name and the key, and quotes nothing."""
+        """Invalid settings are refused with the Secret and the key, but not the value."""
         self.assertIn('a/b, key "types"', self.wrong({"types": b"k9s"}))
         self.assertIn('a/b, key "kubeconfig": there is no such key', self.wrong({"config": b"x"}))
         self.assertIn("there is no such key", self.wrong({}))
@@ -577,7 +574,7 @@ class MakeTests(SynchronousTestCase):
         self.assertNotIn("hush", told)
 
     def test_kubeconfig(self) -> None:
-        """With one, it is that cluster; nothing is asked of it yet."""
+        """A kubeconfig, encoded once or twice, selects the cluster, without a request."""
         secret = json.dumps(kubeconfig("https://x", "hush")).encode()
         for each in (secret, base64.b64encode(secret)):
             adaptor = self.make({"kubeconfig": each})
@@ -585,7 +582,7 @@ class MakeTests(SynchronousTestCase):
 
 
 class SecretNames(SynchronousTestCase):
-    """The types of the played manager are those of the adaptor."""
+    """Types of the fake manager and of the adaptor."""
 
     def test_types(self) -> None:
         self.assertEqual(set(SECRETS_OF), set(TYPES))

@@ -1,4 +1,4 @@
-"""Local spaces keep what every provider promises."""
+"""Tests for local spaces, with the provider contract."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LocalContractTests(SpaceProviderContract, TestCase):
 
 
 class KeptTests(TestCase):
-    """What local spaces do that no other provider does: they are processes of ours."""
+    """Behaviour of local spaces as child processes of the manager."""
 
     def setUp(self) -> None:
         self.world = LocalWorld(os.path.abspath(self.mktemp()))
@@ -58,8 +58,7 @@ class KeptTests(TestCase):
 
     async def test_full(self) -> None:
         """
-        Whoever may make Spaces does not fill the host with processes; nothing is left of what was
-        refused.
+        The number of local spaces is limited; a refused create leaves nothing.
         """
         self.patch(local, "MAX_SPACES", 0)
         with self.assertRaises(ServiceUnavailable) as caught:
@@ -68,7 +67,7 @@ class KeptTests(TestCase):
         self.assertEqual(await self.provider.list_names(), [])
 
     async def usable(self, physical: Physical) -> SpaceInfo:
-        """Have one made, if there is none, and wait until it can be used."""
+        """Create a space if it does not exist, and wait until it is usable."""
         await pause(0)
         await self.provider.create(physical, SpaceRequest("owner"))
         return await self.until_state(physical, USABLE)
@@ -91,7 +90,7 @@ class KeptTests(TestCase):
         return command(self.pid(physical)).split()[-1]
 
     async def test_killed_alone(self) -> None:
-        """A space that is killed is started again, at its port and by itself; the others never notice."""
+        """A killed space restarts at its port; other spaces are not affected."""
         before = await self.usable(self.red)
         await self.usable(self.green)
         red, green, port = self.pid(self.red), self.pid(self.green), self.port(self.red)
@@ -105,7 +104,7 @@ class KeptTests(TestCase):
         self.assertEqual((after.uid, after.access), (before.uid, before.access))
         self.assertNotEqual(self.pid(self.red), red)
         self.assertEqual((self.pid(self.green), self.port(self.red)), (green, port))
-        # Of no single one (None) it may be said at any time that there is something to look at.
+        # The hint None, for no single space, may come at any time.
         self.assertIn(self.red, hints)
         self.assertNotIn(self.green, hints)
 
@@ -122,7 +121,7 @@ class KeptTests(TestCase):
         self.assertEqual(self.port(self.red), port)
 
     async def test_in_use(self) -> None:
-        """Who has the directory is told to whoever comes second."""
+        """A second adaptor on the directory fails with the PID of the first."""
         await self.usable(self.red)
         second = self.world.make()
         with self.assertRaises(ServiceUnavailable) as caught:
@@ -131,8 +130,7 @@ class KeptTests(TestCase):
 
     async def test_next_manager(self) -> None:
         """
-        What was made by a manager before is started, and not made; that is what is said until it
-        serves.
+        The next manager restarts existing spaces, and reports them as starting until they serve.
         """
         await self.usable(self.red)
         await self.provider.close()
@@ -142,7 +140,7 @@ class KeptTests(TestCase):
         await self.until_state(self.red, USABLE)
 
     async def test_why_it_cannot_start(self) -> None:
-        """What a process says last is told, as its space's state; it is tried ever less often."""
+        """The last output of a process that ended becomes the message of its space."""
         said = "exec-standalone: the disk is full: free some"
         self.world.words = lambda state, port: [  # type: ignore[method-assign]
             sys.executable, "-I", "-S", "-c", f"print({said!r}); raise SystemExit(1)"
@@ -158,7 +156,7 @@ class KeptTests(TestCase):
         )
 
     async def test_deaf(self) -> None:
-        """A process that heeds nothing is killed in the end, with its group."""
+        """A process that ignores SIGTERM is killed with its process group."""
         deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
         small = SMALL.replace("sys.stdin.read()", "import time; time.sleep(600)")
         fork = f"{deaf}\n{small}".replace("import time", "os.fork(); import time")
@@ -175,7 +173,7 @@ class KeptTests(TestCase):
             await pause(0.01)
 
     async def test_damaged(self) -> None:
-        """A record that cannot be read is that one space's, and is not touched; the others are there."""
+        """A damaged record breaks only its own space, and is not touched."""
         await self.usable(self.red)
         path = self.world.record(self.green)
         with open(path, "w") as file:
@@ -186,14 +184,14 @@ class KeptTests(TestCase):
         with self.assertRaises(AlreadyExists):
             await self.provider.create(self.green, SpaceRequest("owner"))
         for owner in ("owner", ""):
-            # Not a Conflict: whoever it was made for would let go of it, and it would run on.
+            # Not a Conflict, because its Space would then go and leave the process running.
             with self.assertRaises(ServiceUnavailable) as told:
                 await self.provider.delete(self.green, owner)
             self.assertIn(path, told.exception.message)
         self.assertTrue(os.path.exists(path))
 
     async def test_put_right(self) -> None:
-        """A record that could not be read for a moment is read again, though nobody has written it."""
+        """A record that was briefly unreadable is read again, even without a change."""
         await self.usable(self.red)
         reading = records._parse
 
@@ -208,8 +206,7 @@ class KeptTests(TestCase):
 
     async def test_full_disk(self) -> None:
         """
-        Where nothing more can be written one can be deleted, which is what makes room; it is once
-        and for all.
+        On a full disk, creating fails but deleting works, and removes the process and its files.
         """
         await self.usable(self.red)
         before = self.pid(self.red)
@@ -232,8 +229,7 @@ class KeptTests(TestCase):
 
     async def test_directory_is_a_file(self) -> None:
         """
-        Where the state directory cannot even be looked at, whoever asks is told, and it is looked
-        at again.
+        If the state directory cannot be read, calls fail with 503 until it can be read again.
         """
         await self.usable(self.red)
         above = os.path.dirname(self.world.path)
@@ -253,7 +249,7 @@ class KeptTests(TestCase):
         self.assertEqual((await self.provider.get(self.red)).state, USABLE)
 
     async def test_look_that_fails(self) -> None:
-        """What nobody thought of is logged, and whoever asks next has it looked again."""
+        """An unexpected error is logged and stops the loop; the next call restarts it."""
         await self.usable(self.red)
         (space,) = self.provider.spaces()
         self.patch(space, "look", lambda: {}["nobody thought of"])
@@ -266,7 +262,7 @@ class KeptTests(TestCase):
         self.assertTrue(self.provider._looking.running)
 
     async def test_renewed(self) -> None:
-        """A kubeconfig that nears its end is had anew; the space runs on."""
+        """A kubeconfig near its expiry is renewed without restarting the space."""
         before = await self.usable(self.red)
         pid = self.pid(self.red)
         (space,) = self.provider.spaces()
@@ -279,7 +275,7 @@ class KeptTests(TestCase):
         self.assertNotEqual(after.version, before.version)
 
     async def test_secrets_are_private(self) -> None:
-        """What a space keeps is for its user's eyes only, and no token is in its environment or its log."""
+        """Files of a space are private; its log and environment have no token."""
         info = await self.usable(self.red)
         home = self.world.home(self.red)
         for path in (home, os.path.join(home, ACCESS), self.world.record(self.red)):
@@ -294,7 +290,7 @@ class EnvironmentTests(SynchronousTestCase):
     """Tests for :func:`environment`."""
 
     def test_nothing_of_ours(self) -> None:
-        """A space has nothing that was meant for its manager."""
+        """The manager's own variables are not passed on to a space."""
         ours = {"NOTIFY_SOCKET": "@x", "KUBECONFIG": "/k", "PATH": "/bin", "LC_ALL": "C"}
         found = environment(ours)
         self.assertEqual(sorted(found), ["LC_ALL", "PATH", "PYTHONPATH"])
@@ -304,7 +300,7 @@ class PortTests(SynchronousTestCase):
     """Tests for :func:`free_port`."""
 
     def test_below(self) -> None:
-        """Ports are none that the kernel gives to whoever connects, and never another space's."""
+        """Ports are below the ephemeral range and not used by another space."""
         port = free_port([])
         self.assertTrue(LOWEST <= port < highest())
         with self.assertRaises(ServiceUnavailable):
