@@ -41,7 +41,7 @@ class HubTestCase(ChainTestCase):
     _marks = 0
 
     async def start_space(self, *tokens: str) -> APIServer:
-        """A server that takes these tokens, each of an admin who is called ``space-TOKEN``."""
+        """Start a server that accepts these tokens, each of an admin called ``space-TOKEN``."""
         self.tokens = os.path.abspath(self.mktemp())
         self._write(tokens)
         self.behind_audit = AuditList()
@@ -53,7 +53,7 @@ class HubTestCase(ChainTestCase):
         return self.behind
 
     async def take(self, *tokens: str) -> None:
-        """These tokens are good, and no others, from when this returns."""
+        """Let the server accept these tokens only, and wait until it does."""
         self._marks += 1
         mark = f"mark-{self._marks}"
         self._write((*tokens, mark))
@@ -61,7 +61,7 @@ class HubTestCase(ChainTestCase):
             await deferLater(reactor, 0.05)
 
     async def knows(self, token: str) -> bool:
-        """Whether the server behind takes a token."""
+        """Return whether the server of the Space accepts a token."""
         client = self.space_client(token)
         try:
             await client.create(SELFSUBJECTREVIEWS.resource, {})
@@ -70,7 +70,7 @@ class HubTestCase(ChainTestCase):
         return True
 
     def space_client(self, token: str) -> KubeClient:
-        """A client of the server behind."""
+        """Return a client of the Space's server."""
         made = KubeClient(self.config(token), reactor)
         self.addCleanup(made.close)
         return made
@@ -83,14 +83,14 @@ class HubTestCase(ChainTestCase):
         os.replace(temporary, self.tokens)
 
     def config(self, token: str = "t1", server: str = "") -> ClientConfig:
-        """What leads to the server behind."""
+        """Return the configuration of a client of the Space's server."""
         url = server or self.behind.url
         return ClientConfig(url, ca=Material(data=read(pki().serving_ca)), token=token)
 
     async def put_secret(
         self, config: ClientConfig, name: str = "one", provider: str = "default"
     ) -> Object:
-        """Write a Space's Secret, or another content of it."""
+        """Create or update a Space's Secret."""
         namespace = spaces.namespace_of(provider)
         try:
             await self.admin.create(NAMESPACES.resource, {"metadata": {"name": namespace}})
@@ -111,7 +111,7 @@ class HubTestCase(ChainTestCase):
     async def put_space(
         self, config: ClientConfig, name: str = "one", provider: str = "default", **status: Any
     ) -> Object:
-        """Write a Space that is ready, with its Secret before it."""
+        """Create the Secret of a Space, then the Space, which is Ready."""
         secret = await self.put_secret(config, name, provider)
         namespace = secret["metadata"]["namespace"]
         space = await self.admin.create(

@@ -1,6 +1,6 @@
 """
-What tests of the space-aware client share: a cluster with Spaces, written as the Space Manager
-writes them, and servers behind them.
+Helpers for tests of the space-aware client: a cluster with Spaces, written as the Space Manager
+writes them, and their API servers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CA = base64.b64encode(b"CA of one").decode()
 
 
 def kubeconfig(server: str = "https://one.example", token: str = "t1", ca: str = CA) -> bytes:
-    """As the manager writes it."""
+    """Return a kubeconfig as the manager writes it."""
     cluster = {"server": server, "certificate-authority-data": ca}
     return json.dumps(
         {
@@ -70,7 +70,7 @@ class Hub:
         **status: Any,
     ) -> Object:
         """
-        Store a Space, or another in place of one.
+        Create or replace a Space.
 
         :param secret: the name of its Secrets, instead of the usual; ``None`` for none.
         """
@@ -110,7 +110,7 @@ class Hub:
         """
         Store the Secret of a Space, as the manager writes it.
 
-        :param own: a Secret of that name, which some user made: it has no labels.
+        :param own: the name of a Secret without labels, as a user would create it.
         """
         namespace = namespace or spaces.namespace_of(provider)
         labels = {spaces.SPACE_LABEL: name, spaces.PROVIDER_LABEL: provider}
@@ -131,13 +131,13 @@ class Hub:
         )
 
     def both(self, content: bytes | None = None, name: str = "one", **more: Any) -> None:
-        """A Space that is ready, with its Secret before it."""
+        """Store the Secret of a Space, then the Space, which is Ready."""
         provider = more.get("provider", "default")
         self.secret(content, name, provider)
         self.space(name, **more)
 
     def remove(self, resource: Resource, name: str, provider: str = "default") -> None:
-        """Take an object of a provider's namespace away."""
+        """Delete an object from a provider's namespace."""
         self.cluster.remove((resource, spaces.namespace_of(provider), name))
 
 
@@ -145,9 +145,9 @@ class Servers:
     """
     The Spaces' API servers, by their URLs.
 
-    :ivar taken: the token that each takes; any where none is said.
-    :ivar silent: those that never answer.
-    :ivar shown: servers and tokens of all requests so far.
+    :ivar taken: the token that each server accepts; a server without an entry accepts any.
+    :ivar silent: servers that never answer.
+    :ivar shown: server and token of every client used so far.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Servers:
         return _Silent() if config.server in self.silent else self.asked(config)
 
     def asked(self, config: ClientConfig) -> Any:
-        """A client of the server, with who asks looked at."""
+        """Return a client of the server, which answers 401 to a wrong token."""
         self.shown.append((config.server, config.token))
         cluster = self.clusters.setdefault(config.server, MemoryCluster((SECRETS, NAMESPACES)))
         known = self.taken.get(config.server, config.token) == config.token
@@ -182,9 +182,9 @@ class _Silent:
 @implementer(ISpaceListener)
 class Listener:
     """
-    :ivar told: what it heard of beginnings and ends, in order.
-    :ivar changes: of which it heard that they changed.
-    :ivar waiting: how often it heard of those that wait.
+    :ivar told: the calls of ``engaged`` and ``disengaged``, in order.
+    :ivar changes: the connections reported as changed.
+    :ivar waiting: the number of ``waiting_changed`` calls.
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class Listener:
 
 
 class Slow:
-    """A client of a cluster whose ``get`` is answered when a test says so."""
+    """A client of a cluster whose ``get`` waits for :meth:`answer`."""
 
     def __init__(self, client: IKubeClient) -> None:
         self._client = client
@@ -229,7 +229,7 @@ class Slow:
         return done
 
     def answer(self) -> None:
-        """Answer all that was asked."""
+        """Answer all pending ``get`` calls."""
         waiting, self.waiting = self.waiting, []
         for each in waiting:
             each()

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spaces.client`, and what it is made of."""
+"""Tests for :mod:`twisted_exec.spaces.client` and its parts."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class ClientTestCase(SynchronousTestCase):
 
 
 class LookUpTests(ClientTestCase):
-    """Which Space is meant, and what becomes of asking for it."""
+    """Looking up a Space by name."""
 
     def test_doors(self) -> None:
-        """It is a service, and a client of Spaces; what it gives are clients."""
+        """SpaceClient, its clients and its connections provide their interfaces."""
         self.hub.both()
         client = self.make()
         verifyObject(ISpaceClient, client)
@@ -95,7 +95,7 @@ class LookUpTests(ClientTestCase):
         self.assertEqual((connection.uid, connection.problem), ("uid-1", ""))
 
     def test_the_default_provider(self) -> None:
-        """SF 14: of several the default provider's is meant, by the provider's name, not a namespace's."""
+        """SF 14: of several Spaces of a name, the default provider's is returned."""
         for provider in ("kind", "default", "kcp"):
             self.hub.both(provider=provider)
         client = self.make()
@@ -103,12 +103,12 @@ class LookUpTests(ClientTestCase):
         self.assertEqual(client.connection("one", "kcp").name.provider, "kcp")
 
     def test_the_only_one(self) -> None:
-        """Without a default provider's, the only one of the name is meant."""
+        """A name that only another provider has returns that provider's Space."""
         self.hub.both(provider="kind")
         self.assertEqual(self.make().connection("one").name.provider, "kind")
 
     def test_ambiguous(self) -> None:
-        """Of several none is picked, and they are named."""
+        """An ambiguous name is refused with the list of candidates."""
         for provider in ("kind", "kcp"):
             self.hub.both(provider=provider)
         self.hub.secret(own="mine", namespace="lab")
@@ -123,7 +123,7 @@ class LookUpTests(ClientTestCase):
         self.assertEqual(client.connection("one", "lab").name, SpaceName("one", "", "lab"))
 
     def test_none(self) -> None:
-        """One that is not there is not found, and others of its name are told."""
+        """A missing Space is not found; the message lists other providers that have the name."""
         self.hub.both()
         client = self.make()
         self.assertEqual(self.refused(client, "two", kind=NotFound), 'there is no space "two"')
@@ -133,7 +133,7 @@ class LookUpTests(ClientTestCase):
         )
 
     def test_not_read_yet(self) -> None:
-        """Before the Spaces were read nothing is said to be missing; then who waits is told."""
+        """Until the first list, lookups fail with 503; when_synced fires after it."""
         self.hub.both()
         self.hub.cluster.problem = BadGateway("no route")
         client = self.make()
@@ -149,14 +149,14 @@ class LookUpTests(ClientTestCase):
         client.get("one")
 
     def test_somewhere_else(self) -> None:
-        """Whoever may write Spaces in a namespace of their own is not taken for a provider."""
+        """A Space in a user's namespace that claims a provider is ignored."""
         self.hub.secret(namespace="evil")
         self.hub.space(namespace="evil", spec={"SpaceProviderDescName": "default"})
         self.refused(self.make(), "one", kind=NotFound)
         self.assertEqual(self.listener.told, [])
 
     def test_not_ready(self) -> None:
-        """One that is not ready is told to be, with what its conditions say, and engaged when it is."""
+        """A Space is engaged once Ready; before that, lookups fail with its condition."""
         self.hub.secret()
         condition = {
             "type": spaces.PHYSICAL_SPACE_READY,
@@ -175,7 +175,7 @@ class LookUpTests(ClientTestCase):
 
 
 class ViewpointTests(ClientTestCase):
-    """From where a Space is seen."""
+    """The viewpoint of a client."""
 
     def test_each(self) -> None:
         """SF 14: each client has its own viewpoint, whatever other clients there are."""
@@ -187,7 +187,7 @@ class ViewpointTests(ClientTestCase):
         self.assertEqual(outside.connection("one").config().server, "https://outside.example")
 
     def test_missing(self) -> None:
-        """Where there is the other one only, that is said, and so is what would help."""
+        """A missing viewpoint is reported with the existing one and the remedy."""
         self.hub.both(spec={"accessscopetype": spaces.EXTERNAL})
         client = self.make(viewpoint=spaces.IN_CLUSTER)
         self.assertEqual(
@@ -197,7 +197,7 @@ class ViewpointTests(ClientTestCase):
         )
 
     def test_neither(self) -> None:
-        """A Space without any has none yet; an imported one was told none."""
+        """Without a kubeconfig, an imported Space asks for a Secret; others wait."""
         self.hub.space(secret=None)
         self.hub.space("two", namespace="lab", spec=IMPORTED, secret=None)
         client = self.make()
@@ -206,16 +206,16 @@ class ViewpointTests(ClientTestCase):
         self.assertIn("names no Secret with a kubeconfig; set spec.externalSecretRef", told)
 
     def test_unknown(self) -> None:
-        """A viewpoint that there is not is the program's mistake."""
+        """An unknown viewpoint raises ValueError."""
         with self.assertRaises(ValueError):
             SpaceClient(self.hub.cluster.client(), self.clock, viewpoint="Inside")
 
 
 class SecretTests(ClientTestCase):
-    """Where credentials come from."""
+    """Credentials from Secrets."""
 
     def test_imported(self) -> None:
-        """SF 14: a Secret that a user made, encoded once, is followed by its name alone."""
+        """SF 14: the client follows a user's Secret, base64-encoded once, by its name."""
         own = {"externalSecretRef": {"name": "mine"}}
         self.hub.space(namespace="lab", secret=None, spec={**IMPORTED, **own})
         self.hub.secret(own="mine", namespace="lab")
@@ -227,7 +227,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(client.connection("one").config().token, "t2")
 
     def test_imported_as_upstream_had_it(self) -> None:
-        """Where the Secret is named in ``status``, as upstream had it, and encoded twice, it is read."""
+        """A Secret named in ``status`` and base64-encoded twice, as upstream did it, is read."""
         self.hub.space(namespace="lab", secret="mine", spec=IMPORTED)
         self.hub.secret(base64.b64encode(kubeconfig()), own="mine", namespace="lab")
         client = self.make()
@@ -235,7 +235,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(client.connection("one").config().token, "t1")
 
     def test_of_another_namespace(self) -> None:
-        """Who may write Spaces cannot use Secrets of elsewhere, which they perhaps may not read."""
+        """A Space cannot use a Secret of another namespace, which its author may not read."""
         self.hub.both()
         stolen = {"externalSecretRef": {"name": "external-one", "namespace": NAMESPACE}}
         self.hub.space("thief", namespace="lab", secret=None, spec={**IMPORTED, **stolen})
@@ -247,7 +247,7 @@ class SecretTests(ClientTestCase):
         )
 
     def test_later(self) -> None:
-        """SF 14: a Secret that comes after its Space is taken when it comes."""
+        """SF 14: a Secret created after its Space is used as soon as it exists."""
         self.hub.space()
         client = self.make()
         self.clock.advance(SETTLE_SECONDS)
@@ -260,7 +260,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(client.connection("one").config().token, "t2")
 
     def test_no_watch_of_its_own(self) -> None:
-        """Secrets with the manager's label are one watch, even where they come after their Spaces."""
+        """One watch covers all Secrets with the manager's label, even those created late."""
         client = self.make()
         for name in ("one", "two", "three"):
             self.hub.space(name)
@@ -270,7 +270,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(self.hub.cluster.watches, 2)
 
     def test_upstreams(self) -> None:
-        """Secrets of upstream's manager bear no label: they are followed by their names."""
+        """Secrets of upstream's manager have no label: each gets a watch by its name."""
         self.hub.secret(base64.b64encode(kubeconfig()), own="external-one")
         self.hub.space()
         client = self.make()
@@ -281,7 +281,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(self.hub.cluster.watches, 2)
 
     def test_label_given_later(self) -> None:
-        """One that gets the label is in the one watch from then on; one that loses it is not lost."""
+        """A Secret that gains or loses the label is still followed."""
         self.hub.secret(own="external-one")
         self.hub.space()
         client = self.make()
@@ -295,7 +295,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(self.hub.cluster.watches, 3)
 
     def test_broken(self) -> None:
-        """What is wrong with a Secret is said, by its name and key, and nothing of what is in it."""
+        """The message about a bad Secret has its name and key, but not its content."""
         self.hub.secret(key="value")
         self.hub.space()
         client = self.make()
@@ -307,7 +307,7 @@ class SecretTests(ClientTestCase):
         )
 
     def test_broken_later(self) -> None:
-        """What cannot be used leaves the last that could in force; the log says so once."""
+        """An invalid update keeps the previous credentials in use and is logged once."""
         self.hub.both()
         client = self.make()
         with capturedLogs() as logs:
@@ -323,7 +323,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(client.connection("one").config().token, "t1")
 
     def test_taken_away(self) -> None:
-        """A Secret that is deleted takes the credentials along; the Space is still the same one."""
+        """Deleting the Secret removes the credentials, but the connection stays the same."""
         self.hub.both()
         client = self.make()
         connection = client.connection("one")
@@ -338,7 +338,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(self.listener.told, [("engaged", "default/one")])
 
     def test_may_not_read(self) -> None:
-        """What this program may not read is said with the server's words."""
+        """An unreadable Secret is reported with the server's message."""
         self.hub.space(namespace="lab", spec=IMPORTED, secret="mine")
         hub = _Refusing(self.hub.cluster.client(), "secrets is forbidden")
         client = self.make(hub=hub)
@@ -347,7 +347,7 @@ class SecretTests(ClientTestCase):
         self.assertIn("secret lab/mine cannot be read: secrets is forbidden", told)
 
     def test_namespaces(self) -> None:
-        """Who may read one provider's namespace only, says that one: no other is asked for."""
+        """With ``namespaces``, the client requests only those namespaces."""
         self.hub.both()
         self.hub.both(provider="kcp", name="two")
         client = self.make(namespaces=[spaces.namespace_of("kcp")])
@@ -357,7 +357,7 @@ class SecretTests(ClientTestCase):
         self.assertEqual(asked, {"spaceprovider-kcp"})
 
     def test_by_name_only(self) -> None:
-        """Who may read single Secrets only has each followed by its name."""
+        """With ``secrets_by_name``, the client watches each Secret by its name."""
         self.hub.both()
         client = self.make(secrets_by_name=True)
         self.clock.advance(SETTLE_SECONDS)
@@ -371,7 +371,7 @@ class RotationTests(ClientTestCase):
     """Credentials that change."""
 
     def test_same_client(self) -> None:
-        """SF 14: a rotated Secret reaches the same client at once, and what runs over it goes on."""
+        """SF 14: a rotated Secret reaches the same client at once; its watches continue."""
         self.hub.both()
         client = self.make()
         connection, kube = client.connection("one"), client.get("one")
@@ -391,7 +391,7 @@ class RotationTests(ClientTestCase):
         watching.addErrback(lambda _: None)
 
     def test_only_when_it_changes(self) -> None:
-        """A Secret that is written anew with the same kubeconfig is no rotation."""
+        """Rewriting a Secret with the same kubeconfig changes nothing."""
         self.hub.both()
         client = self.make()
         config = client.connection("one").config()
@@ -401,7 +401,7 @@ class RotationTests(ClientTestCase):
         self.assertEqual(client.connection("one").labels, {"a": "b"})
 
     def test_looked_at_again(self) -> None:
-        """A 401 has the Secret itself looked at, not the watch's copy, and the request sent once more."""
+        """After a 401 the client reads the Secret and repeats the request."""
         self.hub.both()
         client = self.make()
         kube = client.get("one")
@@ -414,7 +414,7 @@ class RotationTests(ClientTestCase):
         self.assertEqual(client.connection("one").config().token, "t2")
 
     def test_the_watch_is_behind(self) -> None:
-        """What the watch tells after a look is not taken back to what was before it."""
+        """Late watch events do not replace newer credentials that a read returned."""
         self.hub.both()
         slow = Slow(self.hub.cluster.client())
         client = self.make(hub=slow)
@@ -439,7 +439,7 @@ class RotationTests(ClientTestCase):
         self.assertEqual(tokens, ["t3", "t3"])
 
     def test_put_back(self) -> None:
-        """A cluster that was put back to older versions is believed after a while."""
+        """After a restore to older resource versions, the watch is trusted again in the end."""
         self.hub.both()
         client = self.make()
         self.servers.taken["https://one.example"] = "t2"
@@ -455,7 +455,7 @@ class RotationTests(ClientTestCase):
         self.assertEqual(client.connection("one").config().token, "t0")
 
     def test_reread(self) -> None:
-        """Who keeps a client of their own over a Space has the same look."""
+        """``reread`` reads the Secret; a watch event meanwhile makes a second call unnecessary."""
         self.hub.both()
         slow = Slow(self.hub.cluster.client())
         connection = self.make(hub=slow).connection("one")
@@ -468,7 +468,7 @@ class RotationTests(ClientTestCase):
         self.assertTrue(self.successResultOf(looking))
 
     def test_stopped(self) -> None:
-        """A look under way ends with its client, and leaves no timer."""
+        """Stopping the client ends a pending read and leaves no timer."""
         self.hub.both()
         client = self.make(hub=Slow(self.hub.cluster.client()))
         connection = client.connection("one")
@@ -478,7 +478,7 @@ class RotationTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_one_look_for_all(self) -> None:
-        """However many are answered 401 at once, the Secret is looked at once."""
+        """Simultaneous 401 responses share one read of the Secret."""
         self.hub.both()
         slow = Slow(self.hub.cluster.client())
         client = self.make(hub=slow)
@@ -493,7 +493,7 @@ class RotationTests(ClientTestCase):
             self.successResultOf(each)
 
     def test_nothing_new(self) -> None:
-        """Where the Secret holds the same, the refusal is told, and the next look is not at once."""
+        """If the Secret is unchanged, the 401 is reported and the next read waits."""
         self.hub.both()
         client = self.make()
         self.servers.taken["https://one.example"] = "t2"
@@ -513,7 +513,7 @@ class RotationTests(ClientTestCase):
         self.assertEqual(len(gets), 2)
 
     def test_nobody_answers(self) -> None:
-        """A look at a cluster that does not answer takes a few seconds and no more."""
+        """A read of a cluster that does not answer ends after LOOK_SECONDS."""
         self.hub.both()
         slow = Slow(self.hub.cluster.client())
         client = self.make(hub=slow)
@@ -523,7 +523,7 @@ class RotationTests(ClientTestCase):
         self.assertIn("rejects", self.failureResultOf(asking, APIError).value.message)
 
     def test_the_hub_is_away(self) -> None:
-        """While the cluster with the Spaces is away everything that is known goes on, and that is said."""
+        """While the hub is away, known Spaces stay usable and ``problem`` says why."""
         self.hub.both()
         client = self.make()
         self.hub.cluster.problem = BadGateway("no route")
@@ -539,10 +539,10 @@ class RotationTests(ClientTestCase):
 
 
 class LifetimeTests(ClientTestCase):
-    """From when a Space is engaged until it is not."""
+    """The time between engaging and disengaging a Space."""
 
     def test_deleted(self) -> None:
-        """SF 14: a Space that goes ends what was made of it, with the reason; no program ends by that."""
+        """SF 14: deleting a Space ends its connection and its client with the reason."""
         self.hub.both()
         client = self.make()
         connection, kube = client.connection("one"), client.get("one")
@@ -562,7 +562,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual(client.all(), [])
 
     def test_being_deleted(self) -> None:
-        """It ends when its deletion begins: there is no way back from there."""
+        """A Space is disengaged as soon as its deletion begins."""
         self.hub.both()
         client = self.make()
         self.hub.space(deleting=True)
@@ -572,7 +572,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual(len(self.listener.told), 2)
 
     def test_stays(self) -> None:
-        """One that is not ready for a while, or whose provider is away, stays what it is."""
+        """A Space that is temporarily not Ready stays engaged with the same client."""
         self.hub.both()
         client = self.make()
         kube = client.get("one")
@@ -582,7 +582,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual(self.listener.told, [("engaged", "default/one")])
 
     def test_another_space(self) -> None:
-        """Another object of the same name is another Space."""
+        """A recreated Space gets a new client; the old one fails."""
         self.hub.both()
         client = self.make()
         kube = client.get("one")
@@ -595,7 +595,7 @@ class LifetimeTests(ClientTestCase):
         self.failureResultOf(self.secrets(kube), ServiceUnavailable)
 
     def test_another_physical_space(self) -> None:
-        """So is one that stands for another physical space; its Secret is looked at before it is used."""
+        """A new physical space gets a new client after the Secret was read again."""
         self.hub.both(physical="p1")
         slow = Slow(self.hub.cluster.client())
         client = self.make(hub=slow)
@@ -611,7 +611,7 @@ class LifetimeTests(ClientTestCase):
         self.assertIsNot(client.get("one"), kube)
 
     def test_exchanged_while_nobody_answers(self) -> None:
-        """When that look brings nothing, what the watch has is used."""
+        """If that read times out, the watch's copy of the Secret is used."""
         self.hub.both(physical="p1")
         slow = Slow(self.hub.cluster.client())
         client = self.make(hub=slow)
@@ -620,7 +620,7 @@ class LifetimeTests(ClientTestCase):
         client.get("one")
 
     def test_a_physical_space_known_later(self) -> None:
-        """That it is known now what a Space stands for changes nothing, nor that it is not for a while."""
+        """A physical UID that appears or disappears does not disengage the Space."""
         self.hub.both()
         self.make()
         self.hub.space(physical="p1")
@@ -628,7 +628,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual(len(self.listener.told), 1)
 
     def test_another_server(self) -> None:
-        """Where nobody knows what it stands for, another address with another CA is another server."""
+        """Without a physical UID, a new address together with a new CA is another server."""
         self.hub.both()
         client = self.make()
         kube = client.get("one")
@@ -641,7 +641,7 @@ class LifetimeTests(ClientTestCase):
         self.assertIn("names another server", self.listener.told[1][-1])
 
     def test_one_of_many(self) -> None:
-        """SF 14: a Space that does not answer keeps no other waiting, nor does one that is broken."""
+        """SF 14: a silent or a broken Space does not delay others."""
         self.hub.both()
         self.hub.both(kubeconfig("https://dead.example"), name="dead")
         self.hub.both(b"{", name="broken")
@@ -653,7 +653,7 @@ class LifetimeTests(ClientTestCase):
         self.assertNoResult(asking)
 
     def test_changed(self) -> None:
-        """Who chooses Spaces by labels, or waits for other credentials, hears of both, once each."""
+        """Listeners get one call for each change of labels or credentials."""
         self.hub.both()
         client = self.make()
         connection = client.connection("one")
@@ -667,7 +667,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual(self.listener.changes, [connection] * 2)
 
     def test_waiting(self) -> None:
-        """Who cannot be reached is there all the same, until it is deleted."""
+        """``waiting`` lists unreachable Spaces with the reason until they are deleted."""
         self.hub.both()
         self.hub.space("new", phase=spaces.INITIALIZING, secret=None)
         self.hub.space("ill", phase=spaces.NOT_READY, labels={"zone": "a"})
@@ -683,7 +683,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual((self.listener.waiting, list(client.waiting())), (heard + 2, []))
 
     def test_listeners(self) -> None:
-        """Who comes later hears of those that are there; who fails, or has left, is no matter."""
+        """A late listener gets the engaged Spaces; a failing listener does not affect others."""
         self.hub.both()
         client = self.make()
         late = Listener()
@@ -698,7 +698,7 @@ class LifetimeTests(ClientTestCase):
         self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 2)
 
     def test_stopped_and_started(self) -> None:
-        """A client that is stopped ends what it gave, and can be started again."""
+        """Stopping the client ends its connections; it can be started again."""
         self.hub.both()
         client = self.make()
         connection = client.connection("one")

@@ -39,7 +39,7 @@ PLAIN = yaml.safe_dump(document(token="t0ken")).encode()
 
 
 def secret(content: bytes | None, key: str = "kubeconfig") -> dict[str, Any]:
-    """As an API server gives it: ``data`` is base64."""
+    """Return a Secret as an API server does, with base64 ``data``."""
     data = {} if content is None else {key: base64.b64encode(content).decode()}
     return {"metadata": {"namespace": "lab", "name": "one"}, "data": data}
 
@@ -57,13 +57,13 @@ class ReadTests(SynchronousTestCase):
         return message
 
     def test_once(self) -> None:
-        """A Secret as people make it with kubectl is read."""
+        """A Secret encoded once, as kubectl creates it, is read."""
         self.assertEqual(read(secret(PLAIN)), PLAIN)
         config = load(secret(PLAIN))
         self.assertEqual((config.server, config.token), ("https://api.example", "t0ken"))
 
     def test_twice(self) -> None:
-        """SF 14: encoding twice is no longer demanded, and is still read, with line ends or without."""
+        """SF 14: a kubeconfig encoded twice is still read, with or without line ends."""
         for encode in (base64.b64encode, base64.encodebytes):
             self.assertEqual(read(secret(encode(PLAIN))), PLAIN)
 
@@ -72,7 +72,7 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual(load(secret(json.dumps(document(token="t")).encode())).token, "t")
 
     def test_another_key(self) -> None:
-        """Keys have any name; where one is missing, those that are there are told."""
+        """Any key name works; a missing key is reported with the existing keys."""
         self.assertEqual(read(secret(PLAIN, "value"), "value"), PLAIN)
         self.assertIn("there is no such key; put the kubeconfig there", self.refused(secret(None)))
         self.assertIn(
@@ -83,7 +83,7 @@ class ReadTests(SynchronousTestCase):
         self.assertTrue(told.endswith("(there are 2 others)"), told)
 
     def test_half(self) -> None:
-        """What was cut short, in any of its forms, is said to be."""
+        """Truncated, empty or undecodable content is reported."""
         encoded = base64.b64encode(PLAIN)
         self.assertIn("not YAML", self.refused(secret(b"clusters: [{name: c")))
         self.assertIn(
@@ -96,24 +96,24 @@ class ReadTests(SynchronousTestCase):
         self.assertIn("it is not base64", self.refused(broken))
 
     def test_too_often(self) -> None:
-        """Encoded three times is a mistake that nobody else could read either."""
+        """Content encoded three times is refused."""
         thrice = base64.b64encode(base64.b64encode(PLAIN))
         self.assertIn("more than twice; encode it once", self.refused(secret(thrice)))
 
     def test_size(self) -> None:
-        """It has a limit, the same for both forms."""
+        """The size limit is the same for content encoded once or twice."""
         for content in (b"#" * (MAX_INLINE_BYTES + 1), b"#" * (4 << 20)):
             for told in (content, base64.b64encode(content)):
                 self.assertIn("larger than 256 KiB", self.refused(secret(told)))
 
     def test_no_credentials(self) -> None:
-        """Nobody is anybody's user: that is a mistake."""
+        """A kubeconfig without credentials is refused."""
         nobody = document()
         told = self.refused(secret(yaml.safe_dump(nobody).encode()))
         self.assertIn("holds no credentials; give its user a token", told)
 
     def test_in_the_clear(self) -> None:
-        """Whoever may write a Secret leads nobody to what trusts its own host, such as a kubectl proxy."""
+        """Servers without TLS are refused, so that no Secret leads to a local kubectl proxy."""
         for server in ("http://127.0.0.1:8001", "http://169.254.169.254/latest", "http://[::1]"):
             for user in ({}, {"token": "t"}):
                 told = document(**user)
@@ -121,7 +121,7 @@ class ReadTests(SynchronousTestCase):
                 self.refused(secret(yaml.safe_dump(told).encode()))
 
     def test_leading_outside(self) -> None:
-        """Files and programs of this machine are not for whoever may write a Secret."""
+        """References to local files and programs are refused."""
         for user in (
             {"tokenFile": "/etc/passwd"},
             {"exec": {"command": "/bin/true", "apiVersion": "client.authentication.k8s.io/v1"}},
@@ -133,7 +133,7 @@ class ReadTests(SynchronousTestCase):
     @settings(max_examples=100, deadline=None, database=None)
     @given(st.binary(max_size=64))
     def test_any_bytes(self, content: bytes) -> None:
-        """Whatever is in it, there is a kubeconfig or one line."""
+        """Any bytes give either a kubeconfig or an error message of one line."""
         try:
             load(secret(content))
         except KubeConfigError as error:
@@ -144,7 +144,7 @@ class MinimalTests(SynchronousTestCase):
     """Tests for :func:`minimal`."""
 
     def test_only_the_one(self) -> None:
-        """SF 2: of many users and clusters only those of the current context are handed on."""
+        """SF 2: the result has only the user and the cluster of the current context."""
         whole = document(token="t0ken")
         whole["users"].append({"name": "admin", "user": {"token": "all-powerful"}})
         whole["clusters"].append({"name": "d", "cluster": {"server": "https://other.example"}})
@@ -157,7 +157,7 @@ class MinimalTests(SynchronousTestCase):
         self.assertEqual(load(secret(content)).token, "t0ken")
 
     def test_proxy_of_this_process(self) -> None:
-        """A proxy of the environment is this process's, and nobody else's."""
+        """A proxy from the environment is not written to the result."""
         self.patch_environ("HTTPS_PROXY", "http://proxy.example:3128")
         self.assertNotIn(b"proxy.example", minimal(PLAIN, "it", "one"))
 
@@ -171,7 +171,7 @@ class EndpointTests(SynchronousTestCase):
     """Tests for :func:`endpoint_of`."""
 
     def test_no_secret(self) -> None:
-        """It says where the server is and how to know it, and nothing of who we are."""
+        """The endpoint has the server and its CA, but no credentials."""
         told = endpoint_of(load(secret(PLAIN)), EXTERNAL)
         self.assertEqual(
             told,

@@ -1,5 +1,5 @@
 """
-The space-aware client before real API servers, over TLS: what a rotation does to what is under way.
+The space-aware client with real API servers, over TLS: rotation of credentials during use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMESPACE = "spaceprovider-default"
 
 
 class LiveTests(HubTestCase):
-    """A cluster with Spaces, a server behind one of them, and a client that knows only the first."""
+    """A client of a cluster with Spaces, and the API server of one of them."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -30,7 +30,7 @@ class LiveTests(HubTestCase):
         self.addCleanup(self.spaces.stopService)
 
     async def who(self, client: IKubeClient) -> str:
-        """As whom a client is known."""
+        """Return the username that the server sees."""
         told = await client.create(SELFSUBJECTREVIEWS.resource, {})
         return str(told["status"]["userInfo"]["username"])
 
@@ -39,7 +39,7 @@ class LiveTests(HubTestCase):
         return self.spaces.get("one")
 
     async def test_rotation(self) -> None:
-        """The client and its watch live on; the next request is the new user's, without a 401 between."""
+        """After a rotation, the watch continues and the next request uses the new token."""
         await self.put_space(self.config("t1"))
         client = await self.engaged()
         self.assertEqual(await self.who(client), "space-t1")
@@ -64,8 +64,8 @@ class LiveTests(HubTestCase):
 
     async def test_certificates(self) -> None:
         """
-        From a token to a certificate, and to another one: each is a new connection's, for who asks
-        next.
+        A rotation from a token to a certificate, and to another certificate, applies to the next
+        request.
         """
         await self.put_space(self.config("t1"))
         client = await self.engaged()
@@ -82,7 +82,7 @@ class LiveTests(HubTestCase):
             self.assertEqual(await self.who(client), user)
 
     async def test_revoked(self) -> None:
-        """A token that is good no more has the Secret looked at; one request is none too many."""
+        """After a 401 the client reads a new token from the Secret."""
         await self.put_space(self.config("t1"))
         client = await self.engaged()
         await self.take("t2")
@@ -90,14 +90,14 @@ class LiveTests(HubTestCase):
             await self.who(client)
         self.assertEqual(caught.exception.code, 401)
         self.assertIn("replace the credentials there", caught.exception.message)
-        # The watch of Secrets does not get to say it first.
+        # Without the watch, only a read of the Secret can find the new token.
         await self.spaces._secrets.stop()
         await self.put_secret(self.config("t2"))
         self.patch(self.spaces.connection("one")._look, "_not_before", 0.0)  # type: ignore[attr-defined]
         self.assertEqual(await self.who(client), "space-t2")
 
     async def test_appears_and_vanishes(self) -> None:
-        """What comes and goes is told, by our own API server's objects."""
+        """Creating and deleting a Space in a real API server engages and disengages it."""
         listener = Listener()
         self.spaces.follow(listener)
         await self.put_space(self.config("t1"))
@@ -108,7 +108,7 @@ class LiveTests(HubTestCase):
         self.assertEqual([each[0] for each in listener.told], ["engaged", "disengaged"])
 
     async def test_imported(self) -> None:
-        """A Space that somebody imported, with a Secret of their own."""
+        """An imported Space with a user's Secret."""
         await self.admin.create(NAMESPACES.resource, {"metadata": {"name": "lab"}})
         secret = await self.put_secret(self.config("t1"), provider="elsewhere")
         own = {"metadata": {"name": "mine"}, "data": secret["data"]}

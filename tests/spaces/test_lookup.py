@@ -15,7 +15,7 @@ from twisted_exec.spaces.lookup import FoundSpace, config_in, find_space, ready_
 
 
 class Limited:
-    """A client of who may read these namespaces only."""
+    """A client of a user who may read only these namespaces."""
 
     def __init__(self, client: Any, *namespaces: str) -> None:
         self._client, self._namespaces = client, namespaces
@@ -53,8 +53,8 @@ class FindTests(FoundTestCase):
 
     def test_which(self) -> None:
         """
-        The default provider's, else that of the one who has it; with a provider, or a namespace,
-        that one.
+        A name alone means the default provider's Space, else the only Space of the name; a provider
+        or namespace selects its own.
         """
         self.hub.space(provider="lab")
         self.assertEqual(str(self.find("one").name), "lab/one")
@@ -65,13 +65,13 @@ class FindTests(FoundTestCase):
         self.assertEqual(str(self.find("one", "team").name), "team/one")
 
     def test_several(self) -> None:
-        """Of several nobody is meant; whose they are is told."""
+        """An ambiguous name is refused with the list of its providers."""
         for provider in ("lab", "shop"):
             self.hub.space(provider=provider)
         self.assertIn('of provider "lab", of provider "shop"', self.refused(Conflict, "one"))
 
     def test_none(self) -> None:
-        """What is not there is said, as is a Space that is not where its provider's are."""
+        """A missing Space, or one outside its provider's namespace, is not found."""
         self.assertEqual(self.refused(NotFound, "one"), 'there is no space "one"')
         self.hub.space(provider="lab", namespace="team")
         self.assertIn('of the provider "team"', self.refused(NotFound, "one", "team"))
@@ -79,8 +79,7 @@ class FindTests(FoundTestCase):
 
     def test_may_not(self) -> None:
         """
-        Who may read one provider's alone says which; that the default's are not for them is no
-        failure.
+        A user who may read only one provider's namespace has to name that provider.
         """
         self.hub.space(provider="lab")
         limited = Limited(self.client, "spaceprovider-lab")
@@ -94,7 +93,7 @@ class UsableTests(FoundTestCase):
     """Tests for :func:`ready_view` and :func:`config_in`."""
 
     def test_not_ready(self) -> None:
-        """One that cannot be used says why."""
+        """A Space that cannot be used is refused with the reason."""
         known: tuple[tuple[dict[str, Any], str], ...] = (
             ({"phase": spaces.NOT_READY}, "it is NotReady"),
             ({"deleting": True}, "it is being deleted"),
@@ -113,7 +112,7 @@ class UsableTests(FoundTestCase):
         return Deferred.fromCoroutine(config_in(self.client, space, viewpoint))
 
     def test_config(self) -> None:
-        """What the Secret says is read just now, or it is said what is the matter with it."""
+        """Each call reads the Secret again; an unusable Secret is reported."""
         self.hub.both()
         self.assertEqual(self.successResultOf(self.config()).token, "t1")
         self.hub.secret(kubeconfig(token="t2"))

@@ -1,8 +1,8 @@
 """
-Tests for :mod:`twisted_exec.spaces.user_access`: what may be shown to a server that only a Space
-names.
+Tests for :mod:`twisted_exec.spaces.user_access`: the user's credentials that a Space's server may
+see.
 
-The Space is written by somebody who would like to be the user.
+The author of the Space is an attacker who wants to act as the user.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class VisitingTests(SynchronousTestCase):
         return caught.exception.message
 
     def test_certificate(self) -> None:
-        """A certificate is shown to anybody: they can do nothing with it."""
+        """A client certificate is sent to any server, because it does not reveal the key."""
         found = self.go(CERTIFICATE)
         self.assertEqual(found.certificate, CERTIFICATE.certificate)
         self.assertEqual((found.server, found.ca.data), (EVIL, b"CA of the space"))
 
     def test_token(self) -> None:
-        """A token, a token's file and a password stay here, and it is said what would help."""
+        """Tokens, token files and passwords are not sent; the message names the options."""
         for mine in (
             TOKEN,
             replace(HUB, token_file="/run/token"),
@@ -63,15 +63,14 @@ class VisitingTests(SynchronousTestCase):
             self.assertIn("--send-token-to", told)
 
     def test_both(self) -> None:
-        """Of a certificate and a token only the certificate is shown."""
+        """With both a certificate and a token, only the certificate is sent."""
         found = self.go(replace(CERTIFICATE, token="secret", token_file="/run/token"))
         self.assertEqual((found.token, found.token_file), ("", ""))
         self.assertTrue(found.certificate)
 
     def test_of_the_same_server(self) -> None:
         """
-        A Space behind the very server that the token is for may have it, as the user knows that
-        server.
+        A Space behind the user's own server gets the token; the user's CA verifies the server.
         """
         found = self.go(TOKEN, "https://hub.example:6443/clusters/root:one")
         self.assertEqual(found.token, "secret")
@@ -80,8 +79,7 @@ class VisitingTests(SynchronousTestCase):
 
     def test_not_by_an_objects_ca(self) -> None:
         """
-        Who answers at the server's address must be known by the user's CA: an object's own is not
-        taken.
+        At the address of the user's server, the CA and the TLS name of the Space are ignored.
         """
         trusting = replace(TOKEN, ca=Material(), tls_server_name="hub")
         told = endpoint("https://hub.example:6443", tlsServerName="evil")
@@ -89,7 +87,7 @@ class VisitingTests(SynchronousTestCase):
         self.assertEqual((found.ca, found.tls_server_name), (Material(), "hub"))
 
     def test_nearly_the_same(self) -> None:
-        """Other names, ports and spellings are other servers; no trust in one is carried to another."""
+        """Similar names and other ports are other servers; TLS is always verified."""
         for server in (
             "https://hub.example:6444",
             "https://hub.example",
@@ -102,14 +100,14 @@ class VisitingTests(SynchronousTestCase):
         self.assertFalse(self.go(careless).insecure_skip_tls_verify)
 
     def test_named_by_the_user(self) -> None:
-        """Who names the server says that it may have the token; another one may not."""
+        """The server named with ``send_token_to`` gets the token; others do not."""
         self.assertEqual(self.go(TOKEN, send_token_to=EVIL).token, "secret")
         self.assertEqual(self.go(TOKEN, send_token_to=f"{EVIL}:443/x").token, "secret")
         self.refused(TOKEN, send_token_to="https://space.example")
         self.refused(TOKEN, send_token_to="http://evil.example")
 
     def test_without_tls(self) -> None:
-        """Nothing goes where others could read it, and nothing is typed there."""
+        """A server without TLS is refused for all kinds of credentials."""
         for mine in (TOKEN, CERTIFICATE, HUB):
             for server in ("http://evil.example", "http://127.0.0.1:8001"):
                 with self.assertRaises(ServiceUnavailable) as caught:
@@ -117,7 +115,7 @@ class VisitingTests(SynchronousTestCase):
                 self.assertIn("has no TLS", caught.exception.message)
 
     def test_paths(self) -> None:
-        """Behind the user's own server a path could be anything that the user may ask for."""
+        """Paths on the user's own server that lead to other APIs are refused."""
         hub = "https://hub.example:6443"
         for path in (
             "/api/v1/namespaces/evil/services/x/proxy",
@@ -132,7 +130,7 @@ class VisitingTests(SynchronousTestCase):
                 self.go(TOKEN, hub + path)
 
     def test_no_server(self) -> None:
-        """What is no server's URL, and no certificate, is said to be none."""
+        """An invalid server URL or CA is refused."""
         for told in (
             endpoint("ftp://x"),
             endpoint("https://user:password@x"),
@@ -143,12 +141,12 @@ class VisitingTests(SynchronousTestCase):
                 with_user_credentials(CERTIFICATE, told, "it")
 
     def test_acting(self) -> None:
-        """Whom the user acts as goes along: the server there decides about that."""
+        """Impersonation is passed on to the Space's server, which authorizes it."""
         mine = replace(CERTIFICATE, impersonate=Impersonation("joe"))
         self.assertEqual(self.go(mine).impersonate.user, "joe")
 
     def test_same_server(self) -> None:
-        """The port may be said or not; without TLS nobody is the same."""
+        """The default port may be left out; URLs without TLS never match."""
         self.assertTrue(same_server("https://a", "https://A:443/x"))
         self.assertFalse(same_server("http://a", "http://a"))
 
@@ -157,7 +155,7 @@ class EndpointTests(SynchronousTestCase):
     """Tests for :func:`endpoint_in`."""
 
     def test_viewpoints(self) -> None:
-        """Each viewpoint has its own; where there is none, that is said."""
+        """Each viewpoint has its own endpoint; a missing endpoint fails with 503."""
         space = {
             "metadata": {"name": "one", "namespace": "spaceprovider-default"},
             "spec": {"SpaceProviderDescName": "default"},
