@@ -1,7 +1,7 @@
 """
 Real etcds: clusters of one or more members, on addresses of their own.
 
-Each cluster has a random address of 127.0.0.0/8, so its ports collide with nobody's, and a
+Each cluster has a random address of 127.0.0.0/8, so that its ports do not collide, and a
 member that is started again is found where it was.
 """
 
@@ -91,19 +91,19 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin; whoever asks waits until it answers."""
+        """Start the process; callers wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """End at once, without a word."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def freeze(self) -> None:
-        """Answer nothing, for now."""
+        """Stop the process, which then answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self._process.pid}/task")
@@ -112,7 +112,7 @@ class Member:
             time.sleep(0.001)
 
     def thaw(self) -> None:
-        """Go on."""
+        """Let the process continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -162,20 +162,20 @@ class Etcds:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def target(self, prefix: str = "/twisted-exec", **more: Any) -> EtcdTarget:
-        """Where they are."""
+        """Return the target of all members."""
         endpoints = tuple(member.endpoint for member in self.members)
         more.setdefault("compaction_seconds", 0.0)
         return EtcdTarget(endpoints, self.secure, prefix, **more)
 
 
 def loopback() -> str:
-    """An address of this host that nobody else uses."""
+    """Return a random address of this host."""
     return f"127.{random.randint(2, 250)}.{random.randint(0, 250)}.{random.randint(2, 250)}"
 
 
 @cache
 def shared(program: str = "etcd") -> Etcds:
-    """One for all tests of this process that leave it as it is; each has a prefix of its own."""
+    """Return the cluster that tests of this process share, each with its own prefix."""
     etcds = Etcds(program=program)
     etcds.start()
     atexit.register(etcds.end)
@@ -189,10 +189,10 @@ def any_prefix() -> str:
 
 class Gate:
     """
-    The way to one member, which can be closed, or let nothing back.
+    A TCP proxy of one member that can be closed, or drop all answers.
 
-    :ivar endpoint: to be used in place of the member's.
-    :ivar through: who is connected.
+    :ivar endpoint: the proxy's, for use in place of the member's.
+    :ivar through: open connections.
     """
 
     def __init__(self, member: Member, port: int = 7000) -> None:
@@ -203,7 +203,7 @@ class Gate:
         self.deaf = False
 
     def open(self) -> None:
-        """Let whoever comes through."""
+        """Listen, and forward new connections."""
         factory = Factory.forProtocol(_Inbound)
         factory.gate = self  # type: ignore[attr-defined]
         host, port = self.endpoint.host, self.endpoint.port
@@ -211,7 +211,7 @@ class Gate:
         self.deaf = False
 
     def close(self) -> Deferred[Any]:
-        """Cut everybody off, and let nobody in."""
+        """Abort all connections and stop listening."""
         listening, self._listening = self._listening, None
         for one in list(self.through):
             one.transport.abortConnection()  # type: ignore[union-attr]
@@ -286,7 +286,7 @@ class EtcdCase(TestCase):
         return storage
 
     def client(self, target: EtcdTarget) -> EtcdClient:
-        """To do to etcd what no store of ours does."""
+        """Return a client for operations that no store makes."""
         client = EtcdClient(target, reactor)
         self.addCleanup(client.close)
         return client
@@ -296,7 +296,7 @@ class EtcdCase(TestCase):
         await put_by_hand(target, key, value)
 
     async def compact(self, target: EtcdTarget) -> None:
-        """Have etcd forget everything but what is."""
+        """Compact etcd up to the current revision."""
         client = self.client(target)
         now = await client.read(RANGE, pb.RangeRequest(key=b"x"))
         await client.write(COMPACT, pb.CompactionRequest(revision=now.header.revision))
@@ -345,7 +345,7 @@ async def put_by_hand(target: EtcdTarget, key: str, value: str = "{}") -> None:
 
 
 async def refusal(work: Deferred[Any]) -> APIError:
-    """Why it is refused."""
+    """Return the error of a refused call."""
     try:
         made = await work
     except APIError as error:

@@ -98,7 +98,9 @@ class ExclusiveTests(SynchronousTestCase):
     """Tests for :func:`is_exclusive`."""
 
     def test_names(self) -> None:
-        """A store of release 0.1 says it by another name, a subclass perhaps by both."""
+        """
+        Stores of release 0.1 have the attribute ``alone`` instead; a subclass may have both.
+        """
         cases: list[tuple[dict[str, bool], bool]] = [
             ({"exclusive": True}, True),
             ({"exclusive": False}, False),

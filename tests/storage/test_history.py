@@ -13,7 +13,7 @@ from twisted_exec.storage.interfaces import MODIFIED, Event, Object
 
 
 class BeginAnewTests(SynchronousTestCase):
-    """What becomes of watches when changes were missed."""
+    """Watches of a history that starts over because changes were missed."""
 
     def setUp(self) -> None:
         self.history = History()
@@ -32,7 +32,9 @@ class BeginAnewTests(SynchronousTestCase):
         return [(one.type, one.obj["metadata"]["name"], one.version) for one in self.events]
 
     def test_differences(self) -> None:
-        """Who does not ask for it is told what is different, with what was before."""
+        """
+        A watch without a callback for lost events sees the differences, with previous objects.
+        """
         self.follow()
         before = self.stored("b")
         left = [
@@ -51,7 +53,7 @@ class BeginAnewTests(SynchronousTestCase):
                 self.assertEqual(event.obj["metadata"]["resourceVersion"], "9")
 
     def test_another_of_the_name(self) -> None:
-        """An object that was deleted and made again meanwhile is two: who holds the first lets go."""
+        """An object with a new UID is shown as a deletion and an addition."""
         self.follow()
         again = machine("a")
         again["metadata"]["uid"] = "another"
@@ -61,7 +63,7 @@ class BeginAnewTests(SynchronousTestCase):
         self.assertEqual(self.events[1].obj["metadata"]["uid"], "another")
 
     def test_same_version_of_another_history(self) -> None:
-        """What was written anew after a store was put back may have the version of what is undone."""
+        """A different object with an equal version, after a restore, is shown as modified."""
         self.follow()
         before = self.stored("b")
         after = versioned(changed(before, power="Off"), int(before["metadata"]["resourceVersion"]))
@@ -71,13 +73,13 @@ class BeginAnewTests(SynchronousTestCase):
         self.assertEqual(self.events[0].obj, after)
 
     def test_namespaces(self) -> None:
-        """Who follows one namespace hears of that alone."""
+        """A watch of one namespace sees no differences of others."""
         self.history.watch(MACHINES, None, self.events.append, "another")
         self.history.start_over([], 5)
         self.assertEqual(self.events, [])
 
     def test_lost(self) -> None:
-        """Who asks to be told is told once, and nothing else after."""
+        """The callback for lost events is called once, and the watch sees no later events."""
         lost: list[str] = []
         self.history.watch(MACHINES, None, self.events.append, "", lambda: lost.append("lost"))
         self.history.watch(POOLS, None, self.events.append, "", lambda: lost.append("pools"))
@@ -87,7 +89,7 @@ class BeginAnewTests(SynchronousTestCase):
         self.assertEqual((sorted(lost), self.events), (["lost", "pools"], []))
 
     def test_failing(self) -> None:
-        """Who fails when told costs nobody else the news."""
+        """A callback that fails is logged and does not affect other watches."""
 
         def fail() -> None:
             raise ZeroDivisionError
@@ -99,7 +101,7 @@ class BeginAnewTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_forgotten(self) -> None:
-        """Nobody can begin with what was before."""
+        """Versions before the new start have expired."""
         self.history.start_over([], 9)
         for since in (2, 8):
             with self.assertRaises(Expired):
@@ -107,7 +109,7 @@ class BeginAnewTests(SynchronousTestCase):
         self.follow(9)
 
     def test_put_back(self) -> None:
-        """What a store has undone has expired; what it never had is still to come."""
+        """After a restore, undone versions have expired; a version never reached is a 504."""
         self.history.start_over([], 1)
         for since in (2, 3):
             with self.assertRaises(Expired):
@@ -118,7 +120,7 @@ class BeginAnewTests(SynchronousTestCase):
         self.follow(1)
 
     def test_lose(self) -> None:
-        """A view that is given up tells all who watch it."""
+        """lose() calls the callback for lost events of every watch."""
         lost: list[str] = []
         self.history.watch(MACHINES, None, self.events.append, "", lambda: lost.append("lost"))
         self.history.lose()

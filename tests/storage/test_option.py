@@ -20,7 +20,7 @@ class OptionTests(SynchronousTestCase):
     """Tests for :func:`storage_option`."""
 
     def test_forms(self) -> None:
-        """Each makes its store; nothing is opened by that."""
+        """Each form creates its store without opening it."""
         before = set(os.listdir("."))
         for text, kind in [
             ("memory", MemoryStorage),
@@ -32,7 +32,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(set(os.listdir(".")), before)
 
     def test_refused(self) -> None:
-        """Whatever else is given is told what can be."""
+        """An unknown storage is refused with the permitted forms."""
         for text in ("", "sqlite", "sqlite:", "memory:", "redis:x", "etcd3:x", "SQLITE:x"):
             with self.assertRaises(ValueError) as caught:
                 storage_option(text)

@@ -67,7 +67,9 @@ class CompanyTests(_Opens, TestCase):
     """Many watches of one store."""
 
     async def test_turns(self) -> None:
-        """All hear of one change at once; between many changes others have their turn."""
+        """
+        Each change reaches all watches in one step; many changes are spread over several turns.
+        """
         storage = self.open(self.mktemp())
         order: list[str] = []
 
@@ -96,7 +98,7 @@ class CompanyTests(_Opens, TestCase):
 
 
 class RestartTests(_Opens, TestCase):
-    """What a file holds is what the next process finds."""
+    """A file reopened by the next process."""
 
     def setUp(self) -> None:
         self.path = self.mktemp()
@@ -128,7 +130,7 @@ class RestartTests(_Opens, TestCase):
         )
 
     async def test_each_state_once(self) -> None:
-        """What a change left is what there is, or what the next one found: one object each."""
+        """Events and lists share one object for each state."""
         before = self.open()
         stored = await before.create(MACHINES, machine("a"))
         stored = await before.update(MACHINES, changed(stored, power="On"))
@@ -147,7 +149,7 @@ class RestartTests(_Opens, TestCase):
             self.assertEqual(event.obj["metadata"]["resourceVersion"], str(event.version))
 
     async def test_forgotten_stays_forgotten(self) -> None:
-        """What was compacted away has expired after a restart too, and the file stays small."""
+        """Compacted versions have expired after a restart too, and the file stays small."""
         before = self.open()
         stored = await before.create(MACHINES, machine("a"))
         for turn in range(1000):
@@ -161,7 +163,7 @@ class RestartTests(_Opens, TestCase):
         self.assertLess(rows[0], self.remembered + 600)
 
     async def test_large_changes_leave_the_file(self) -> None:
-        """What is forgotten because it is large leaves the file as well."""
+        """Changes that are forgotten because they are large are deleted from the file too."""
         before = self.open()
         stored = await before.create(MACHINES, machine("a"))
         for turn in range(50):
@@ -185,7 +187,7 @@ class RestartTests(_Opens, TestCase):
 
 
 class SyncTests(_Opens, TestCase):
-    """What is acknowledged is on the disk, not in a cache of the system."""
+    """Acknowledged writes are on the disk, not only in a cache of the system."""
 
     def test_full(self) -> None:
         """Every commit is synchronized."""
@@ -204,7 +206,7 @@ class TroubleTests(_Opens, TestCase):
         self.storage = self.open()
 
     def allow_writes(self, allowed: bool) -> None:
-        """As a disk that is full, and has room again."""
+        """Simulate a full disk, or one with free space again."""
         assert self.storage._writer is not None
         self.storage._writer._database.execute(f"PRAGMA query_only = {int(not allowed)}")
 
@@ -214,7 +216,9 @@ class TroubleTests(_Opens, TestCase):
         return caught.exception.message
 
     async def test_cannot_write(self) -> None:
-        """Each write is refused, the log has one line when it begins and one when it is over."""
+        """
+        While writes fail, each is refused; the log has one line at the begin and one at the end.
+        """
         with capturedLogs() as events:
             self.allow_writes(False)
             for name in ("a", "b", "c"):
@@ -255,7 +259,7 @@ class FullTests(_Opens, TestCase):
         database.execute(f"PRAGMA max_page_count = {count + pages}")
 
     async def test_deletes(self) -> None:
-        """Deletions and updates that shrink make room; the refusal says so."""
+        """In a full store, deletions and smaller updates still work and free space."""
         stored = [
             await self.storage.create(MACHINES, machine(name, text="x" * 100_000)) for name in "abc"
         ]
@@ -399,7 +403,7 @@ class SmallDiskTests(TestCase):
 
 
 class FileTests(_Opens, TestCase):
-    """What is not a store of ours is refused in one line."""
+    """Files that are not a store are refused in one line."""
 
     def setUp(self) -> None:
         self.path = self.mktemp()
@@ -569,7 +573,7 @@ class LossTests(_Opens, TestCase):
         self.assertIn("ends at version 2, but version 3 was acknowledged", self.refusal())
 
     async def test_torn(self) -> None:
-        """What was never acknowledged may be torn."""
+        """A torn log record of an unacknowledged write is ignored."""
         await self.crash()
         with open(f"{self.path}-wal", "ab") as log:
             log.write(b"x" * 5000)

@@ -33,7 +33,7 @@ class MemberTests(EtcdCase):
     skip = needs.etcd()
 
     async def test_first_is_gone(self) -> None:
-        """An endpoint where nobody is costs a moment, and nothing is refused by that."""
+        """If the first endpoint refuses connections, the next is used and no call fails."""
         there = shared().members[0].endpoint
         nobody = replace(there, host=loopback())
         target = replace(shared().target(any_prefix()), endpoints=(nobody, there))
@@ -42,7 +42,7 @@ class MemberTests(EtcdCase):
         self.assertEqual((await storage.list(MACHINES)).items[0]["metadata"]["name"], "a")
 
     async def test_one_goes(self) -> None:
-        """Writes go on by another way, and nobody who watches misses one."""
+        """If an endpoint fails, writes go through the other and watches miss nothing."""
         member = shared().members[0]
         first, second = self.gate(member), self.gate(member, 7001)
         target = replace(shared().target(any_prefix()), endpoints=(first.endpoint, second.endpoint))
@@ -63,7 +63,7 @@ class MemberTests(EtcdCase):
         self.assertEqual([one.obj["metadata"]["name"] for one in events], ["a", "b", "c"])
 
     async def test_nonsense(self) -> None:
-        """Whoever answers and is no etcd is told of, and waited for."""
+        """A server that does not implement etcd's methods is reported as UNIMPLEMENTED."""
         client = self.client(shared().target())
         refused = replace(RANGE, path="/etcdserverpb.KV/Nothing")
         problem = await self.assertFailure(
@@ -72,7 +72,7 @@ class MemberTests(EtcdCase):
         self.assertIs(problem.code, grpc.StatusCode.UNIMPLEMENTED)
 
     async def test_closed(self) -> None:
-        """Nothing is connected when it is closed, whoever is asked again for what was cancelled."""
+        """close() cancels all calls, retries included, and leaves no connection open."""
         await self.open(shared().target(any_prefix()))
         member = shared().members[0]
         first, second = self.gate(member), self.gate(member, 7001)
@@ -98,7 +98,7 @@ class MemberTests(EtcdCase):
         await self.assertFailure(late, EtcdError)
 
     async def test_nobody_answers_a_password(self) -> None:
-        """All who wait for the same token wait once, and not one after the other."""
+        """Calls that need the same token wait for it together, not one after the other."""
         await self.open(shared().target(any_prefix()))
         gate = self.gate(shared().members[0])
         gate.deaf = True
@@ -130,7 +130,7 @@ class TLSTests(EtcdCase):
         return os.path.abspath(write(self.directory, name, content))
 
     def secured(self) -> tuple[Etcds, EtcdTarget]:
-        """A cluster that wants to see a certificate, and where it is."""
+        """Return a cluster that requires client certificates, and its target."""
         host = loopback()
         issued = authority("etcd").issue_server([host])
         flags = [
@@ -151,7 +151,7 @@ class TLSTests(EtcdCase):
         }
 
     async def test_certificate(self) -> None:
-        """With a certificate of its CA's etcd serves; another one is used once it is there."""
+        """etcd accepts a client certificate of its CA; a renewed certificate is loaded and used."""
         etcds, target = self.secured()
         target = replace(target, **self.shown("first"))
         storage = await self.open(target)
@@ -170,7 +170,7 @@ class TLSTests(EtcdCase):
         self.assertEqual([one.obj["metadata"]["name"] for one in events], ["a", "b", "c"])
 
     async def test_none(self) -> None:
-        """Without a certificate, or to an etcd of another CA, nothing is served, and it says so."""
+        """Without a client certificate, or with an etcd of another CA, the store is not served."""
         _, target = self.secured()
         strangers = self.file("strangers.crt", authority("strangers").certificate_pem)
         with_certificate = replace(target, **self.shown("first"))
@@ -210,7 +210,7 @@ class UserTests(EtcdCase):
     skip = needs.etcd()
 
     async def tell(self, etcds: Etcds, path: str, **told: Any) -> None:
-        """What an administrator says, by etcd's JSON gateway."""
+        """Send an administrator's command to etcd's JSON gateway."""
         url = f"http://{etcds.members[0].endpoint}/v3/{path}"
 
         def ask() -> None:

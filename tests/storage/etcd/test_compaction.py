@@ -22,7 +22,7 @@ class CompactionTests(EtcdCase):
     skip = needs.etcd()
 
     async def readable(self, client: EtcdClient, revision: int) -> bool:
-        """Whether etcd still knows this revision."""
+        """Return whether etcd can still read this revision."""
         try:
             await client.read(RANGE, pb.RangeRequest(key=b"x", revision=revision))
         except EtcdError as error:
@@ -36,7 +36,7 @@ class CompactionTests(EtcdCase):
         return int(answer.header.revision)
 
     async def test_turns(self) -> None:
-        """Of two, one compacts in each round, as far as the round before."""
+        """Of two servers, one compacts in each round, up to the revision of the round before."""
         target = self.cluster().target(any_prefix())
         client, keys = self.client(target), Keys(target.prefix)
         first, second = (Compaction(client, keys, Clock(), 300.0) for _ in range(2))
@@ -47,7 +47,7 @@ class CompactionTests(EtcdCase):
             await one.compact()
         self.assertTrue(await self.readable(client, begin))
         between = await self.revision(client)
-        # The turns are told by how often the key was written; here it is the first one's.
+        # The number of writes to the key decides whose turn it is: here the first server's.
         await first.compact()
         await second.compact()
         self.assertFalse(await self.readable(client, begin))
@@ -61,7 +61,7 @@ class CompactionTests(EtcdCase):
         await storage.stopService()
 
     async def test_off(self) -> None:
-        """Who leaves it to others never does it."""
+        """An interval of 0 disables compaction."""
         clock = Clock()
         compaction = Compaction(self.client(self.target()), Keys("/x"), clock, 0.0)
         compaction.start()
@@ -69,7 +69,7 @@ class CompactionTests(EtcdCase):
         compaction.stop()
 
     async def test_every_five_minutes(self) -> None:
-        """It begins after the first five minutes, and ends when it is told."""
+        """Compaction first runs after five minutes, and stop() cancels it."""
         clock = Clock()
         compaction = Compaction(self.client(self.target()), Keys("/x"), clock, 300.0)
         compaction.start()

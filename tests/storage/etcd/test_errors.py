@@ -12,10 +12,10 @@ StatusCode = grpc.StatusCode
 
 
 class RefusalTests(SynchronousTestCase):
-    """What users are told."""
+    """Errors for API clients."""
 
     def test_certainly_undone(self) -> None:
-        """What was never sent, or was refused, may be tried again."""
+        """A write that etcd certainly did not make is a 503 that may be retried."""
         for code, told in [
             (StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: x"),
             (StatusCode.UNAVAILABLE, "etcdserver: no leader"),
@@ -27,7 +27,7 @@ class RefusalTests(SynchronousTestCase):
             self.assertEqual((refusal.code, refusal.retry_after_seconds), (503, 1), told)
 
     def test_unknown(self) -> None:
-        """Everything else may have been done."""
+        """After any other error, the write may have been made."""
         for code, told in [
             (StatusCode.UNAVAILABLE, "etcdserver: request timed out"),
             (StatusCode.UNAVAILABLE, "etcdserver: leader changed"),
@@ -42,14 +42,14 @@ class RefusalTests(SynchronousTestCase):
             self.assertIn("look before trying again", refusal.message)
 
     def test_words(self) -> None:
-        """etcd's own words are told; addresses are not."""
+        """Messages do not contain etcd's addresses."""
         refused = EtcdError(StatusCode.UNAVAILABLE, "failed to connect to ipv4:10.0.0.1:2379")
         self.assertEqual(
             read_refusal(refused).message, "the store cannot be read: etcd cannot be reached"
         )
 
     def test_too_large(self) -> None:
-        """Whether etcd itself says so, or what it is called with."""
+        """An object that is too large is a 413, refused by etcd or by grpc."""
         for code, told in [
             (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large"),
             (

@@ -31,10 +31,10 @@ KEYS = Keys("/p")
 
 
 class PlaceTests(SynchronousTestCase):
-    """Where objects are."""
+    """Keys of objects."""
 
     def test_as_kubernetes(self) -> None:
-        """Group, plural, namespace, name; what there is none of is left out."""
+        """A key is group, plural, namespace and name; empty parts are left out."""
         self.assertEqual(
             KEYS.key(MACHINES, "default", "a"), b"/p/compute.ironcore.dev/machines/default/a"
         )
@@ -53,14 +53,14 @@ class PlaceTests(SynchronousTestCase):
                 self.assertEqual(KEYS.place(key), Place(table_of(resource), (namespace, name)))
 
     def test_own(self) -> None:
-        """What is kept for the store itself is no object."""
+        """The store's own keys are not objects."""
         for key in (KEYS.marker, KEYS.compacted):
             self.assertTrue(KEYS.is_own(key))
             with self.assertRaises(ForeignKey):
                 KEYS.place(key)
 
     def test_foreign(self) -> None:
-        """What we would not have written."""
+        """Keys that the store would not write are foreign."""
         for key in (
             b"/p/",
             b"/p/x",
@@ -85,21 +85,21 @@ class PlaceTests(SynchronousTestCase):
 
 
 class ValueTests(SynchronousTestCase):
-    """What objects are kept as."""
+    """Stored values of objects."""
 
     def read(self, value: str) -> Encoded:
         key = KEYS.key(MACHINES, "default", "a")
         return KEYS.read(key, value.encode(), 7)[1]
 
     def check(self, obj: dict[str, Any]) -> None:
-        """Comes back as it was, with the version, and carries its JSON."""
+        """An object is read back unchanged, with its version and its JSON."""
         found = self.read(value_of(obj))
         wanted = {**obj, "metadata": {**obj["metadata"], "resourceVersion": "7"}}
         self.assertEqual(found, wanted)
         self.assertEqual(json.loads(json_of(found)), wanted)
 
     def test_there_and_back(self) -> None:
-        """Whatever is in it."""
+        """Any object is read back unchanged."""
         tricky = {"metadata": {"x": 1}, "text": '"metadata":{', "ä": "\u2028😀"}
         self.check(machine("a", **tricky))
         self.check({"spec": tricky, **machine("a"), "status": {}})
@@ -109,7 +109,7 @@ class ValueTests(SynchronousTestCase):
         self.check(quoted)
 
     def test_without_version(self) -> None:
-        """Its version is the key's, and is kept nowhere else."""
+        """The version is that of the key and is not stored in the value."""
         obj = machine("a")
         obj["metadata"]["resourceVersion"] = "3"
         self.assertNotIn("resourceVersion", value_of(obj))
@@ -128,7 +128,7 @@ class ValueTests(SynchronousTestCase):
             self.assertEqual(json.loads(json_of(found)), found)
 
     def test_no_metadata_but_a_version(self) -> None:
-        """Nothing is put before a comma that is not there."""
+        """The version is inserted correctly into empty metadata."""
         text = '{"apiVersion":"v1","kind":"X","metadata":{}}'
         self.assertEqual(
             json.loads(with_version(json.loads(text), text, 7).json),
@@ -144,14 +144,14 @@ class ValueTests(SynchronousTestCase):
 
 
 class MarkerTests(SynchronousTestCase):
-    """The key that says whose the prefix is."""
+    """The marker, which says that the prefix belongs to a store."""
 
     def test_there_and_back(self) -> None:
-        """It says which write it is of."""
+        """The marker holds the id of the write."""
         self.assertEqual(read_marker(KEYS.marker, marker_value("x-1")), "x-1")
 
     @given(st.binary(max_size=60))
     def test_anything(self, value: bytes) -> None:
-        """Whatever else is there is another program's."""
+        """A marker with an unknown value belongs to another program and is refused."""
         with self.assertRaises(StorageError):
             read_marker(KEYS.marker, value)

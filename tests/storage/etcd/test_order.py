@@ -21,7 +21,7 @@ KEYS = Keys("/p")
 
 
 class OrderTests(SynchronousTestCase):
-    """In which order changes are shown."""
+    """The order in which changes are shown."""
 
     def setUp(self) -> None:
         self.clock, self.history = Clock(), History()
@@ -34,14 +34,14 @@ class OrderTests(SynchronousTestCase):
         self.dealt_with = 0
 
     def mine(self, name: str) -> Write:
-        """A write of ours that has been sent."""
+        """Return a write of this server that has been sent."""
         obj = machine(name)
         write = Write(f"mine-{name}", place_of(MACHINES, obj), ADDED, obj, value_of(obj))
         self.order.expect(write)
         return write
 
     def revision(self, number: int, name: str, write: str | None) -> list[pb.Event]:
-        """What the watch tells of one transaction."""
+        """Return the watch events of one transaction."""
         key = KEYS.key(MACHINES, "default", name)
         value = value_of(machine(name)).encode()
         events = [pb.Event(kv=pb.KeyValue(key=key, value=value, mod_revision=number))]
@@ -51,7 +51,7 @@ class OrderTests(SynchronousTestCase):
         return events
 
     def tell(self, *revisions: list[pb.Event]) -> None:
-        """The watch tells."""
+        """Deliver watch events."""
         events = [event for revision in revisions for event in revision]
         self.order.events(events, self._dealt_with)
 
@@ -62,7 +62,7 @@ class OrderTests(SynchronousTestCase):
         return [(event.obj["metadata"]["name"], event.version) for event in self.told]
 
     def test_at_once(self) -> None:
-        """A write that nobody's came before is shown without waiting for the watch, once."""
+        """A write that directly follows the last shown revision is shown at once, and only once."""
         write = self.mine("a")
         self.order.confirmed(write, 11, 10)
         made = self.successResultOf(write.done)
@@ -72,7 +72,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual((self.names(), self.dealt_with), ([("a", 11)], 1))
 
     def test_update(self) -> None:
-        """An update is told in the bytes that every other server tells it in: those written."""
+        """An update is shown with the bytes that were written, as on every other server."""
         old = machine("a")
         obj = {**old, "metadata": {**old["metadata"], "resourceVersion": "10"}}
         text = value_of(obj)
@@ -84,7 +84,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(json_of(made), with_version(json.loads(text), text, 11).json)
 
     def test_by_the_watch(self) -> None:
-        """The watch may be quicker; what it tells is the very object that was written."""
+        """If the watch precedes the response, the written object itself is shown."""
         write = self.mine("a")
         self.tell(self.revision(11, "a", "mine-a"))
         made = self.successResultOf(write.done)
@@ -93,7 +93,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.names(), [("a", 11)])
 
     def test_after_others(self) -> None:
-        """What others wrote before is shown before."""
+        """Earlier writes of other servers are shown first."""
         write = self.mine("b")
         self.order.confirmed(write, 12, 11)
         self.assertNoResult(write.done)
@@ -111,7 +111,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.names(), [("a", 11), ("b", 12), ("c", 13)])
 
     def test_reached(self) -> None:
-        """Who waits for a revision is told when it is shown."""
+        """reached() fires when its revision has been shown."""
         later, now = self.order.reached(12), self.order.reached(10)
         self.successResultOf(now)
         self.tell(self.revision(11, "a", "theirs-2"))
@@ -120,13 +120,13 @@ class OrderTests(SynchronousTestCase):
         self.successResultOf(later)
 
     def test_waited_no_longer(self) -> None:
-        """Who gives up before that is not kept."""
+        """Cancelled waits do not accumulate."""
         for _ in range(100):
             self.order.reached(12).addErrback(lambda _: None).cancel()
         self.assertLessEqual(len(self.order._waiting), 1)
 
     def test_listed_meanwhile(self) -> None:
-        """A write that is in the list is not shown again, and its writer is told."""
+        """A write that the new list contains is confirmed to its writer and not shown again."""
         early, late = self.mine("a"), self.mine("b")
         self.order.confirmed(late, 13, 12)
         self.order.begin(13, "mine-b")
@@ -136,7 +136,9 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.told, [])
 
     def test_by_other_means(self) -> None:
-        """What is written without the marker is shown, too; in doubt, all is to be listed again."""
+        """
+        Writes without the marker are shown too; if their order is in doubt, a new list follows.
+        """
         self.tell(self.revision(11, "a", None))
         self.assertEqual((self.names(), self.doubts), ([("a", 11)], []))
         self.order.confirmed(self.mine("c"), 13, 10)
@@ -145,7 +147,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.doubts, ["somebody else changes etcd's keys that are ours"])
 
     def test_marker(self) -> None:
-        """A marker that is gone, or says nothing that we know, is a reason to doubt."""
+        """If the marker is gone or unknown, the order is in doubt."""
         gone = pb.KeyValue(key=KEYS.marker, mod_revision=11)
         self.tell([pb.Event(type=pb.Event.DELETE, kv=gone)])
         self.tell([pb.Event(kv=pb.KeyValue(key=KEYS.marker, value=b"x", mod_revision=12))])
@@ -153,7 +155,7 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.order.seen, 10)
 
     def test_turns(self) -> None:
-        """All hear of one revision at once; between many of them others have their turn."""
+        """Each revision is shown in one step; many revisions are spread over several turns."""
         for _ in range(999):
             self.history.watch(MACHINES, None, self.told.append, "")
         self.tell(*(self.revision(number, f"m{number}", f"w-{number}") for number in (11, 12)))

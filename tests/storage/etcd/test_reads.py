@@ -19,7 +19,7 @@ from twisted_exec.storage.history import History
 
 
 class _Counted(EtcdClient):
-    """Counts what it is asked."""
+    """Counts the reads."""
 
     asked = 0
 
@@ -29,12 +29,12 @@ class _Counted(EtcdClient):
 
 
 class SharedTests(EtcdCase):
-    """However many read at once, etcd is asked few times."""
+    """Concurrent reads share a few requests to etcd."""
 
     skip = needs.etcd()
 
     async def test_shared(self) -> None:
-        """Who comes while a question is under way shares the next one, and sees what was written."""
+        """Reads during a request share the next one, and see writes made before they began."""
         target = shared().target(any_prefix())
         other = await self.open(target)
         clock = other._reactor
@@ -51,5 +51,5 @@ class SharedTests(EtcdCase):
         await gatherResults(early)
         version = int(stored["metadata"]["resourceVersion"])
         self.assertEqual(set(await gatherResults(late)), {version})
-        # Whoever comes first asks at once, and all who come meanwhile share the next one; twice.
+        # The first read sends a request and all reads meanwhile share the next; this happens twice.
         self.assertLessEqual(client.asked - before, 4)

@@ -31,9 +31,9 @@ def told(events: list[Event]) -> list[tuple[str, str]]:
 
 async def written(storage: EtcdStorage, name: str) -> None:
     """
-    Written as soon as the store takes it, as a client would that tries again.
+    Create a machine, and retry as a client would until the store accepts it.
 
-    A write of which nobody knew may turn out to be made.
+    A write with an unknown outcome may have been made: hence AlreadyExists counts as success.
     """
     while True:
         try:
@@ -65,10 +65,10 @@ class FaultCase(EtcdCase):
 
 
 class GoneTests(FaultCase):
-    """etcd is not there."""
+    """An etcd that is out of reach."""
 
     async def test_at_the_start(self) -> None:
-        """A store waits for etcd, says so once, and is ready when it is there."""
+        """A store waits for etcd, logs that once, and becomes ready when etcd answers."""
         self.logs()
         etcds = self.cluster()
         etcds.members[0].kill()
@@ -130,7 +130,9 @@ class GoneTests(FaultCase):
         self.assertEqual(len(self.logged("serves the store again")), 2)
 
     async def test_slow(self) -> None:
-        """What takes too long is 504; a write may have been made, says so, and is made once."""
+        """
+        Timeouts are 504; that of a write says that the outcome is unknown. Nothing is made twice.
+        """
         etcds = self.cluster()
         storage = await self.open(etcds.target(), read_seconds=0.5, write_seconds=1.0)
         events: list[Event] = []
@@ -152,7 +154,9 @@ class UnknownOutcomeTests(FaultCase):
     """etcd writes, and its answer is lost."""
 
     async def test_not_repeated(self) -> None:
-        """The writer is told that nobody knows; it was made once, and is seen when etcd is."""
+        """
+        A write cut off from etcd is a 504 and not repeated; its event follows on reconnection.
+        """
         etcds = shared(self.program)
         gate = self.gate(etcds.members[0])
         target = etcds.target(any_prefix())
@@ -189,7 +193,10 @@ class MissedTests(FaultCase):
     """Changes that a server did not see."""
 
     async def test_compacted(self) -> None:
-        """Who asks to be told is told once; who does not hears of the differences."""
+        """
+        After a compaction, watches with a callback for lost events get one call; others get the
+        differences.
+        """
         etcds = shared(self.program)
         gate = self.gate(etcds.members[0])
         target = etcds.target(any_prefix())
@@ -221,7 +228,7 @@ class MissedTests(FaultCase):
         self.assertEqual(names, ["kept", "new"])
 
     async def test_resumed(self) -> None:
-        """What happened while the way was closed is told, each once, and nobody is to list again."""
+        """Events during a disconnection are delivered once each, and no watch has to list again."""
         etcds = shared(self.program)
         gate = self.gate(etcds.members[0])
         target = etcds.target(any_prefix())
@@ -243,7 +250,7 @@ class MissedTests(FaultCase):
         self.assertEqual(lost, [])
 
     async def test_compacted_by_others(self) -> None:
-        """Who begins where nobody has written for long follows from what was listed."""
+        """After a restart, a compaction above the last write does not cost a watch any event."""
         target = self.cluster().target()
         storage = await self.open(target)
         stored = await storage.create(MACHINES, machine("a"))
@@ -263,7 +270,9 @@ class MissedTests(FaultCase):
         self.assertEqual((told(events), lost), ([("MODIFIED", "a")], []))
 
     async def test_put_back(self) -> None:
-        """An etcd of an earlier state is noticed: what is undone has expired, whatever came after."""
+        """
+        If etcd is restored from a backup, undone objects are deleted and their revisions expire.
+        """
         self.logs()
         etcds = self.cluster()
         member = etcds.members[0]
@@ -292,7 +301,7 @@ class MissedTests(FaultCase):
         self.assertEqual(len(self.logged("was put back to an earlier state")), 1)
 
     async def test_another_history(self) -> None:
-        """It is noticed as well when others have already written as many times as was undone."""
+        """A restore is noticed even if new writes have reached the old revision."""
         self.logs()
         etcds = self.cluster()
         member = etcds.members[0]
@@ -322,7 +331,9 @@ class MissedTests(FaultCase):
         self.assertTrue(self.logged("has another history than before"))
 
     async def test_same_revision_of_another_history(self) -> None:
-        """Who has not noticed yet shows nothing of the old one, however far the new one has come."""
+        """
+        After a restore, a server with the old history refuses reads, even at an equal revision.
+        """
         etcds = self.cluster()
         member = etcds.members[0]
         gate = self.gate(member)
@@ -349,7 +360,7 @@ class MissedTests(FaultCase):
         self.assertEqual((await refusal(reads.current())).code, 503)
 
     async def test_emptied(self) -> None:
-        """Somebody deletes all of our keys: nothing is there, and the store goes on."""
+        """If all keys are deleted, watches see the deletions and the store accepts new objects."""
         target = shared(self.program).target(any_prefix())
         storage = await self.open(target)
         await storage.create(MACHINES, machine("a"))
@@ -363,10 +374,10 @@ class MissedTests(FaultCase):
 
 
 class FullTests(FaultCase):
-    """etcd has no room."""
+    """An etcd whose quota is used up."""
 
     async def test_full(self) -> None:
-        """Writes are refused with the reason; reads go on; so does the store when there is room."""
+        """Writes to a full etcd are refused with the reason and a remedy; reads still work."""
         etcds = self.cluster(flags=["--quota-backend-bytes=2000000"])
         storage = await self.open(etcds.target(), remembered_bytes=1 << 30, remembered=1000)
         problem: APIError | None = None
@@ -387,12 +398,12 @@ class QuorumTests(FaultCase):
     """A cluster of three."""
 
     async def test_without(self) -> None:
-        """Without a quorum nothing is acknowledged; with one again, all that was is there."""
+        """Without a quorum all requests fail; no acknowledged write is lost when it returns."""
         etcds = self.cluster(3)
         storage = await self.open(etcds.target(), read_seconds=2.0, write_seconds=3.0)
         acknowledged = {"first"}
         await storage.create(MACHINES, machine("first"))
-        # The member that is asked goes: another one is, and nobody is the wiser for long.
+        # If the member in use fails, the store continues with another.
         etcds.members[0].kill()
         await written(storage, "second")
         acknowledged.add("second")
@@ -424,7 +435,7 @@ class ForeignTests(FaultCase):
         storage = self.begin(target)
         problem = await self.assertFailure(storage.when_ready(), StorageError)
         self.assertNotIn("\n", str(problem))
-        # Whoever asks later is told the same.
+        # Later calls fail with the same error.
         self.assertEqual(await self.assertFailure(storage.when_ready(), StorageError), problem)
         return str(problem)
 
@@ -449,7 +460,7 @@ class ForeignTests(FaultCase):
         )
 
     async def test_neighbours(self) -> None:
-        """Keys that only begin with the same letters are nobody's business, nor is our own."""
+        """The store ignores its own keys and keys that only share the prefix's letters."""
         target = shared(self.program).target(any_prefix())
         for key in (
             f"{target.prefix}/.compacted",
@@ -475,7 +486,7 @@ class ForeignTests(FaultCase):
             self.assertIn(said, await self.refused(target))
 
     async def test_foreign_keys(self) -> None:
-        """At the start every key must be what we would have written."""
+        """The start fails if the prefix has keys that the store would not write."""
         good = value_of(machine("a"))
         for key, value, said in [
             ("x", "{}", "is another program's"),
@@ -495,7 +506,7 @@ class ForeignTests(FaultCase):
             self.assertIn(f"{target.prefix}/{key}", told)
 
     async def test_later(self) -> None:
-        """Once it runs, the store leaves out what is none of ours, says so, and goes on."""
+        """A running store ignores and logs foreign keys, and goes on."""
         self.logs()
         target = shared(self.program).target(any_prefix())
         storage = await self.open(target)

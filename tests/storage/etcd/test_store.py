@@ -44,7 +44,7 @@ class CompanyTests(EtcdCase):
         return await self.open(target), await self.open(target)
 
     async def test_read_what_others_wrote(self) -> None:
-        """What one has acknowledged the other reads, lists and knows the version of, at once."""
+        """An object that one server has acknowledged is readable at the other at once."""
         first, second = await self.both()
         for turn in range(50):
             name = f"m{turn}"
@@ -59,7 +59,7 @@ class CompanyTests(EtcdCase):
             first, second = second, first
 
     async def test_begin_together(self) -> None:
-        """Any number may begin at once where nothing is yet; one makes the prefix theirs."""
+        """Any number of servers may start on an empty prefix at once; one writes the marker."""
         for _ in range(10):
             target = shared().target(any_prefix())
             stores = [self.begin(target) for _ in range(4)]
@@ -71,7 +71,7 @@ class CompanyTests(EtcdCase):
             await gatherResults([store.stopService() for store in stores])
 
     async def test_same_order(self) -> None:
-        """Watches of both are told the same, in the same order, with the same versions."""
+        """Watches of both servers see the same events in the same order with the same versions."""
         stores = await self.both()
         told: list[list[tuple[str, str, int]]] = [[], []]
         for store, each in zip(stores, told, strict=True):
@@ -94,7 +94,7 @@ class CompanyTests(EtcdCase):
         self.assertEqual(versions, sorted(set(versions)))
 
     async def test_no_lost_update(self) -> None:
-        """Whoever counts under the version that was read loses no count."""
+        """Concurrent updates at two servers conflict rather than overwrite each other."""
         stores = await self.both()
         await stores[0].create(MACHINES, machine("counter", n=0))
 
@@ -112,7 +112,7 @@ class CompanyTests(EtcdCase):
         self.assertEqual((await stores[1].get(MACHINES, "default", "counter"))["spec"], {"n": 80})
 
     async def test_list_of_a_later_version(self) -> None:
-        """A page's version that another server gave is waited for."""
+        """A list at a version that another server gave waits for that version."""
         first, second = await self.both()
         stored = await first.create(MACHINES, machine("a"))
         version = int(stored["metadata"]["resourceVersion"])
@@ -123,7 +123,7 @@ class CompanyTests(EtcdCase):
         self.assertEqual(caught.exception.code, 504)
 
     async def test_started_again(self) -> None:
-        """What was stored is there for who comes later."""
+        """Objects are still stored after both servers stop and one restarts."""
         first, second = await self.both()
         made = [await first.create(MACHINES, machine(f"m{n}")) for n in range(5)]
         await first.stopService()

@@ -24,7 +24,7 @@ class TargetTests(SynchronousTestCase):
         return told
 
     def test_whole(self) -> None:
-        """Everything that can be said."""
+        """A target may set every parameter."""
         found = parse_target(
             "https://etcd-1:2379,https://[fd00::1]:12379,etcd-3/?prefix=/a/b.c&ca=ca.crt&cert=/x/c"
             "&key=/x/k&user=console&password-file=/x/p&compaction=off"
@@ -41,14 +41,14 @@ class TargetTests(SynchronousTestCase):
         self.assertEqual(found.compaction_seconds, 0.0)
 
     def test_least(self) -> None:
-        """What is left out."""
+        """Parameters have defaults."""
         found = parse_target("https://etcd?ca=/ca")
         self.assertEqual((str(found), found.prefix), ("etcd:2379", PREFIX))
         self.assertEqual((found.certificate, found.user), ("", ""))
         self.assertEqual(found.compaction_seconds, 300.0)
 
     def test_http(self) -> None:
-        """Without TLS to this host, or to others who says so."""
+        """Plain http is accepted for this host, and for others on explicit request."""
         for host in ("127.0.0.1", "127.8.9.10", "localhost", "[::1]"):
             self.assertFalse(parse_target(f"http://{host}:2379").secure)
         self.assertFalse(parse_target("http://etcd:2379?insecure=true").secure)
@@ -56,7 +56,7 @@ class TargetTests(SynchronousTestCase):
         self.assertIn("use https", self.refused("http://127.0.0.1,10.0.0.1?insecure=false"))
 
     def test_refused(self) -> None:
-        """What cannot work is told in a line that says what would."""
+        """An invalid target is refused with a message that says how to correct it."""
         for text, told in [
             ("", "give etcd:https://HOST:PORT"),
             ("?ca=x", "give etcd:https://HOST:PORT"),
@@ -91,7 +91,7 @@ class TargetTests(SynchronousTestCase):
             self.assertIn(told, self.refused(text), text)
 
     def test_secrets(self) -> None:
-        """A password where none belongs is shown nowhere."""
+        """A misplaced password does not appear in messages."""
         told = self.refused("https://root:s3cret@etcd:2379?ca=x")
         self.assertIn("user= and password-file=", told)
         for text in ("https://root:s3cret@etcd:x?ca=x", "https://root:s3cret@[?ca=x"):
@@ -100,7 +100,7 @@ class TargetTests(SynchronousTestCase):
 
     @given(st.text(max_size=60))
     def test_anything(self, text: str) -> None:
-        """Nothing but a ValueError comes of anything."""
+        """Any text is parsed or refused with a printable ValueError."""
         try:
             parse_target(text)
         except ValueError as problem:

@@ -15,7 +15,7 @@ from twisted_exec.api.status import Conflict
 
 
 class BoundedTests(EtcdCase):
-    """Writes that nobody answers."""
+    """Writes that etcd does not answer."""
 
     skip = needs.etcd()
 
@@ -34,7 +34,7 @@ class BoundedTests(EtcdCase):
         self.assertEqual({told.value.code for made, told in outcomes if not made}, {504})
 
     async def test_stopped_meanwhile(self) -> None:
-        """What etcd may have made when the store stops is not told to have been refused."""
+        """A write under way when the store stops is a 504, since etcd may have made it."""
         gate = self.gate(shared().members[0])
         target = shared().target(any_prefix())
         storage = await self.open(replace(target, endpoints=(gate.endpoint,)))
@@ -45,7 +45,7 @@ class BoundedTests(EtcdCase):
         self.assertEqual((await refusal(storage.create(MACHINES, machine("b")))).code, 503)
 
     async def test_cancelled(self) -> None:
-        """Who waits no longer is not told of what came of it, and nobody else is the worse for it."""
+        """Cancelling a write does not disturb later writes."""
         storage = await self.open(shared().target(any_prefix()))
         writing = storage.create(MACHINES, machine("a"))
         writing.addErrback(lambda failure: None)
@@ -61,7 +61,7 @@ class KnownTests(EtcdCase):
     skip = needs.etcd()
 
     async def test_from_elsewhere(self) -> None:
-        """What was read at another server can be written here at once."""
+        """An object read at one server can be updated at another at once."""
         target = shared().target(any_prefix())
         first, second = await self.open(target), await self.open(target)
         stored = await first.create(MACHINES, machine("a", turn=0))
@@ -72,7 +72,7 @@ class KnownTests(EtcdCase):
         self.assertEqual(gone["spec"], {"turn": 19})
 
     async def test_no_version(self) -> None:
-        """A version that is none is not the one that is stored."""
+        """An invalid version does not match the stored one."""
         storage = await self.open(shared().target(any_prefix()))
         stored = await storage.create(MACHINES, machine("a"))
         for version in ("", "x", "-1", "99999999999999999999"):
