@@ -1,8 +1,8 @@
 """
-A console's end of another make: what a real ironcore runtime or a kubelet serves.
+A machine's end as a real ironcore runtime or a kubelet serves it.
 
-It speaks SPDY in version 4 and before, and WebSockets up to version 4; what it does not
-speak it refuses as Go's servers do, and a token is spent by any request that names it.
+It speaks SPDY in version 4 and before, and WebSockets up to version 4; it refuses other
+protocols as Go's servers do, and any request with a token uses that token up.
 The streams themselves are our own.
 """
 
@@ -30,7 +30,7 @@ class Foreign(Dispatcher):
     :ivar tokens: the paths that may be requested, each once.
     :ivar asked: what every request asked to be upgraded to, in order.
     :ivar queries: the query of each that was accepted.
-    :ivar refusal: code and text for whoever asks rightly.
+    :ivar refusal: code and text of the answer to correct requests.
     """
 
     def __init__(

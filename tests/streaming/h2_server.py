@@ -1,8 +1,8 @@
 """
-An HTTP/2 server for tests: in front of what speaks HTTP/1.1, one conversation for each stream.
+An HTTP/2 server for tests: each stream is one connection to an HTTP/1.1 backend.
 
-It is `h2`'s own server side.  What stands behind it (a test that writes answers by hand, or a whole
-``twisted.web`` site) speaks as it would to a client of its own, so one test holds for both ways.
+It is `h2`'s own server side.  Its backend (a test that writes responses by hand, or a whole
+``twisted.web`` site) speaks plain HTTP/1.1, so that one test covers both versions of HTTP.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from twisted_exec.tls.server import ServerTLS
 
 class H2Front(Protocol):
     """
-    :param behind: makes what answers a stream, a protocol that speaks HTTP/1.1.
+    :param behind: makes the HTTP/1.1 protocol that answers a stream.
     :param streams: how many the client may have at once.
     :ivar streams: those that are open, by number.
     :ivar reset: numbers of those that the client left.
@@ -116,7 +116,7 @@ class BehindTransport(StringTransport):
         lines += [b"%b: %b" % pair for pair in headers if not pair[0].startswith(b":")]
         self.protocol = self.front.behind()
         self.protocol.makeConnection(self)
-        # One conversation is one request: who stands behind ends it.
+        # Each backend connection carries one request, so the backend must close it.
         self.protocol.dataReceived(b"\r\n".join(lines) + b"\r\nConnection: close\r\n\r\n")
 
     def lose(self) -> None:
@@ -152,7 +152,7 @@ class BehindTransport(StringTransport):
                 self.complete = True
 
     def send(self) -> None:
-        """As much as the client's windows take."""
+        """Send as much output as the client's windows take."""
         if self.ended:
             return
         http = self.front.http
@@ -195,7 +195,7 @@ class BehindTransport(StringTransport):
         self.producer = None
 
     def abortConnection(self) -> None:
-        """Break this stream off, and only this one."""
+        """Reset this stream only."""
         if not self.ended:
             self.ended = self.closed = True
             self.front.streams.pop(self.number, None)
@@ -213,7 +213,7 @@ class BehindTransport(StringTransport):
 
 class H2Fronts(Factory):
     """
-    In front of a factory of what speaks HTTP/1.1.
+    Makes an HTTP/2 frontend for a factory of HTTP/1.1 protocols.
 
     :ivar made: the connections so far.
     """
@@ -244,7 +244,7 @@ def _select(connection: SSL.Connection, offered: list[bytes]) -> bytes:
 
 
 class ByALPN(H2Fronts):
-    """Speaks what was chosen."""
+    """Speaks the protocol that ALPN has chosen."""
 
     def buildProtocol(self, addr: Any) -> Any:
         return _Either(self, addr)

@@ -1,5 +1,5 @@
 """
-What a dispatcher does with a request for a session, without a gate.
+A dispatcher's handling of a session request, without a gate.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ async def said(reactor: Any, endpoint: Any, request: bytes) -> int:
     """
     Send raw bytes.
 
-    :return: the code of the answer; 0 when the connection was closed without one.
+    :return: the code of the response; 0 if the connection was closed without a response.
     """
     peer: _Raw = await connectProtocol(endpoint, _Raw())
     peer.transport.write(request)

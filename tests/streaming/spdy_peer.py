@@ -1,5 +1,5 @@
 """
-A SPDY client of frames, over a server in memory: what kubectl does, step by step.
+A SPDY client that sends single frames to a server in memory, as kubectl does.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SPDYPeer:
         return found
 
     def said(self) -> list[Any]:
-        """The same in short, without answers to streams: ``("stdout", b"hi")``, ``"end stdout"``..."""
+        """Frames in short form, without SYN_REPLY: ``("stdout", b"hi")``, ``"end stdout"``..."""
         names = {number: name for name, number in self.ids.items()}
         short: list[Any] = []
         for frame in self.frames():

@@ -1,5 +1,5 @@
 """
-A whole line of streams on real sockets: the user's end, two proxies, the machine's end.
+A chain of streams on real sockets: the user's end, two proxies, the machine's end.
 
 Each leg is what it is between our programs: TLS, TLS, then a UNIX socket.
 """
@@ -51,7 +51,7 @@ HEAD = UpgradeRequest(b"GET", b"/machines/vm/exec", b"localhost")
 
 @implementer(IStreamLocator)
 class Forward:
-    """The one place to go."""
+    """Locates a single endpoint."""
 
     def __init__(self, next_hop: IStreamClientEndpoint) -> None:
         self.next_hop = next_hop
@@ -117,13 +117,13 @@ class Machine(Dispatcher):
 
 
 def _of_requests() -> list[object]:
-    """What there is of requests in memory."""
+    """Return the request objects in memory."""
     gc.collect()
     return [each for each in gc.get_objects() if isinstance(each, (Request, Channel, Upgraded))]
 
 
 class ChainTests(PlacesTestCase):
-    """What a user may expect of the whole."""
+    """A user's session through a chain of servers."""
 
     timeout = 60
     protocols: Sequence[str] = ATTEMPTS
@@ -169,7 +169,7 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(len(ids), 1)
 
     async def test_session(self) -> None:
-        """Typing, sizes, the input's end, the output's end, the status."""
+        """Input, sizes, the end of input, output and the status pass through the chain."""
         await self.start()
         self.machine.make = lambda: EchoAttachment(greeting=b"login: ")
         client = await self.open()
@@ -185,7 +185,7 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(self.machine.records.all[-1]["reason"], COMPLETED)
 
     async def test_much(self) -> None:
-        """16 MiB each way at once, and not a byte missing at the end of it."""
+        """16 MiB in each direction at once arrive complete."""
         await self.start()
         self.machine.make = EchoAttachment
         client = await self.open()
@@ -201,7 +201,7 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(received, hashlib.sha256(data * 16).digest())
 
     async def test_exit_code(self) -> None:
-        """The process's code comes all the way, behind the last of its output."""
+        """The exit code reaches the user after the last output."""
         await self.start()
         await self.open()
         attachment = self.machine.attachments[0]
@@ -213,7 +213,7 @@ class ChainTests(PlacesTestCase):
         await self.over(*self.user.endings)
 
     async def test_slow_user(self) -> None:
-        """A user who reads nothing stops the machine's writer; nothing is lost by it."""
+        """A user who does not read pauses the machine's writer and loses no output."""
         await self.start()
         client = await self.open()
         client.pause_output()
@@ -255,7 +255,7 @@ class ChainTests(PlacesTestCase):
         await self.over()
 
     async def test_user_leaves(self) -> None:
-        """A user who leaves is gone everywhere."""
+        """A user who leaves ends the session at every hop."""
         await self.start()
         client = await self.open()
         client.leave()
@@ -263,7 +263,7 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(self.machine.attachments[0].detached_with, ["client closed"])
 
     async def test_user_vanishes(self) -> None:
-        """So is one whose connection is reset."""
+        """A user whose connection is reset ends the session at every hop."""
         await self.start()
         client = await self.open()
         client.abort()
@@ -282,7 +282,7 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(self.user.detached_with, [LOST])
 
     async def test_middle_vanishes(self) -> None:
-        """So is a proxy's death."""
+        """A cut at a proxy in the middle is a lost connection for the user."""
         await self.start()
         await self.open()
         for session in list(self.second.sessions._live):
@@ -301,7 +301,7 @@ class ChainTests(PlacesTestCase):
             self.assertEqual(hop.records.ends(), [(MACHINE_DELETED, None)])
 
     async def test_idle(self) -> None:
-        """While a session is up, nothing of the requests that opened it is kept."""
+        """During a session no object of the requests that opened it is kept."""
         before = {id(each) for each in _of_requests()}  # other tests may leave some
         await self.start()
         client = await self.open()
@@ -313,7 +313,7 @@ class ChainTests(PlacesTestCase):
         await self.over()
 
     async def test_refused(self) -> None:
-        """What the last hop says is what the user reads."""
+        """A refusal of the last hop reaches the user unchanged."""
         await self.start()
         head = replace(HEAD, path=b"/nothing")
         with self.assertRaises(APIError) as caught:
@@ -389,7 +389,7 @@ class OneSpeaksOnlySPDYTests(ChainTests):
     make_machine = Older
 
     async def test_machine_vanishes(self) -> None:
-        """A machine's end that dies without a status is told as a failure."""
+        """If the machine's end dies without a status, the user's session fails."""
         await self.start()
         await self.open()
         self.machine.attachments[0].transport.write(b"almost")
@@ -417,7 +417,7 @@ class WebSocketOnly(Older):
 
 
 class OneSpeaksOnlyWebSocketsTests(OneSpeaksOnlySPDYTests):
-    """And the other way round."""
+    """The same with a user of SPDY, where the machine's end speaks WebSockets only."""
 
     protocols = (OVER_SPDY,)
     make_machine = WebSocketOnly

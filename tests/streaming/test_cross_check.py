@@ -2,7 +2,7 @@
 Both ends of a console against ``websockets``, which is neither autobahn nor wsproto.
 
 The handshake, frames, fragments, pings and closes are all the other library's: what it
-takes as well-formed is, and what it writes we read.
+accepts is well-formed, and our code reads what it writes.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ServerEndTests(ServeTestCase):
         )
     )
     def test_fragments(self, said: list[tuple[bytes, int, bytes]]) -> None:
-        """However messages are cut, with pings in between: all of it, and every pong."""
+        """Fragmented messages with pings in between arrive complete, and every ping is answered."""
         self.setUp()
         other = self.open()
         for data, cuts, ping in said:

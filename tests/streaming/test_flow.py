@@ -30,7 +30,7 @@ class FlowTests(SynchronousTestCase):
         self.assertEqual(self.here.received, [b"unread"])
 
     def test_tls(self) -> None:
-        """TLS does not, though it has the method."""
+        """TLS does not half-close, though it has the method."""
         self.network.join(self.here, self.there, encrypted=True)
         self.assertTrue(is_tls(self.here.transport))
         self.assertFalse(can_half_close(self.here.transport))

@@ -70,8 +70,8 @@ class CallTests(CallsCase):
     """Tests for :func:`call` and :class:`Link`."""
 
     async def test_answer(self) -> None:
-        """Read in a thread of grpcio's, told in the reactor's."""
-        answer = self.call(HOLD, b"x")  # what is there at once need not wait for a thread
+        """Responses are read in a thread of grpcio and delivered in the reactor's thread."""
+        answer = self.call(HOLD, b"x")  # an answer that is ready at once need not wait for a thread
         self.handler.let.set()
         self.assertEqual(await answer, b"x")
         self.assertNotIn(threading.main_thread(), self.readers)

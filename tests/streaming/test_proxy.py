@@ -50,7 +50,7 @@ SWITCHED = (
 
 @implementer(IStreamLocator)
 class Locator:
-    """Says what the test says."""
+    """Locates the endpoints that the test sets."""
 
     def __init__(self) -> None:
         self.endpoints: list[tuple[str, IStreamClientEndpoint]] = []
@@ -114,7 +114,7 @@ class ProxyTestCase(SynchronousTestCase):
         return client
 
     def refused(self, client: MemoryClient) -> APIError:
-        """The client got this Status, for ``vm`` if it was located; all is closed and on record."""
+        """Return the client's Status after checking that all is closed and recorded."""
         (answer,) = client.responses()
         status = answer.json()
         self.assertEqual((status["kind"], status["code"]), ("Status", answer.code))
@@ -130,7 +130,7 @@ class ProxyTestCase(SynchronousTestCase):
         )
 
     def switched(self, early: bytes = b"") -> MemoryClient:
-        """A session, up."""
+        """Return the client of an established session."""
         client = self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"\r\n" + early)
         return client
@@ -191,7 +191,7 @@ class TurnTests(ProxyTestCase):
         return self.ask(), backend
 
     def test_turns(self) -> None:
-        """One waits until the one before is open, and takes no session until then."""
+        """A stream waits until the previous one is open, and counts as a session only then."""
         second, backend = self.another()
         self.assertIsNone(backend.protocol)
         self.assertEqual(len(self.sessions), 1)
@@ -209,7 +209,7 @@ class TurnTests(ProxyTestCase):
         self.assertIsNotNone(backend.protocol)
 
     def test_too_long(self) -> None:
-        """After some seconds without a turn it gets 429 with Retry-After, on record."""
+        """After some seconds without a turn the client gets a recorded 429 with Retry-After."""
         second, backend = self.another()
         self.clock.advance(self.proxy.wait_seconds)
         (answer,) = second.responses()
@@ -232,17 +232,17 @@ class TurnTests(ProxyTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_other_hops(self) -> None:
-        """A next hop that is slow delays nobody on the way to another."""
+        """A slow next hop does not delay requests to another."""
         self.locator.pool = "other"
         _, backend = self.another()
         self.assertIsNotNone(backend.protocol)
 
 
 class PassTests(ProxyTestCase):
-    """What passes, and how."""
+    """Requests that are proxied."""
 
     def test_request(self) -> None:
-        """The backend gets what the locator says, and of the client's headers what is harmless."""
+        """The backend gets the locator's request and only harmless headers of the client."""
         self.ask(
             handshake(
                 b"Authorization: Bearer secret",
@@ -287,7 +287,7 @@ class PassTests(ProxyTestCase):
             self.assertNotIn(word, sent)
 
     def test_visit(self) -> None:
-        """Who watches sessions can see how the user comes; else nobody looks."""
+        """Client details are collected only if sessions have a watcher."""
         self.switched()
         (unseen,) = self.sessions._live
         self.assertEqual(unseen.client_info, ClientInfo())
@@ -319,7 +319,7 @@ class PassTests(ProxyTestCase):
         self.assertNotIn(b"Sec-WebSocket-Protocol", self.backend.transport.value())
 
     def test_post(self) -> None:
-        """SPDY comes with POST, its many protocol lines pass as they are."""
+        """A SPDY request is a POST, whose protocol lines are passed on unchanged."""
         self.ask(
             b"POST /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: spdy/3.1\r\n"
             b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n"
@@ -332,7 +332,7 @@ class PassTests(ProxyTestCase):
         self.assertEqual(sum(line.startswith(b"X-Stream-Protocol-Version: ") for line in head), 2)
 
     def test_query(self) -> None:
-        """What the client asked for passes in our own words, and nothing else of its query."""
+        """Known query parameters are passed on in Kubernetes' form, and others are dropped."""
         for path, query, passed in (
             (b"/backend?x=1", b"", b"/backend?x=1"),
             (b"/backend?x=1", b"?x=2&command=sh&container=c", b"/backend?x=1"),
@@ -350,7 +350,7 @@ class PassTests(ProxyTestCase):
             self.assertEqual(line, b"GET " + passed + b" HTTP/1.1")
 
     def test_whole_query(self) -> None:
-        """Where the locator has said all, nothing of what the client asked for is added."""
+        """If the locator gives a whole query, no parameter of the client is added."""
         self.locator.more = {"whole": True}
         self.ask(handshake().replace(b"/exec", b"/exec?input=1&output=1"))
         line = self.backend.transport.value().partition(b"\r\n")[0]
@@ -399,7 +399,7 @@ class PassTests(ProxyTestCase):
         self.assertNotIn("code", last)
 
     def test_second_address(self) -> None:
-        """When one address does not let us in, the next is tried."""
+        """If one address refuses the connection, the next is tried."""
         self.locator.endpoints.clear()
         first, second = self.add_backend(connected=False), self.add_backend()
         client = self.ask()
@@ -410,10 +410,10 @@ class PassTests(ProxyTestCase):
 
 
 class RefuseTests(ProxyTestCase):
-    """What does not pass."""
+    """Requests that are refused."""
 
     def test_locator(self) -> None:
-        """What the locator refuses is told as it is, and on record with what was known."""
+        """The locator's refusal reaches the client unchanged and is recorded with the user."""
         for problem in (
             Unauthorized(),
             Forbidden("ann may not"),
@@ -427,7 +427,7 @@ class RefuseTests(ProxyTestCase):
             self.assertIsNone(self.backend.protocol)
 
     def test_locator_fails(self) -> None:
-        """A bug in a locator is on record as well, without its text."""
+        """A bug in a locator is recorded too, without its text."""
         self.locator.problem = ZeroDivisionError("secret")
         client = self.ask()
         self.assertEqual(client.responses()[0].code, 500)
@@ -435,7 +435,7 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_told_by_the_locator(self) -> None:
-        """The locator may know better what a refusal means to the user, of a 401 too."""
+        """The locator may replace the backend's refusal, also that of a 401."""
         for code in (401, 403, 404):
             self.setUp()
             self.locator.more = {"refusal": lambda error: BadGateway(f"{error.code}, so mend it")}
@@ -464,7 +464,7 @@ class RefuseTests(ProxyTestCase):
         self.assertIsNone(self.backend.protocol)
 
     def test_named(self) -> None:
-        """Whatever is refused, the machine is named, once."""
+        """Every refusal names the machine exactly once."""
         for problem, told in (
             (BadGateway("down"), 'machine "vm": down'),
             (NotFound("machines", "vm"), 'machines "vm" not found'),
@@ -480,7 +480,7 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual(answer.json()["message"], 'machine "vm": Upgrade request required')
 
     def test_other_upgrades(self) -> None:
-        """Only two upgrades pass."""
+        """Upgrades other than websocket and SPDY/3.1 are refused."""
         for name in (b"h2c", b"TLS/1.0", b"websocket, h2c", b"SPDY/3"):
             self.setUp()
             refused = self.refused(self.ask(handshake().replace(b"websocket", name)))
@@ -494,13 +494,13 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual(refused.message, "an upgrade request has no body")
 
     def test_no_address(self) -> None:
-        """No address at all is 503."""
+        """A location without addresses is a 503."""
         self.locator.endpoints.clear()
         refused = self.refused(self.ask())
         self.assertEqual((refused.code, refused.reason), (503, "ServiceUnavailable"))
 
     def test_refused_connection(self) -> None:
-        """Nobody there is 502, and each address says why."""
+        """If no address can be connected to, the 502 gives the reason for each."""
         self.locator.endpoints.clear()
         first, second = self.add_backend(connected=False), self.add_backend(connected=False)
         client = self.ask()
@@ -513,7 +513,7 @@ class RefuseTests(ProxyTestCase):
         )
 
     def test_slow_connection(self) -> None:
-        """Addresses that do not answer are 504; each has its time."""
+        """If no address accepts within its own time limit, the client gets a 504."""
         self.locator.endpoints.clear()
         self.add_backend(connected=False)
         self.add_backend(connected=False)
@@ -526,7 +526,7 @@ class RefuseTests(ProxyTestCase):
         self.assertIn("10.0.0.1:1: no connection within 5 s", refused.message)
 
     def test_slow_and_refused(self) -> None:
-        """One that refuses is down, whatever the other does."""
+        """If the last address refuses after others were slow, the result is 502, not 504."""
         self.locator.endpoints.clear()
         self.add_backend(connected=False)
         down = self.add_backend(connected=False)
@@ -566,7 +566,7 @@ class RefuseTests(ProxyTestCase):
         self.assertTrue(self.backend.transport.aborted)
 
     def test_backend_full(self) -> None:
-        """When to come back is passed on too."""
+        """Retry-After is passed on too."""
         client = self.ask()
         self.backend.protocol.dataReceived(
             b"HTTP/1.1 429 X\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull"
@@ -575,7 +575,7 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual((refused.code, refused.retry_after_seconds), (429, 9))
 
     def test_backend_does_not_know_us(self) -> None:
-        """That it wants other credentials of us is nothing that the client could mend."""
+        """A backend's 401 is a 502 for the client, whose credentials are not the cause."""
         client = self.ask()
         self.backend.protocol.dataReceived(b"HTTP/1.1 401 X\r\nContent-Length: 2\r\n\r\nno")
         refused = self.refused(client)
@@ -585,7 +585,7 @@ class RefuseTests(ProxyTestCase):
         )
 
     def test_redirect(self) -> None:
-        """A redirect is not followed, and its target not told."""
+        """A redirect is not followed, and its target is not shown to the client."""
         client = self.ask()
         self.backend.protocol.dataReceived(
             b"HTTP/1.1 302 X\r\nLocation: http://evil/\r\nContent-Length: 0\r\n\r\n"
@@ -597,7 +597,7 @@ class RefuseTests(ProxyTestCase):
         self.assertTrue(self.backend.transport.aborted)
 
     def test_nothing_behind_a_refusal(self) -> None:
-        """What a client sends behind a refused upgrade never reaches the backend."""
+        """Bytes behind a refused upgrade never reach the backend."""
         client = self.ask(handshake() + b"GET /admin HTTP/1.1\r\nHost: x\r\n\r\n")
         before = self.backend.transport.value()
         self.backend.protocol.dataReceived(b"HTTP/1.1 403 X\r\nContent-Length: 2\r\n\r\nno")
@@ -605,7 +605,7 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual([answer.code for answer in client.responses()], [403, 400])
 
     def test_client_leaves(self) -> None:
-        """A client that leaves while it waits ends everything; audit has it."""
+        """A client that leaves while it waits ends the attempt, and the audit records it."""
         for when in ("locating", "connecting", "answering"):
             self.setUp()
             self.locator.endpoints.clear()
@@ -623,7 +623,7 @@ class RefuseTests(ProxyTestCase):
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_client_left_unnoticed(self) -> None:
-        """A client that is gone when the answer comes, and nobody was told, is no different."""
+        """A client that left unnoticed before the answer is recorded as closed too."""
 
         class Deaf(Proxying):
             async def dispatch(self, request: Request) -> None:
@@ -640,7 +640,7 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual(self.records.ends(), [("client closed", 499)])
 
     def test_26_full(self) -> None:
-        """Beyond the limit a session is refused, and says when to come back."""
+        """Beyond the limit a session is refused with 429 and Retry-After."""
         self.limits = SessionLimits(1, 1)
         self.setUp()
         self.switched()
@@ -649,7 +649,7 @@ class RefuseTests(ProxyTestCase):
 
 
 class EndTests(ProxyTestCase):
-    """How a session is ended from this hop."""
+    """Ending a session from this hop."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -666,7 +666,7 @@ class EndTests(ProxyTestCase):
         self.sessions.end(lambda _: True, Ending(reason, "vm is gone"))
 
     def test_asked(self) -> None:
-        """The next hop is asked to say why, with the session's own credentials."""
+        """A DELETE with the session's own credentials gives the next hop the reason."""
         self.end()
         head = self.control.transport.value().split(b"\r\n")
         self.assertEqual(
@@ -684,7 +684,7 @@ class EndTests(ProxyTestCase):
         self.clock.advance(60)
 
     def test_not_heeded(self) -> None:
-        """A stream that does not end by that is cut."""
+        """A stream that does not end within 2 s of the DELETE is cut."""
         self.end(REVOKED)
         self.control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.clock.advance(1.9)
@@ -702,7 +702,7 @@ class EndTests(ProxyTestCase):
         self.assertEqual(len(self.session_transport.closed), 1)
 
     def test_foreign_and_patient(self) -> None:
-        """Where the next hop may yet say why by itself, the stream is cut only in the end."""
+        """Unless cuts_when_refused is set, a refused DELETE cuts the stream only after 2 s."""
         self.proxy.cuts_when_refused = False
         self.end()
         self.control.protocol.dataReceived(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
@@ -713,7 +713,7 @@ class EndTests(ProxyTestCase):
         self.lose_backend()
 
     def test_unreachable(self) -> None:
-        """So has one that cannot be reached."""
+        """If the next hop cannot be reached, the stream is cut after 2 s."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         self.end()
         self.clock.advance(2)
@@ -721,7 +721,7 @@ class EndTests(ProxyTestCase):
         self.clock.advance(60)
 
     def test_over_before_it_was_asked(self) -> None:
-        """Nobody is asked to end what is over meanwhile: nothing of it goes on."""
+        """If the session ends first, the pending DELETE is cancelled."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         self.end()
         self.lose_backend()
@@ -731,7 +731,7 @@ class EndTests(ProxyTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_ended_while_connecting(self) -> None:
-        """A session that is ended before its stream is up ends as soon as it is."""
+        """A session that is ended before its stream is up ends as soon as the stream is up."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         late = self.locator.endpoints[0][1]
         client = self.ask()
@@ -755,7 +755,7 @@ class EndTests(ProxyTestCase):
 
 
 class EndHereTests(ProxyTestCase):
-    """How a session is ended whose next hop cannot be asked to."""
+    """Ending a session whose next hop does not support DELETE."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -764,7 +764,7 @@ class EndHereTests(ProxyTestCase):
         self.end = self.backend.transport
 
     def test_told(self) -> None:
-        """The user hears from this hop why, behind what was under way; nobody else is asked."""
+        """This hop itself sends the reason to the user, after the frame under way."""
         self.end.protocol.dataReceived(b"\x82\x05\x01a")
         self.session.received()
         self.sessions.end(lambda _: True, Ending(SHUTTING_DOWN, "going down"))
@@ -780,7 +780,7 @@ class EndHereTests(ProxyTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_never_whole(self) -> None:
-        """A message that does not end is cut off in the end."""
+        """A message that does not end is cut off after 2 s."""
         self.end.protocol.dataReceived(b"\x82\x05\x01a")
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
         self.clock.advance(1.9)
@@ -791,10 +791,10 @@ class EndHereTests(ProxyTestCase):
 
 
 class EndElsewhereTests(ProxyTestCase):
-    """How a session is ended whose next hop keeps it under another id."""
+    """Ending a session that has another id at the next hop."""
 
     def test_asked_by_its_name_there(self) -> None:
-        """The next hop is asked by the id that it told."""
+        """The DELETE uses the id from the next hop's Audit-Id header."""
         self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"Audit-Id: theirs\r\n\r\n")
         control = OneConnection()
@@ -804,7 +804,7 @@ class EndElsewhereTests(ProxyTestCase):
         self.clock.advance(60)
 
     def test_later(self) -> None:
-        """Where credentials may be others by then, the next hop is asked with those."""
+        """If the locator has a later location, the DELETE uses its credentials."""
         control = OneConnection()
 
         def later() -> Deferred[Location]:
@@ -823,7 +823,7 @@ class EndElsewhereTests(ProxyTestCase):
 
 
 class EndByRequestTests(ProxyTestCase):
-    """How the hop before this one ends a session."""
+    """Ending a session at the request of the previous hop."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -845,17 +845,17 @@ class EndByRequestTests(ProxyTestCase):
         )
 
     def test_other_caller(self) -> None:
-        """Nobody else can, nor learn that it exists."""
+        """Another caller gets 404, as for a session that does not exist."""
         self.caller = "mallory"
         self.assertEqual(self.delete("s-1").code, 404)
         self.assertIsNone(self.control.protocol)
 
     def test_unknown(self) -> None:
-        """A session nobody knows is 404, a query that names none 400."""
+        """An unknown session is a 404, and a query without a session a 400."""
         self.assertEqual(self.delete("s-2").code, 404)
         self.assertEqual(self.delete("").code, 400)
 
     def test_unauthenticated(self) -> None:
-        """Whoever does not say who it is is refused."""
+        """An unauthenticated caller is refused with 401."""
         self.proxy.caller_of = lambda request: fail(Failure(Unauthorized()))
         self.assertEqual(self.delete("s-1").code, 401)

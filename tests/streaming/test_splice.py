@@ -68,7 +68,7 @@ class HalfClosing(Transport):
 
 
 class MemoryTests(SynchronousTestCase):
-    """A splice between transports that do what the test says."""
+    """A splice between transports that the test drives."""
 
     kind: type[Transport] = Transport
 
@@ -86,7 +86,7 @@ class MemoryTests(SynchronousTestCase):
         end.connectionLost(Failure(reason or ConnectionDone()))
 
     def test_nothing_is_kept(self) -> None:
-        """Once both connections are gone all is freed, without the garbage collector."""
+        """After both connections have ended, the splice is freed without the garbage collector."""
         self.join()
         kept = [weakref.ref(each) for each in (self.splice, self.splice.user, self.splice.machine)]
         self.lose(self.splice.user)
@@ -130,7 +130,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.machine.closed, [])
 
     def test_one_end_closes(self) -> None:
-        """The other is shut behind what was sent, and what it still says is thrown away."""
+        """When an end closes, the other closes after pending data, and its input is dropped."""
         self.join()
         self.splice.user.dataReceived(b"last words")
         self.machine.producerState = "paused"
@@ -146,7 +146,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_reasons(self) -> None:
-        """The first to go is the reason, and how it went."""
+        """The reason names the end that closed first, and whether it closed cleanly."""
         for first, reason, told in (
             ("user", ConnectionDone(), "client closed"),
             ("user", ConnectionLost(), "client lost"),
@@ -174,7 +174,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.reasons, ["backend closed"])
 
     def test_left_alone(self) -> None:
-        """A machine's end may be given less time once its user is gone; a user never."""
+        """leave_seconds limits only the machine's end after the user has gone."""
         for first, seconds in (("user", 1), ("machine", 30)):
             self.setUp()
             self.splice = Splice(self.clock, self.reasons.append, drain_seconds=30, leave_seconds=1)
@@ -213,7 +213,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cut_before_joined(self) -> None:
-        """So does one with one end."""
+        """Cutting a splice with only one end closes that end."""
         self.splice.user.makeConnection(self.user)
         self.splice.cut("no backend")
         self.assertEqual(len(self.user.closed), 1)
@@ -223,7 +223,7 @@ class MemoryTests(SynchronousTestCase):
         self.join()
 
     def test_say(self) -> None:
-        """A splice that is followed has last words, and closes behind them."""
+        """A splice that tracks frames sends the ending as a last message, then closes."""
         self.follow()
         self.splice.machine.dataReceived(b"\x82\x03\x01ab")
         self.splice.say(ENDING)
@@ -240,7 +240,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_say_within_a_message(self) -> None:
-        """They come behind the message that is under way, which is read although its reader is slow."""
+        """The last message follows the one under way, which is read despite a paused user."""
         self.follow()
         self.splice.machine.dataReceived(b"\x82\x05\x01a")
         self.splice.machine.pauseProducing()
@@ -281,7 +281,7 @@ class MemoryTests(SynchronousTestCase):
             self.assertEqual(len(self.user.closed), 1)
 
     def test_lost_behind_a_status(self) -> None:
-        """After a status no other is sent; nor within a message."""
+        """No status is added after another status or within a message."""
         for said in (b"\x82\x03\x03{}", b"\x82\x05\x01a"):
             self.setUp()
             self.follow()
@@ -355,7 +355,7 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual(len(self.user.value()), 60_000)
 
     def test_small_frames(self) -> None:
-        """One that tracks frames handles small ones in many turns."""
+        """A splice that tracks frames spreads many small frames over several turns."""
         self.follow()
         self.join()
         self.machine.deliver(b"\x82\x00" * 30_000)
@@ -464,7 +464,7 @@ ACTIONS = st.tuples(
 
 
 class AnyOrderTests(SynchronousTestCase):
-    """Whatever two ends do, in whatever order, a splice between them keeps its promises."""
+    """Properties of a splice for any order of actions."""
 
     def start(self, encrypted: dict[str, bool]) -> None:
         self.clock, self.network = Clock(), MemoryNetwork()
@@ -499,8 +499,8 @@ class AnyOrderTests(SynchronousTestCase):
         last: str,
     ) -> None:
         """
-        Bytes are never changed or reordered, little is kept, and it ends once:
-        also when the other end neither reads nor closes.
+        Bytes are never changed or reordered, buffers stay small, and the splice ends once,
+        even if the other end neither reads nor closes.
         """
         self.start(encrypted)
         for who, action, amount, turns in actions:
@@ -725,7 +725,7 @@ class Endless(Protocol):
 
 
 def queued(transport: Any) -> int:
-    """Bytes that wait in a transport's own buffers."""
+    """Return the number of bytes in a transport's own buffers."""
     socket: Any = socket_transport(transport)
     return len(socket.dataBuffer) - socket.offset + socket._tempDataLen
 

@@ -108,7 +108,7 @@ class Consoles(PlacesTestCase):
         await self.until(lambda: user.lost is not None)
 
     async def keys_until(self, is_over: Any) -> int:
-        """How many keys of the quiet user arrive, one after the other, until something is over."""
+        """Count the quiet user's keys that arrive, one by one, until is_over returns true."""
         keys = 0
         while not is_over():
             arrival = self.quiet_attachment.input()
@@ -169,7 +169,7 @@ class WebSocketTests(Consoles):
         self.assertTrue(attachment.received.endswith(END))
 
     async def test_behind_the_request(self) -> None:
-        """A flood right behind the request is no exception."""
+        """A flood right behind the request is handled in turns too."""
         user = await self.connect()
         request = handshake(query=b"?stdin=1&tty=1")
         user.transport.write(request + filled(say(Channel.STDIN, b"x")) + say(Channel.STDIN, END))
@@ -216,11 +216,11 @@ class SPDYTests(Consoles):
         await self.flood(filled(frames.ping(1)))
 
     async def test_settings(self) -> None:
-        """Settings, which nobody needs."""
+        """A flood of SPDY settings."""
         await self.flood(filled(b"\x80\x03\0\x04\0\0\0\x04\0\0\0\0"))
 
     async def test_windows(self) -> None:
-        """Window updates, which nobody needs either."""
+        """A flood of SPDY window updates."""
         await self.flood(filled(b"\x80\x03\0\x09\0\0\0\x08\0\0\0\x01\0\0\0\x01"))
 
     async def test_resets(self) -> None:
@@ -232,7 +232,7 @@ POST = b"POST /echo HTTP/1.1\r\nHost: server\r\n"
 
 
 def answers(client: Any) -> int:
-    """How many responses came."""
+    """Return the number of responses received."""
     return int(client.received.count(b"HTTP/1.1 200 "))
 
 
@@ -260,7 +260,7 @@ class HTTPTests(Consoles):
         self.assertLess(self.machine.echoes - before, 500)
 
     async def test_pipelined_bodies(self) -> None:
-        """So it does with requests that have bodies, in order."""
+        """Pipelined requests with bodies are spread over turns too, in order."""
         client = await self.warm()
         bodies = [b"%05d" % number for number in range(100)]
         for body in bodies:

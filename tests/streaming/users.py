@@ -1,7 +1,7 @@
 """
 One user of a console, whatever it speaks, over a server in memory.
 
-What comes is told in the same few words for all protocols, so that one scenario can be
+Received events have the same few names in all protocols, so that one scenario can be
 played with each.
 """
 
@@ -23,7 +23,7 @@ STDIN, STDOUT, ERROR, RESIZE = 0, 1, 3, 4
 
 
 class WebSocketUser(ContractUser):
-    """One with a WebSocket, in version 5."""
+    """A user over WebSocket, in version 5."""
 
     protocol = b"v5.channel.k8s.io"
     broken = masked(b"x", 3)
@@ -79,7 +79,7 @@ class WebSocketUser(ContractUser):
 
 
 class OlderUser(WebSocketUser):
-    """One with version 4."""
+    """A user over WebSocket, in version 4."""
 
     protocol = b"v4.channel.k8s.io"
 
@@ -98,7 +98,7 @@ class Base64User(WebSocketUser):
 
 
 class SPDYUser(ContractUser):
-    """One with SPDY and a terminal."""
+    """A user over SPDY with a terminal."""
 
     broken = b"\x80\x03\0\x05\0\0\0\0"
     """A frame of a type that nobody speaks."""

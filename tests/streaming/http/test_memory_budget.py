@@ -15,7 +15,7 @@ class BudgetTests(SynchronousTestCase):
         self.budget: Budget[str] = Budget(100, self.gone.append)
 
     def test_longest_goes(self) -> None:
-        """Beyond the limit goes who began first, however little it keeps."""
+        """Beyond the limit the oldest holder is evicted, however little it keeps."""
         self.budget.keep("first", 10)
         self.budget.keep("second", 80)
         self.budget.keep("first", 10)

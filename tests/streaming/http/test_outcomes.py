@@ -18,7 +18,7 @@ class NamingTests(SynchronousTestCase):
     """Tests for :func:`naming`."""
 
     def test_named(self) -> None:
-        """An error that says nothing of what it is about gets its name, and keeps all else."""
+        """An error without the subject's name gets it as a prefix and is otherwise unchanged."""
         named = naming(TooManyRequests("too many", retry_after_seconds=3), POD)
         self.assertEqual(named.message, 'pod "web": too many')
         self.assertEqual((named.code, named.retry_after_seconds), (429, 3))
@@ -42,7 +42,7 @@ class OutcomeTests(SynchronousTestCase):
     """Tests for :func:`outcome`."""
 
     def test_kinds(self) -> None:
-        """A refusal is on record by its code; who left, and a bug of ours, by one each."""
+        """Refusals are recorded with their code, departed clients with 499 and bugs with 500."""
         told = [outcome(each) for each in (NotFound("pods", "web"), CancelledError(), KeyError())]
         wanted = [(404, 'pods "web" not found'), (499, "client closed"), (500, "internal error")]
         self.assertEqual(told, wanted)

@@ -81,7 +81,7 @@ class PacedTests(SynchronousTestCase):
         self.assertEqual(self.left_over(), 0)
 
     def test_others_have_their_turn(self) -> None:
-        """A fast reader is given some, then the reactor sees to the others, then it goes on."""
+        """A response to a fast reader is spread over several turns of the reactor."""
         client = self.ask()
         first = len(client.received())
         self.assertLess(first, 1 << 20)
@@ -101,7 +101,7 @@ class PacedTests(SynchronousTestCase):
         client.lose()
 
     def test_stopped_reader(self) -> None:
-        """For a client that does not read nothing is made; when it reads, it goes on."""
+        """For a client that does not read no pieces are made until it reads again."""
         client = self.ask()
         client.protocol.pauseProducing()
         made = self.resource.made
@@ -115,7 +115,7 @@ class PacedTests(SynchronousTestCase):
         self.assertEqual(self.left_over(), 0)
 
     def test_cut(self) -> None:
-        """A client that has taken nothing for long is cut, and never told that this was all."""
+        """A client that stops reading for long is cut, without the end of the response."""
         client = self.ask()
         client.protocol.pauseProducing()
         self.clock.advance(STALLED_SECONDS - 1)
@@ -138,7 +138,7 @@ class PacedTests(SynchronousTestCase):
         self.assertEqual((self.resource.ended, self.left_over()), (1, 0))
 
     def test_gives_place(self) -> None:
-        """With too many connections, one that does not read its response goes first."""
+        """Beyond the limit, a connection that does not read its response is closed first."""
         self.server = MemoryServer(self.resource, self.clock, max_connections=2)
         stopped = self.ask()
         stopped.protocol.pauseProducing()

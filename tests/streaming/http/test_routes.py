@@ -58,7 +58,7 @@ class RoutesTests(SynchronousTestCase):
         )
 
     def test_literals_first(self) -> None:
-        """A literal wins over a name, and gives way where it leads nowhere."""
+        """A literal wins over a name unless the rest of the path does not match."""
         self.assertEqual(self.answered("/machines/special"), ["/machines/special", {}])
         self.assertEqual(
             self.answered("/machines/special/exec"),
@@ -105,7 +105,7 @@ class RoutesTests(SynchronousTestCase):
         )
 
     def test_method(self) -> None:
-        """A known path with another method is 405, and the answer says what would do."""
+        """A known path with another method is 405, and the response lists the permitted ones."""
         answer = self.server.request("DELETE", "/machines/a")
         self.assertEqual((answer.code, answer.headers["allow"]), (405, "GET, PUT"))
         self.assertEqual(answer.json()["message"], "DELETE is not allowed here; allowed: GET, PUT")

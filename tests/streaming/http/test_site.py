@@ -115,13 +115,13 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(answer.json()["message"], 'machines "x" not found')
 
     def test_retry_after(self) -> None:
-        """An error that passes says when to come back."""
+        """A temporary error has a Retry-After header."""
         answer = self.server.request("GET", "/full")
         self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "7"))
         self.assertEqual(answer.json()["details"]["retryAfterSeconds"], 7)
 
     def test_bug(self) -> None:
-        """Our bug is logged once and told without its text."""
+        """A bug is logged once, and its text does not reach the client."""
         answer = self.server.request("GET", "/bug")
         self.assertEqual((answer.code, answer.json()["reason"]), (500, "InternalError"))
         self.assertNotIn(b"secret", answer.body)
@@ -212,7 +212,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(self.server.site.connections), 0)
 
     def test_silence(self) -> None:
-        """A client that says nothing is disconnected without a word."""
+        """A silent client is disconnected without a response."""
         self.server.clock.advance(5)
         self.assertTrue(self.client.closed)
         self.assertEqual(self.client.received(), b"")
@@ -225,7 +225,7 @@ class LimitTests(SynchronousTestCase):
         self.refused(408)
 
     def test_slow_body(self) -> None:
-        """Nor the time for the body."""
+        """Sending a byte now and then does not prolong the time for the body."""
         self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
         for _ in range(7):
             self.client.send(b"x")
@@ -244,14 +244,14 @@ class LimitTests(SynchronousTestCase):
         self.refused(408)
 
     def test_slow_pipelined_request(self) -> None:
-        """So does one whose first lines came with the request before."""
+        """The time also applies to a request that began in the previous request's read."""
         self.client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\nGET /text HTTP/1.1\r\nHo")
         self.assertEqual(self.client.responses()[0].code, 200)
         self.server.clock.advance(5)
         self.refused(408)
 
     def test_idle(self) -> None:
-        """Between requests a connection may rest, for a while."""
+        """A connection may stay idle between requests, up to a time limit."""
         self.client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
         self.client.received()
         self.server.clock.advance(59)
@@ -261,14 +261,14 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(self.client.received(), b"")
 
     def test_slow_handler(self) -> None:
-        """A handler may take its time."""
+        """Handlers have no time limit."""
         self.client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         self.server.clock.advance(3600)
         self.assertFalse(self.client.closed)
         self.client.lose()
 
     def test_large_body(self) -> None:
-        """A body that says it is too large is not even waited for."""
+        """A body whose Content-Length is too large is refused at once."""
         self.client.send(
             b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"
         )
@@ -293,7 +293,7 @@ class LimitTests(SynchronousTestCase):
         self.refused(431)
 
     def test_many_headers(self) -> None:
-        """So are headers that are too large together."""
+        """Headers that are too large together are refused."""
         self.client.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         for index in range(MAX_HEAD_BYTES // 1000 + 1):
             self.client.send(b"X-%d: %s\r\n" % (index, b"x" * 1000))
@@ -392,7 +392,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(self.server.request("GET", "/text", headers=headers).code, 200)
 
     def test_malformed_chunk(self) -> None:
-        """A chunk that is none is refused."""
+        """A malformed chunk is refused."""
         self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         self.refused(400)
 
@@ -411,7 +411,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual([answer.code for answer in self.client.responses()], [400])
 
     def test_connections(self) -> None:
-        """A connection beyond the limit takes the place of the oldest that asks for nothing."""
+        """A connection beyond the limit replaces the oldest without a complete request."""
         server = MemoryServer(Echo(), max_connections=2)
         silent, slow, third = (server.connect() for _ in range(3))
         self.assertTrue(silent.aborted)
@@ -423,7 +423,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(server.site.connections), 2)
 
     def test_busy_connections(self) -> None:
-        """If handlers work for all connections, one more is closed; one that ends makes room."""
+        """If every connection has a handler at work, a new one is closed until another ends."""
         server = MemoryServer(Echo(), max_connections=1)
         busy = server.connect()
         busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -433,14 +433,14 @@ class LimitTests(SynchronousTestCase):
         self.assertFalse(server.connect().closed)
 
     def test_descriptors(self) -> None:
-        """At most half of this process's descriptors are for connections that ask for nothing yet."""
+        """The limit of connections is at most half of the process's descriptors."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
         self.assertEqual(MemoryServer(Echo()).site.max_connections, 512)
 
     def test_fitting(self) -> None:
-        """When fewer connections fit, the oldest that ask for nothing make room."""
+        """If the limit shrinks, the oldest idle connections are aborted."""
         places = [3]
         server = MemoryServer(Echo(), fitting=lambda: places[0])
         clients = [server.connect() for _ in range(3)]
@@ -450,7 +450,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(server.site.connections), 2)
 
     def test_many_slow_bodies(self) -> None:
-        """Bodies that never become complete are bounded all together: the longest under way goes."""
+        """Incomplete bodies share a limit; beyond it the oldest request gets a 503."""
         server = MemoryServer(Echo(), receiving_bytes=1500, max_body_bytes=1000)
         first, second = server.connect(), server.connect()
         for client in (first, second):
@@ -475,7 +475,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(server.site.unread), 0)
 
     def test_pipelined_behind_an_unread_answer(self) -> None:
-        """The next request waits until the answer to the last one is read."""
+        """A pipelined request waits until the previous response is read."""
         echo = Echo()
         client = MemoryServer(echo).connect()
         client.protocol.pauseProducing()

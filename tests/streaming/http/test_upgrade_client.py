@@ -43,7 +43,7 @@ SWITCHED = (
 
 
 class AbortableTransport(StringTransport):
-    """Remembers how it was closed; ``protocol`` is who holds it, as of a socket."""
+    """Remembers how it was closed; ``protocol`` is the protocol in use, as of a socket."""
 
     protocol: Any = None
 
@@ -122,7 +122,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual((endpoint.transport.aborted, endpoint.transport.value()), (True, b""))
 
     def test_upgraded(self) -> None:
-        """After the 101 the connection can be had, with what came behind it."""
+        """After the 101 the connection can be taken over, with the bytes that followed it."""
         self.answer(SWITCHED + b"early")
         upgraded: Upgraded = self.successResultOf(self.upgrading)
         self.assertIn((b"X", b"y"), upgraded.headers)
@@ -148,7 +148,7 @@ class UpgradeTests(SynchronousTestCase):
             self.assertEqual(b"".join(taker.received), data[begin:])
 
     def test_lost_before_it_was_taken(self) -> None:
-        """A connection that ends behind its 101 is handed over with its end."""
+        """A connection that ends right after its 101 is handed over, and its end is reported."""
         self.answer(SWITCHED + b"all of it")
         self.lose()
         taker = Taker()
@@ -188,7 +188,9 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual(refused.retry_after_seconds, 3)
 
     def test_status_of_a_stranger(self) -> None:
-        """Nor does anything in a Status, whose sender may be in other hands."""
+        """
+        A Status from a server under foreign control is bounded and without control characters.
+        """
         message = "no\r\n\x1b]0;title\x07\x9b31m " + "x" * 40_000
         status = {
             "kind": "Status",
@@ -267,7 +269,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual(self.refusal().message, "half")
 
     def test_cut_body(self) -> None:
-        """So is one whose connection is lost."""
+        """A refusal whose connection is lost is reported with the part that arrived."""
         self.answer(b"HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nhalf")
         self.lose(ConnectionLost())
         failure = self.failureResultOf(self.upgrading, UpgradeRefused)
@@ -286,7 +288,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_not_http(self) -> None:
-        """So is an answer that is none, and one whose head has no end."""
+        """A response that is not HTTP, or whose head does not end, is a 502."""
         for data in (b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 101 X\r\n" + b"x: y\r\n" * 20000):
             self.setUp()
             self.answer(data)
@@ -311,13 +313,13 @@ class ConnectTests(SynchronousTestCase):
         self.upgrading = upgrade(self.endpoint, HEAD, clock=self.clock, timeout_seconds=10)
 
     def test_words(self) -> None:
-        """A connection that cannot be had is 502, in words."""
+        """A failed connection is a 502 with a readable reason."""
         for problem, words in (
             (error.ConnectionRefusedError(), "connection refused"),
             (error.DNSLookupError(), "its name is not known"),
             (error.NoRouteError(), "no route to it"),
             (ValueError("one\ntwo"), "one two"),
-            # What Twisted makes of an error before the connection is there.
+            # Twisted wraps an error before the connection is made like this.
             (
                 error.ConnectError(string=Failure(OSError(11, "no room"))),  # type: ignore[arg-type]
                 "An error occurred while connecting: [Errno 11] no room.",
@@ -389,7 +391,7 @@ class Answering(Protocol):
 
 
 class SocketTests(PlacesTestCase):
-    """Asking for an upgrade, on real sockets."""
+    """Upgrade requests on real sockets."""
 
     async def upgraded(self, kind: str, early: int) -> None:
         from twisted.internet import reactor

@@ -1,8 +1,8 @@
 """
 Tests for :mod:`twisted_exec.streaming.http.upgrade_server`.
 
-Also the canary for the private name of twisted.web that it uses: what comes
-early must not be lost, whenever and however the connection is taken over.
+Also the canary for the private name of twisted.web that it uses: early bytes
+must not be lost, whenever and however the connection is taken over.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(b"".join(self.taker.received), b"early late")
 
     def test_later(self) -> None:
-        """So does what came while the request was being looked at."""
+        """Bytes that arrive before the handler takes over go to the protocol too."""
         when: Deferred[None] = Deferred()
         client = MemoryServer(Upgrading(self.taker, when)).connect()
         for part in (REQUEST + b"e", b"ar", b"ly"):
@@ -143,7 +143,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertIs(client.transport.producer, producer)
 
     def test_no_deadline(self) -> None:
-        """The site's times are over, and its count."""
+        """After the take-over the site neither times nor counts the connection."""
         server = MemoryServer(Upgrading(self.taker))
         client = server.connect()
         client.send(REQUEST)
@@ -152,7 +152,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertFalse(client.closed)
 
     def test_27_consoles_take_no_place(self) -> None:
-        """However many are open, and for however long, requests find the places that they had."""
+        """Open consoles do not count towards the site's limit of connections."""
         server = MemoryServer(Upgrading(self.taker), max_connections=2)
         consoles = []
         for _ in range(500):
@@ -174,7 +174,7 @@ class MemoryTests(SynchronousTestCase):
         self.taker.lost.trap(ConnectionDone)
 
     def test_client_left(self) -> None:
-        """There is nothing to take over when the client has left meanwhile."""
+        """After the client has left, its connection cannot be taken over."""
         upgrading = Upgrading(self.taker, Deferred())
         client = MemoryServer(upgrading).connect()
         client.send(REQUEST)

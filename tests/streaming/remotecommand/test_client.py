@@ -50,7 +50,7 @@ class _Transport(StringTransportWithDisconnection):
 
 
 class Backend:
-    """One connection's server, as the test plays it, with wsproto."""
+    """The server of one connection, driven by the test with wsproto."""
 
     def __init__(self, protocol: Any) -> None:
         self.protocol = protocol
@@ -135,7 +135,7 @@ class Backends:
 
 
 class ClientTestCase(SynchronousTestCase):
-    """A user's end, before a server that the test plays."""
+    """A user's end, connected to a server that the test drives."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -235,7 +235,7 @@ class ConnectTests(ClientTestCase):
         self.assertEqual(len(self.endpoint.all), 1)
 
     def test_forbidden(self) -> None:
-        """A 403 that says why is no matter of versions."""
+        """A 403 with a reason is not retried with another version."""
         self.backend.raw(b"HTTP/1.1 403 X\r\nContent-Length: 3\r\n\r\nno!")
         error = self.failureResultOf(self.opening, APIError).value
         self.assertEqual((error.code, error.message), (403, "no!"))
@@ -416,14 +416,14 @@ class EndTests(ClientTestCase):
         self.assertEqual((self.user.endings, self.user.detached_with), ([], [LOST]))
 
     def test_lost(self) -> None:
-        """So is any other end."""
+        """An end without a Close is a lost connection too."""
         for reason in (ConnectionDone(), ConnectionLost()):
             self.setUp()
             self.backend.lose(reason)
             self.assertEqual((self.user.endings, self.user.detached_with), ([], [LOST]))
 
     def test_lost_behind_the_status(self) -> None:
-        """A connection lost behind the status did its work."""
+        """A connection that is lost after the status counts as ended normally."""
         self.backend.send(b"\x03" + encode_status(Ending(COMPLETED)))
         self.backend.lose(ConnectionLost())
         self.assertEqual(self.user.endings, [Ending(COMPLETED)])
@@ -435,7 +435,7 @@ class EndTests(ClientTestCase):
         self.assertEqual(self.user.endings, [Ending(COMPLETED)])
 
     def test_unreadable_status(self) -> None:
-        """A status that is none is a failure that says so."""
+        """An unreadable status is reported as a failure."""
         self.backend.send(b"\x03what")
         self.backend.say(CloseConnection(1000))
         (ending,) = self.user.endings
@@ -509,7 +509,7 @@ class EndTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_abort(self) -> None:
-        """Or the connection is reset."""
+        """abort() resets the connection."""
         self.client.abort()
         self.client.abort()
         self.assertTrue(self.backend.transport.aborted)
@@ -548,7 +548,7 @@ class TextTests(ClientTestCase):
             self.assertEqual(self.user.received, b"hiho")
 
     def test_status_in_base64(self) -> None:
-        """So is the status of version 4."""
+        """The status of version 4 is base64 too."""
         self.open_over("v4.base64.channel.k8s.io")
         status = base64.b64encode(encode_status(Ending(COMPLETED, exit_code=7))).decode()
         self.backend.say(TextMessage("3" + status))
@@ -556,7 +556,7 @@ class TextTests(ClientTestCase):
         self.assertEqual(self.user.endings[0].exit_code, 7)
 
     def test_version_4_lost(self) -> None:
-        """As with version 5: whatever ends without a status is a lost connection."""
+        """As with version 5, an end without a status is a lost connection."""
         for protocol in ("v4.channel.k8s.io", "v4.base64.channel.k8s.io"):
             for event in (CloseConnection(1000), CloseConnection(1011), None):
                 self.open_over(protocol)
@@ -614,7 +614,7 @@ class TextTests(ClientTestCase):
 
 
 class SPDYBackend:
-    """One connection's server, as the test plays it, in frames."""
+    """The server of one connection, driven by the test in frames."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -768,7 +768,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_older_kubelets(self) -> None:
-        """A server that resets its streams and goes has told enough if it told the status."""
+        """If the server resets its streams after the status, the status counts."""
         self.up()
         self.server.send("error", encode_status(Ending(COMPLETED)))
         for number in (1, 3, 5, 7):
@@ -776,7 +776,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.user.endings, [Ending(COMPLETED)])
 
     def test_text(self) -> None:
-        """Before version 4 it is a text, or nothing."""
+        """Before version 4 the status is a text, or empty for success."""
         for version in (b"v3.channel.k8s.io", b"v2.channel.k8s.io", b"channel.k8s.io"):
             for text, ending in ((b"", Ending(COMPLETED)), (b"oh!", Ending(INTERNAL, "oh!"))):
                 self.begin()
@@ -786,7 +786,7 @@ class SPDYTests(ClientTestCase):
                 self.assertEqual(self.user.endings, [ending])
 
     def test_lost(self) -> None:
-        """Whatever ends without a status is a lost connection; kubectl says success."""
+        """An end without a status is a lost connection, although kubectl reports success."""
         for end in (
             lambda: self.backend.lose(),
             lambda: self.backend.raw(frames.go_away(7)),
@@ -801,7 +801,7 @@ class SPDYTests(ClientTestCase):
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_refused_streams(self) -> None:
-        """A server that refuses a stream but that for sizes is none."""
+        """If the server refuses a stream other than that for sizes, opening fails with 502."""
         self.server.accept()
         self.backend.raw(frames.rst_stream(1, 3))
         error = self.failureResultOf(self.opening, BadGateway).value
@@ -820,7 +820,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_goes_at_once(self) -> None:
-        """Nor is one that goes before."""
+        """A GOAWAY before the streams are open fails with 502."""
         self.server.accept(more=frames.go_away(0))
         self.failureResultOf(self.opening, BadGateway)
         self.assertEqual(self.user.detached_with, [])
@@ -853,7 +853,7 @@ class SPDYTests(ClientTestCase):
         )
 
     def test_leave(self) -> None:
-        """This side may leave: its streams are reset, and it goes."""
+        """To leave, this side resets its streams and sends a GOAWAY."""
         client = self.up()
         client.leave()
         client.leave()
@@ -867,7 +867,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_leave_a_silent_server(self) -> None:
-        """A server that stays is not waited for long."""
+        """If the server does not close, this side soon does."""
         self.up().leave()
         self.clock.advance(5)
         self.assertEqual(self.user.detached_with, ["connection closed"])

@@ -106,7 +106,7 @@ class HandshakeTests(ServeTestCase):
             self.assertIn(b"Sec-WebSocket-Protocol: " + chosen + b"\r\n", peer.head + b"\r\n")
 
     def test_early(self) -> None:
-        """Frames behind the request are input."""
+        """Frames that arrive with the request are input."""
         self.connect(early=masked(b"\0early") + masked(b"\0 bird"))
         self.assertEqual(self.attachment.received, b"early bird")
 
@@ -166,7 +166,7 @@ class InputTests(ServeTestCase):
     """Input of the client."""
 
     def test_ignored(self) -> None:
-        """Unknown channels, those that only servers write, and empty messages are passed over."""
+        """Unknown channels, channels that only servers write, and empty messages are ignored."""
         peer = self.connect()
         for message in (b"\x01x", b"\x02x", b"\x03x", b"\x09x", b"\xff\x09", b"\0", b""):
             peer.send(message)
@@ -182,7 +182,7 @@ class InputTests(ServeTestCase):
         self.assertEqual(self.attachment.received, b"ab")
 
     def test_many_sizes(self) -> None:
-        """Of ten thousand sizes in one read the attachment gets the first, and the last a turn later."""
+        """Of many sizes in one read the attachment gets the first, and the last a turn later."""
         peer = self.connect()
         sizes = [TerminalSize(1 + index % 500, 24) for index in range(10_000)]
         peer.raw(b"".join(masked(b"\4" + encode_size(size)) for size in sizes))
@@ -247,7 +247,7 @@ class InputTests(ServeTestCase):
 
 
 class TextTests(ServeTestCase):
-    """The protocols before version 4, and those in base64."""
+    """Protocols before version 4, and base64 protocols."""
 
     def begin(self, protocol: bytes) -> Peer:
         peer = Peer(self.server, protocols=protocol)
@@ -329,7 +329,7 @@ class OutputTests(ServeTestCase):
         return peer, producer
 
     def test_held_back(self) -> None:
-        """kubectl drops what comes too early, so its output waits a moment."""
+        """Output for kubectl is held for a moment, because kubectl drops early messages."""
         _, producer = self.begin_by_kubectl()
         self.clock.advance(0.05)
         self.assertTrue(producer.paused)
@@ -337,7 +337,7 @@ class OutputTests(ServeTestCase):
         self.assertEqual(producer.calls, ["pause", "resume"])
 
     def test_held_back_until_it_speaks(self) -> None:
-        """Or until it says something."""
+        """Output is released as soon as the client sends something."""
         peer, producer = self.begin_by_kubectl()
         peer.send(b'\x04{"Width":80,"Height":24}')
         self.assertEqual(producer.calls, ["pause", "resume"])
@@ -346,7 +346,7 @@ class OutputTests(ServeTestCase):
         self.assertEqual(producer.calls, ["pause", "resume"])
 
     def test_held_back_and_blocked(self) -> None:
-        """The moment passes, but not the transport's reasons."""
+        """After the hold time, output stays paused while the transport is full."""
         peer, producer = self.begin_by_kubectl()
         peer.client.transport.producer.pauseProducing()
         self.clock.advance(0.1)
@@ -355,7 +355,7 @@ class OutputTests(ServeTestCase):
         self.assertFalse(producer.paused)
 
     def test_held_back_and_lost(self) -> None:
-        """A client may leave within its moment."""
+        """If the client leaves during the hold time, no timer is left."""
         peer, _ = self.begin_by_kubectl()
         peer.client.lose()
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -407,7 +407,7 @@ class ViolationTests(ServeTestCase):
         """Malformed frames are refused."""
         for data in (
             b"\x82\x01\0",  # not masked
-            masked(b"x", 3),  # an opcode nobody defined
+            masked(b"x", 3),  # an undefined opcode
             masked(b"x", 11),
             b"\xc2\x81\0\0\0\0x",  # a reserved bit
             masked(b"x", 0),  # a continuation of nothing
@@ -421,12 +421,12 @@ class ViolationTests(ServeTestCase):
 
 
 class AnyBytesTests(ServeTestCase):
-    """Whoever it is."""
+    """Any input of any client."""
 
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6))
     def test_anything(self, chunks: list[bytes]) -> None:
-        """Whatever comes, nothing is raised, and every attachment ends once."""
+        """No input raises an error, and the attachment ends exactly once."""
         self.setUp()
         peer = self.connect()
         for chunk in chunks:

@@ -70,7 +70,7 @@ class HandshakeTests(SPDYTestCase):
             self.assertIn(line, lines)
 
     def test_versions(self) -> None:
-        """The client's first that is on our list, over repeated lines and joined ones alike."""
+        """The client's first supported version is chosen, from repeated lines and joined ones."""
         for offers, chosen in (
             ((b"v4.channel.k8s.io",), b"v4.channel.k8s.io"),
             ((b"v5.channel.k8s.io, v3.channel.k8s.io,v4.channel.k8s.io",), b"v3.channel.k8s.io"),
@@ -114,7 +114,7 @@ class HandshakeTests(SPDYTestCase):
         self.assertEqual(accepted, ours)
 
     def test_nothing_offered(self) -> None:
-        """A client that offers no protocol gets them too."""
+        """A client that offers no protocol gets the supported ones too."""
         for offers in ((), (b"",), (b" , ",)):
             code, message, _ = self.refused(handshake(offers=offers))
             self.assertEqual(code, 400)
@@ -136,7 +136,7 @@ class BeginningTests(SPDYTestCase):
     """Attaching the attachment."""
 
     def test_replies(self) -> None:
-        """Every stream is answered at once; output and errors are enough to begin."""
+        """Every stream is answered at once; output and error streams suffice to begin."""
         peer = SPDYPeer(self.server)
         for number, name in enumerate(TERMINAL):
             self.assertEqual(self.attachment.attachments, 1 if number == 3 else 0)
@@ -148,7 +148,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.clock.getDelayedCalls()[0].getTime(), 30)  # the pings'
 
     def test_asked_for(self) -> None:
-        """A request may say which streams will come."""
+        """If the query names the streams, the attachment begins when all are open."""
         peer = SPDYPeer(self.server, query=b"?stdin=true&stdout=true&stderr=true")
         peer.open("error", "stdout", "stderr")
         self.assertEqual(self.attachment.attachments, 0)
@@ -156,7 +156,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.attachment.attachments, 1)
 
     def test_early_input(self) -> None:
-        """Input before that is buffered, and delivered first."""
+        """Input before the output stream is open is buffered, and delivered first."""
         peer = SPDYPeer(self.server)
         peer.open("error", "stdin", "resize")
         peer.send("resize", b'{"Width":80,"Height":24}')
@@ -167,7 +167,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
     def test_without_output(self) -> None:
-        """A client that wants no output is attached when it is clear that none will be wanted."""
+        """A client that opens no output stream is attached after 30 s."""
         peer = SPDYPeer(self.server)
         peer.open("error", "stdin")
         peer.send("stdin", b"reboot\n")
@@ -180,13 +180,13 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(peer.said(), [("error", SUCCESS), "end error", "reset stdin"])
 
     def test_output_only(self) -> None:
-        """So is one that wants nothing else."""
+        """A client that asks for output only is attached when that stream is open."""
         peer = self.begin("error", "stdout", query=b"?stdout=true")
         self.attachment.transport.write(b"hello")
         self.assertEqual(peer.said(), [("stdout", b"hello")])
 
     def test_24_nothing_opened(self) -> None:
-        """A client that opens no streams is not waited for for ever; it was never attached."""
+        """A client that opens no streams is disconnected after a while and is never attached."""
         peer = SPDYPeer(self.server)
         self.clock.advance(30)
         self.assertTrue(peer.client.aborted)
@@ -196,7 +196,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_leaves_before(self) -> None:
-        """Neither was one that leaves before."""
+        """A client that disconnects before its streams are open is never attached."""
         peer = SPDYPeer(self.server)
         peer.open("error")
         peer.client.lose()
@@ -205,7 +205,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_says_so_before(self) -> None:
-        """Or says that it leaves."""
+        """A GOAWAY before the streams are open ends the connection."""
         peer = SPDYPeer(self.server)
         peer.open("error")
         peer.raw(frames.go_away(0))
@@ -214,7 +214,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_twice(self) -> None:
-        """There is one stream of each kind."""
+        """A second stream of the same kind is refused."""
         peer = self.begin()
         peer.open("stdout")
         self.assertEqual(peer.frames(), [RstStream(9, 5)])
@@ -224,7 +224,7 @@ class TalkTests(SPDYTestCase):
     """Input, output, sizes."""
 
     def test_answers_nobody_reads(self) -> None:
-        """A client that makes us answer and reads nothing is hung up on."""
+        """A client that provokes answers but does not read is disconnected."""
         peer = self.begin()
         flow = peer.client.transport.producer
         bad = peer.writer.syn_stream(1, [])
@@ -246,7 +246,7 @@ class EndTests(SPDYTestCase):
     """Ends of a session."""
 
     def test_text(self) -> None:
-        """Before version 4 there is a text, or nothing."""
+        """Before version 4 the status is a text, or empty for success."""
         for ending, told in (
             (Ending(COMPLETED), []),
             (Ending(LINE_LOST, "gone"), [("error", b"gone")]),
@@ -322,7 +322,7 @@ class RecordTests(SPDYTestCase):
         self.server = MemoryServer(self.recorded, self.clock)
 
     def test_ended_by_the_hop(self) -> None:
-        """The hop may end it, and says why."""
+        """The hop may end a session, and the client gets the reason."""
         peer = self.begin()
         self.recorded.sessions.end(lambda _: True, Ending(LINE_LOST, "gone"))
         self.assertIn(b'"message":"gone"', peer.said()[0][1])
@@ -346,7 +346,7 @@ class RecordTests(SPDYTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_never_opened(self) -> None:
-        """A client that opens nothing is on record, and off it again."""
+        """A client that opens no streams has an audit start and end."""
         SPDYPeer(self.server)
         self.assertEqual(len(self.recorded.sessions), 1)
         self.clock.advance(30)
@@ -358,9 +358,11 @@ class ViolationTests(SPDYTestCase):
     """Clients that break the protocol."""
 
     def test_violations(self) -> None:
-        """They get a status, and the reason in the last word; the attachment ends at once."""
+        """
+        A protocol violation is answered with a status and a GOAWAY; the attachment ends at once.
+        """
         for data in (
-            b"\x80\x03\0\x05\0\0\0\0",  # a type nobody speaks
+            b"\x80\x03\0\x05\0\0\0\0",  # an unknown frame type
             b"\x80\x02\0\x01\0\0\0\0",  # another version
             b"\x80\x03\0\x01\0\xff\xff\xff",  # longer than any
             b"\0\0\0\0\0\0\0\1x",  # stream 0
@@ -379,7 +381,7 @@ class ViolationTests(SPDYTestCase):
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_before_the_beginning(self) -> None:
-        """So do those that break it before anything was opened."""
+        """A violation before any stream is open is answered with a GOAWAY."""
         peer = SPDYPeer(self.server)
         peer.raw(b"\xff" * 8)
         self.assertEqual(peer.said(), ["go away 1"])
@@ -390,7 +392,7 @@ class ViolationTests(SPDYTestCase):
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6), st.booleans())
     def test_anything(self, chunks: list[bytes], begun: bool) -> None:
-        """Whatever comes, nothing is raised, and every attachment ends once."""
+        """No input raises an error, and the attachment ends exactly once."""
         self.setUp()
         peer = SPDYPeer(self.server)
         if begun:

@@ -145,7 +145,7 @@ class TranslateTestCase(SynchronousTestCase):
         return self.foreign.attachments[-1]
 
     def over(self, reason: str) -> dict[str, Any]:
-        """The session is over, once, and nothing is left."""
+        """Check that the session ended once, and that no connection or timer is left."""
         self.network.pump()
         self.records.check_pairs()
         self.assertEqual(self.records.ends(), [(reason, None)])
@@ -157,10 +157,10 @@ class TranslateTestCase(SynchronousTestCase):
 
 
 class WayTests(TranslateTestCase):
-    """When it is done, and how the next hop is asked."""
+    """When sessions are translated, and the request to the next hop."""
 
     def test_22_refused_version(self) -> None:
-        """A next hop that refuses version 5 is asked for SPDY, on a path of its own."""
+        """If the next hop refuses version 5, a second request, located anew, asks for SPDY."""
         client = self.open()
         self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1"])
         self.assertEqual((client.protocol, client.session), (V5, "s-1"))
@@ -168,7 +168,7 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.locator.located, 2)
 
     def test_in_our_name(self) -> None:
-        """It is asked in the hop's own name, with what the user asked for, and no more."""
+        """The request for SPDY has the hop's own headers and only known query parameters."""
         self.open(path=b"/machines/vm/exec?stdin=true&stdout=true&tty=1&readOnly=true&evil=1")
         head = self.foreign.heads[1]
         self.assertEqual((head[b"X-Ours"], head[b"Audit-Id"]), ([b"yes"], [b"s-1"]))
@@ -178,7 +178,7 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.foreign.queries, [asked | {b"readOnly": [b"true"]}])
 
     def test_not_needed(self) -> None:
-        """What the next hop speaks passes unread, whatever else the user offers."""
+        """If the next hop accepts the user's protocol, no other is tried."""
         self.protocols = (V4,)
         self.open()
         self.assertEqual(self.foreign.asked, [b"websocket"])
@@ -188,7 +188,9 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.foreign.asked, [b"SPDY/3.1"])
 
     def test_22_spdy_to_websocket(self) -> None:
-        """A user of SPDY before a next hop that speaks WebSockets only: the newest of them."""
+        """
+        For a SPDY user, a next hop with WebSockets only gets a request for its newest version.
+        """
         self.protocols = (OVER_SPDY,)
         for speaks, chosen in (((V5, V4), V5), ((V4,), V4)):
             self.start(speaks=speaks, spdy=False)
@@ -197,14 +199,14 @@ class WayTests(TranslateTestCase):
             self.assertEqual(self.foreign.servers[0].protocol, chosen)
 
     def test_websocket_to_older_websocket(self) -> None:
-        """Without SPDY, version 4 is better than nothing."""
+        """If the next hop does not speak SPDY either, version 4 is used."""
         self.start(spdy=False)
         self.open()
         self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1", b"websocket"])
         self.assertEqual(self.foreign.servers[0].protocol, V4)
 
     def test_nothing_in_common(self) -> None:
-        """When no way helps, the user reads the first refusal."""
+        """If every protocol is refused, the user gets the first refusal."""
         self.start(speaks=("v9.channel.k8s.io",), spdy=False)
         error = self.refused()
         self.assertEqual(
@@ -220,7 +222,7 @@ class WayTests(TranslateTestCase):
         self.assertEqual(error.code, 400)
 
     def test_no_client_of_a_console(self) -> None:
-        """What is no request for a console is not asked for in another way."""
+        """An unknown subprotocol is not translated."""
         self.protocols = ("v9.channel.k8s.io",)
         self.assertEqual(self.refused().code, 403)
         self.assertEqual(self.foreign.asked, [b"websocket"])
@@ -239,14 +241,14 @@ class WayTests(TranslateTestCase):
         self.assertEqual(len(self.attachment.detached_with), 1)
 
     def test_refused_otherwise(self) -> None:
-        """A refusal of the request itself is told, and not asked about again."""
+        """A refusal for a reason other than the protocol is passed on without another attempt."""
         self.protocols = (OVER_SPDY,)
         self.foreign.refusal = (404, "no such machine")
         error = self.refused()
         self.assertEqual((error.code, self.foreign.asked), (404, [b"SPDY/3.1"]))
 
     def test_refused_in_the_other_way(self) -> None:
-        """So is one that comes then."""
+        """A refusal of the second request is passed on."""
         for code in (403, 404, 429, 500):
             self.start()
             self.foreign.refusal = (code, "not now")
@@ -255,17 +257,17 @@ class WayTests(TranslateTestCase):
             self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1"])
 
     def test_unknown_there(self) -> None:
-        """Whoever does not know us is no affair of the user's."""
+        """A 401 of the next hop is a 502 for the user."""
         self.foreign.refusal = (401, "who are you")
         self.assertEqual(self.refused().code, 502)
 
     def test_nowhere_to_go(self) -> None:
-        """The second path may be refused."""
+        """If the locator refuses the second request, the user gets that error."""
         self.locator.problem = Conflict('machine "vm" is being deleted')
         self.assertEqual(self.refused().code, 409)
 
     def test_not_there(self) -> None:
-        """Or lead nowhere."""
+        """If the next hop does not answer the second request, the user gets a 504."""
         self.locator.endpoint = self.network.endpoint(_Deaf())
         connecting = self.ask()
         self.clock.advance(10)
@@ -274,7 +276,9 @@ class WayTests(TranslateTestCase):
         self.records.check_pairs()
 
     def test_streams_that_do_not_open(self) -> None:
-        """A next hop that accepts and opens nothing is told as long as it can be an HTTP error."""
+        """
+        If the next hop accepts the upgrade but opens no streams within 10 s, the user gets a 502.
+        """
         connecting = self.ask_silent()
         self.clock.advance(10)
         self.network.pump()
@@ -289,7 +293,7 @@ class WayTests(TranslateTestCase):
         return self.ask()
 
     def test_client_leaves_before(self) -> None:
-        """A client that leaves while it is asked takes the next hop's connection with it."""
+        """If the client leaves during the upgrade, the connection to the next hop is closed."""
         connecting = self.ask_silent()
         connecting.cancel()
         self.network.pump()
@@ -305,7 +309,7 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.foreign.asked, [b"SPDY/3.1"])
 
     def test_streams(self) -> None:
-        """A kubelet waits for what the request says; a machine for a terminal's streams."""
+        """A kubelet waits for the streams of the query; a machine for those of a terminal."""
         for path, opened in (
             (b"/x?stdin=true&stdout=true&stderr=true", {"STDIN", "STDOUT", "STDERR"}),
             (b"/x?stdout=true&stderr=true", {"STDOUT", "STDERR"}),
@@ -328,7 +332,7 @@ class WayTests(TranslateTestCase):
 
 
 class _Deaf:
-    """A place that accepts and never says a word."""
+    """A server that accepts connections and never answers."""
 
     def buildProtocol(self, address: Any) -> Any:
         return Protocol()
@@ -365,7 +369,7 @@ class _Unnamed(Dispatcher):
 
 
 class TalkTests(TranslateTestCase):
-    """What passes: version 5 before, SPDY behind."""
+    """Traffic between a version 5 client and a SPDY next hop."""
 
     def test_both_ways(self) -> None:
         """Input, output, sizes, counted as they are without framing."""
@@ -382,13 +386,13 @@ class TalkTests(TranslateTestCase):
         self.assertEqual((last["session"], last["machine"]), ("s-1", "vm"))
 
     def test_early_output(self) -> None:
-        """What the machine says at once is not lost."""
+        """Output that the machine sends at once is not lost."""
         self.foreign.make = lambda: RecordingAttachment(greeting=b"login: ")
         self.open()
         self.assertEqual(self.user.received, b"login: ")
 
     def test_over_at_once(self) -> None:
-        """Nor is a session that is over before the user is there."""
+        """Output and exit code of a session that ends at once are not lost."""
 
         class Short(RecordingAttachment):
             def attached(self, transport: Any) -> None:
@@ -416,7 +420,7 @@ class TalkTests(TranslateTestCase):
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
     def test_looking_on(self) -> None:
-        """One who looks on does so here, whatever the next hop knows of it."""
+        """readOnly is enforced at this hop, independently of the next one."""
         client = self.open(path=b"/x?stdin=true&stdout=true&tty=true&readOnly=true")
         client.resize(TerminalSize(80, 24))
         client.wish(Break())
@@ -431,7 +435,7 @@ class TalkTests(TranslateTestCase):
         self.assertIn(b"seen", self.user.received)
 
     def test_no_input_asked(self) -> None:
-        """Input of one who asked for output alone is dropped; sizes are not."""
+        """Without stdin=true, input is dropped silently; terminal sizes still count."""
         client = self.open(path=b"/x?stdout=true&tty=true")
         client.resize(TerminalSize(80, 24))
         client.write(b"typed")
@@ -452,7 +456,7 @@ class TalkTests(TranslateTestCase):
         self.over("backend closed")
 
     def test_endings(self) -> None:
-        """How it ended is told in the very words of the machine's end."""
+        """The user gets reason, exit code and message of the machine's ending."""
         for ending in (
             Ending(COMPLETED),
             Ending(COMPLETED, "the process ended with exit code 7", 7),
@@ -471,7 +475,7 @@ class TalkTests(TranslateTestCase):
             self.over("backend closed")
 
     def test_much(self) -> None:
-        """A lot both ways, behind it an end, and no byte is missing."""
+        """Large transfers in both directions arrive complete before the end."""
         self.foreign.make = EchoAttachment
         client = self.open()
         data = bytes(range(256)) * 4096
@@ -483,7 +487,7 @@ class TalkTests(TranslateTestCase):
 
 
 class EndTests(TranslateTestCase):
-    """How it ends otherwise."""
+    """Sessions that end early."""
 
     def test_machine_vanishes(self) -> None:
         """A next hop that dies without a status is a failure that says so, not success."""
@@ -496,7 +500,7 @@ class EndTests(TranslateTestCase):
         self.assertEqual(self.user.endings, [Ending(INTERNAL, LOST)])
 
     def test_unreadable_status(self) -> None:
-        """A status that is none is a failure."""
+        """An unreadable status is a failure."""
         self.open()
         self.foreign.servers[0]._carrier.send_status(b"{nonsense")
         self.network.pump()
@@ -507,7 +511,7 @@ class EndTests(TranslateTestCase):
         )
 
     def test_endless_status(self) -> None:
-        """So is one without end."""
+        """A status that is too large is a failure."""
         self.open()
         for _ in range(5):
             self.foreign.servers[0]._carrier.send(Channel.ERROR, b"x" * 20000)
@@ -516,7 +520,7 @@ class EndTests(TranslateTestCase):
         self.assertIn("the status is too large", told.message)
 
     def test_no_status(self) -> None:
-        """An empty one is success, as in Kubernetes."""
+        """An empty status is success, as in Kubernetes."""
         self.open()
         self.foreign.servers[0]._carrier.send_status(b"")
         self.network.pump()
@@ -542,13 +546,13 @@ class EndTests(TranslateTestCase):
         self.assertEqual(self.attachment.detached_with, ["client closed"])
 
     def test_user_vanishes(self) -> None:
-        """So is one whose connection is lost."""
+        """A user whose connection is lost ends the session at every hop."""
         client = self.open()
         client.abort()
         self.over("client lost")
 
     def test_protocol_broken_before(self) -> None:
-        """A user who breaks the protocol is told so; the machine's end is left."""
+        """If the user breaks the protocol, the user gets an error and the session ends."""
         client = self.open()
         client.carrier.socket.send(b"\xff\0\0")
         self.network.pump()
@@ -575,7 +579,7 @@ class EndTests(TranslateTestCase):
         self.assertEqual(len(self.foreign.asked), 2)
 
     def test_cut_by_the_hop(self) -> None:
-        """Or without a word."""
+        """A cut by the hop ends the session without a status for the user."""
         self.open()
         for session in list(self.sessions._live):
             session.cut()
@@ -596,7 +600,7 @@ class EndTests(TranslateTestCase):
         self.assertFalse(client.carrier.blocked)
 
     def test_alive(self) -> None:
-        """One that only answers pings is not; nor is the user pressed for anything."""
+        """A session whose next hop only answers pings stays open."""
         client = self.open()
         for _ in range(200):
             self.clock.advance(1)
@@ -606,7 +610,7 @@ class EndTests(TranslateTestCase):
         self.over("client closed")
 
     def test_stuck_user(self) -> None:
-        """A user who reads nothing at the end is waited for, but not for ever."""
+        """The hop waits for a user who does not read the end, up to a time limit."""
         client = self.open()
         client.pause_output()
         self.attachment.transport.write(b"x" * 300_000)
@@ -620,10 +624,10 @@ class EndTests(TranslateTestCase):
 
 
 class PaceTests(TranslateTestCase):
-    """Neither side is given more than it takes."""
+    """Flow control between the two sides."""
 
     def test_slow_user(self) -> None:
-        """A user who reads nothing stops the machine's writer, and has all of it in the end."""
+        """A user who does not read pauses the machine's writer and loses no output."""
         client = self.open()
         client.pause_output()
         data = bytes(range(256)) * 4096
@@ -692,7 +696,7 @@ class TextTests(TranslateTestCase):
         super().start(speaks=(), **more)
 
     def test_failure(self) -> None:
-        """A failure is told as a text."""
+        """A failure reaches the user as its text with the reason INTERNAL."""
         self.open()
         self.attachment.transport.end(Ending(LINE_LOST, "the line is lost"))
         self.network.pump()
@@ -700,7 +704,7 @@ class TextTests(TranslateTestCase):
         self.over("backend closed")
 
     def test_success(self) -> None:
-        """Success is not told at all."""
+        """Version 1 reports success without a text."""
         self.open()
         self.attachment.transport.write(b"bye")
         self.attachment.transport.end(Ending(COMPLETED))
@@ -758,7 +762,7 @@ LAST = ("leaves", "vanishes", "machine ends", "machine vanishes", "hop ends", "h
 
 
 class AnyOrderTests(TranslateTestCase):
-    """Whatever the two sides do, in whatever order, a translation keeps its promises."""
+    """Properties of a translation for any order of actions."""
 
     @settings(max_examples=150, deadline=None)
     @given(st.lists(ACTIONS, max_size=20), st.sampled_from(LAST), st.booleans())
@@ -766,8 +770,8 @@ class AnyOrderTests(TranslateTestCase):
         self, actions: list[tuple[str, int, int]], last: str, reversed_: bool
     ) -> None:
         """
-        Bytes are never changed or reordered, little is kept, it ends once and leaves
-        nothing, and nobody reads success who had none.
+        Bytes are never changed or reordered, buffers stay small, the session ends once and
+        leaves nothing behind, and a user gets success only if the machine reported it.
         """
         self.protocols = (OVER_SPDY,) if reversed_ else (V5,)
         self.start(**({"speaks": (V5,), "spdy": False} if reversed_ else {}))
@@ -822,6 +826,6 @@ class AnyOrderTests(TranslateTestCase):
             for session in list(self.sessions._live):
                 session.cut() if last == "hop cuts" else session.end(Ending(LINE_LOST, "x"))
         self.network.pump(20_000)
-        for _ in range(60):  # what does not go by itself goes in time
+        for _ in range(60):  # the rest ends by its time limits
             self.clock.advance(1)
             self.network.pump(20_000)

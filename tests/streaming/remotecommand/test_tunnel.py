@@ -45,7 +45,7 @@ _SAID = [
     for item in json.loads(CAPTURE.read_text())["items"]
     if item["dir"] == "C"
 ]
-# What was in a frame follows the frame there.
+# In the capture, each frame is followed by a copy of its content, which is dropped here.
 RECORDED = [_SAID[0], *(piece for piece in _SAID[1:] if piece[:1] in (b"\x82", b"\x88"))]
 NOISE = bytes(range(256)) * 3
 
@@ -55,7 +55,7 @@ class OldKubelet(Dispatcher):
     Forwards ports over SPDY, and knows no tunnel: as a kubelet before 1.36.
 
     :ivar refusal: of the tunnel; ``None`` for Go's WebSocket server, which says nothing.
-    :ivar protocol: what it says that it speaks.
+    :ivar protocol: the protocol that it selects.
     """
 
     refusal: str | None = 'query parameter "port" is required'
@@ -138,7 +138,7 @@ class TunnelTestCase(SynchronousTestCase):
         return b"".join(bytes(event.data) for event in events)
 
     def over(self, reason: str) -> None:
-        """Nothing is left of it, and why is on record, once."""
+        """Check that nothing of the session is left, and that its end is recorded once."""
         self.network.pump()
         self.assertEqual(len(self.sessions), 0)
         self.records.check_pairs()
@@ -147,10 +147,10 @@ class TunnelTestCase(SynchronousTestCase):
 
 
 class AskTests(TunnelTestCase):
-    """How it begins."""
+    """Opening a tunnel."""
 
     def test_asked_for_spdy(self) -> None:
-        """The tunnel is tried; then the next hop is asked for what is in it."""
+        """If the next hop refuses the tunnel, a second request asks for SPDY itself."""
         for refusal in ("the port is missing", None):
             self.setUp()
             self.kubelet.refusal = refusal
@@ -164,7 +164,7 @@ class AskTests(TunnelTestCase):
             self.assertEqual(len(self.sessions), 1)
 
     def test_refused_as_well(self) -> None:
-        """What the next hop says to SPDY is the answer."""
+        """If SPDY is refused too, that refusal is the response."""
         self.kubelet.answers = False
         user = self.ask()
         self.assertIn(b" 400 Bad Request", user.received)
@@ -172,7 +172,7 @@ class AskTests(TunnelTestCase):
         self.assertEqual(len(self.sessions), 0)
 
     def test_other_protocol(self) -> None:
-        """A next hop that speaks what nobody asked for is none."""
+        """A next hop that selects another protocol is a 502, and its connection is closed."""
         for protocol in (b"v4.channel.k8s.io", b"", b"portforward.k8s.io, other.k8s.io"):
             self.setUp()
             self.kubelet.protocol = protocol
@@ -183,17 +183,17 @@ class AskTests(TunnelTestCase):
             self.assertIsNotNone(end.lost)
 
     def test_no_tunnel(self) -> None:
-        """Another WebSocket's refusal is the answer: nothing is taken off."""
+        """The refusal of a protocol that is no tunnel is passed on without a second request."""
         user = self.ask(protocols=b"v4.channel.k8s.io.not")
         self.assertIn(b" 400 ", user.received)
         self.assertEqual(len(self.kubelet.asked), 1)
 
 
 class TalkTests(TunnelTestCase):
-    """What passes."""
+    """Traffic."""
 
     def test_both_ways(self) -> None:
-        """Bytes pass in order; where messages end means nothing, and empty ones are no end."""
+        """Bytes pass in order; message boundaries and empty messages have no meaning."""
         user, end = self.open()
         for piece in (b"\x80\x03", b"", b"\x00\x01", NOISE, b"", b"x"):
             self.say(user, BytesMessage(piece))
@@ -202,7 +202,7 @@ class TalkTests(TunnelTestCase):
         self.assertEqual(self.told(user), NOISE * 200)
 
     def test_early(self) -> None:
-        """What comes right behind the request is not lost."""
+        """Data sent right behind the request is not lost."""
         self.ask(early=masked(b"early") + masked(b""))
         self.assertEqual(self.kubelet.ends[0].received, b"early")
 
@@ -214,7 +214,7 @@ class TalkTests(TunnelTestCase):
         self.assertEqual(end.received, b"abcd")
 
     def test_recorded(self) -> None:
-        """What a real kubectl put into its tunnel comes out as the SPDY that it wrote."""
+        """A tunnel recorded from kubectl is unwrapped into the SPDY that kubectl wrote."""
         frames = wsproto.Connection(ConnectionType.SERVER)
         user, end = self.open()
         for piece in RECORDED[1:]:
@@ -227,7 +227,7 @@ class TalkTests(TunnelTestCase):
         self.assertEqual(end.received, inner)
 
     def test_ping(self) -> None:
-        """A ping is answered here, also while the next hop takes nothing."""
+        """Pings are answered by this hop, even while the next one does not read."""
         user, end = self.open()
         self.say(user, Ping(b"are you there"))
         self.assertEqual(self.heard(user), [Pong(b"are you there")])
@@ -258,10 +258,10 @@ class TalkTests(TunnelTestCase):
 
 
 class EndTests(TunnelTestCase):
-    """How it ends."""
+    """Endings."""
 
     def test_client_closes(self) -> None:
-        """A Close is answered, and the next hop's connection is closed behind what was sent to it."""
+        """A Close is answered, and the next hop's connection is closed after pending data."""
         user, end = self.open()
         user.transport.write(self.frames.send(BytesMessage(b"last")))
         self.say(user, CloseConnection(1000))
@@ -296,7 +296,7 @@ class EndTests(TunnelTestCase):
         self.over("backend closed")
 
     def test_machine_vanishes(self) -> None:
-        """A lost connection is no good end."""
+        """If the next hop's connection is lost, the user gets Close 1011."""
         user, end = self.open()
         end.transport.abortConnection()
         (closed,) = self.heard(user)
@@ -332,7 +332,7 @@ class EndTests(TunnelTestCase):
         self.assertIsNotNone(user.lost)
 
     def test_cut_by_the_hop(self) -> None:
-        """At once."""
+        """A drain without time closes both connections at once."""
         user, end = self.open()
         self.sessions.drain(self.clock, 0, Ending(SHUTTING_DOWN))
         self.clock.advance(0)

@@ -88,7 +88,7 @@ class TurnTests(GuardCase):
     """A round of reviews lets others have their turn."""
 
     def test_many(self) -> None:
-        """However many sessions there are, a turn of the reactor reviews for some milliseconds only."""
+        """Reviews take only some milliseconds of each reactor turn, however many sessions exist."""
         taken = 0.0005
         review = self.reviewer.review
 
@@ -153,7 +153,7 @@ class DecisionTests(GuardCase):
         self.assertEqual(self.endings, {"a": Ending(REVOKED, "not any more")})
 
     def test_unknown_user(self) -> None:
-        """So does a credential that is not valid any more."""
+        """A credential that is no longer valid ends the session too."""
         self.open("a", "b")
         self.reviewer.problems["b"] = Unauthorized("the token has expired")
         self.clock.advance(REVIEW_SECONDS)
@@ -309,7 +309,7 @@ class SpacingTests(GuardCase):
         self.assertEqual(self.next_round(), ["a"])
 
     def test_stopped_during_a_round(self) -> None:
-        """Stopping cancels the reviews that are under way, without a word in the log."""
+        """Stopping cancels the reviews under way and logs nothing."""
         names = [f"s{number}" for number in range(AT_ONCE + 1)]
         self.open(*names)
         self.reviewer.pending = []

@@ -75,7 +75,7 @@ class IdleTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stopped(self) -> None:
-        """Nothing is left of it."""
+        """After the stop no timer is left."""
         idleness = self.start()
         self.successResultOf(idleness.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -92,7 +92,7 @@ class IdleTests(SynchronousTestCase):
         self.assertEqual(len(self.endings["a"]), 1)
 
     def test_forgotten(self) -> None:
-        """A session that is over takes nothing of ours with it."""
+        """A session that is over is no longer tracked."""
         idleness = self.start()
         session = self.open("a")
         self.pass_by(1)

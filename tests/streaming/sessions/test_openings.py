@@ -23,7 +23,7 @@ class OpeningsTests(SynchronousTestCase):
         return Deferred.fromCoroutine(self.openings.begin(hop, self.clock, 3))
 
     def test_in_order(self) -> None:
-        """So many begin at once; the others in the order in which they came."""
+        """A limited number begin at once; the others follow in order of arrival."""
         turns = [self.begin() for _ in range(5)]
         self.assertEqual([turn.called for turn in turns], [True, True, False, False, False])
         self.openings.end("a")
@@ -53,7 +53,7 @@ class OpeningsTests(SynchronousTestCase):
         self.assertEqual(len(self.openings), 0)
 
     def test_cancelled(self) -> None:
-        """Whoever gives up while waiting takes no turn."""
+        """A cancelled wait does not use up a turn."""
         self.begin(), self.begin()
         given_up, next_one = self.begin(), self.begin()
         given_up.cancel()

@@ -92,7 +92,7 @@ class WatcherTests(SynchronousTestCase):
         self.watcher = self.sessions.watcher = Watching()
 
     def test_calls(self) -> None:
-        """It is called when a stream is up and when it is gone, and can read the byte counts."""
+        """The watcher is called when a stream begins and ends, and can read the byte counts."""
         session = self.sessions.open(Subject("s-1"))
         self.assertEqual(self.watcher.calls, [])
         session.carry(lambda _: None, lambda: None, lambda: (3, 4))
@@ -102,7 +102,7 @@ class WatcherTests(SynchronousTestCase):
         self.assertEqual(session.counts(), (0, 0))
 
     def test_no_stream(self) -> None:
-        """Sessions without a stream do not concern it."""
+        """The watcher is not called for sessions without a stream."""
         self.sessions.open(Subject("s-1")).over("refused", code=502)
         late = self.sessions.open(Subject("s-2"))
         late.over("client closed")
@@ -156,7 +156,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.metric("sessions_opened_total"), 0)
 
     def test_refused(self) -> None:
-        """So does a request that opened no session."""
+        """A refused request that opened no session is counted and recorded too."""
         self.sessions.refused(Subject("s1", user="ann"), 403, "forbidden")
         self.assertEqual(self.records.ends(), [("forbidden", 403)])
         self.assertEqual(len(self.records.all), 2)

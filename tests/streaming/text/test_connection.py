@@ -17,7 +17,7 @@ from twisted_exec.testing.http import MemoryClient
 
 
 class ConnectionCase(RelayCase):
-    """A text that has its connection to itself."""
+    """A text on a connection of its own."""
 
     keeps_connections = False
 
@@ -61,7 +61,7 @@ class TextTests(ConnectionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_broken_off(self) -> None:
-        """An incomplete text has no such end."""
+        """An incomplete text ends without its final chunk."""
         client, _ = self.begun()
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
         self.clock.advance(LINGER_SECONDS)
@@ -80,14 +80,14 @@ class TextTests(ConnectionCase):
         self.assertEqual(self.end()["reason"], SHUTTING_DOWN)
 
     def test_deleted(self) -> None:
-        """Last words are waited for."""
+        """After the machine's deletion, the rest of its log is still delivered."""
         client, _ = self.begun()
         self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
         self.answer(chunk(b"bye\n") + b"0\r\n\r\n")
         self.assertEqual(client.received(), b"4\r\nbye\n\r\n0\r\n\r\n")
 
     def test_cut(self) -> None:
-        """A client that takes no end is cut."""
+        """Cutting the session aborts the client's connection."""
         client, _ = self.begun()
         (session,) = self.sessions._live
         session.cut()
@@ -107,7 +107,7 @@ class ReaderTests(ConnectionCase):
     """Behaviour of the client."""
 
     def test_slow(self) -> None:
-        """The backend waits for it."""
+        """A slow client pauses the backend."""
         client, _ = self.begun()
         client.transport.producer.pauseProducing()
         self.assertEqual(self.backend.transport.producerState, "paused")
@@ -115,7 +115,7 @@ class ReaderTests(ConnectionCase):
         self.assertEqual(self.backend.transport.producerState, "producing")
 
     def test_leaves(self) -> None:
-        """The backend's connection is closed at once."""
+        """When the client leaves, the backend's connection is closed at once."""
         client, _ = self.begun()
         client.lose()
         self.assertTrue(self.backend.transport.aborted)

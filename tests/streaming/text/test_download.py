@@ -90,7 +90,7 @@ class BodyTests(FetchCase):
     """A body that comes."""
 
     def test_request(self) -> None:
-        """It is a plain GET with what it was given."""
+        """The request is a plain GET with the given headers."""
         self.assertEqual(
             self.transport.value(),
             b"GET /log/T?follow=true HTTP/1.1\r\nHost: server:1\r\nX-Remote-User: ann\r\n\r\n",
@@ -98,7 +98,7 @@ class BodyTests(FetchCase):
 
     @given(PIECES, st.data())
     def test_any_split(self, pieces: list[bytes], data: st.DataObject) -> None:
-        """However it is chunked and split, the same bytes come, and then the end."""
+        """However the body is chunked and split, the same bytes arrive, and then the end."""
         self.check_split(pieces, data)
 
     def check_split(self, pieces: list[bytes], data: st.DataObject) -> None:
@@ -125,7 +125,7 @@ class BodyTests(FetchCase):
         self.assertEqual((self.taker.got, self.taker.ended), (b"one", []))
 
     def test_length(self) -> None:
-        """A body with a length ends there."""
+        """A body ends at its Content-Length."""
         self.answer(TEXT + b"Content-Length: 3\r\n\r\nabcdef")
         self.deliver()
         self.assertEqual((self.taker.got, self.taker.ended), (b"abc", [True]))
@@ -140,7 +140,7 @@ class BodyTests(FetchCase):
         self.assertEqual(self.transport.producerState, "producing")
 
     def test_lost_while_waiting(self) -> None:
-        """So is what came before the connection was lost, and that it was."""
+        """Early bytes and the loss of the connection are kept until the body is taken."""
         self.answer(CHUNKED + chunk(b"one"))
         self.lose()
         self.deliver()
@@ -172,7 +172,7 @@ class BodyTests(FetchCase):
             self.assertEqual(self.taker.ended, [False], data)
 
     def test_abort(self) -> None:
-        """After abort nothing is delivered."""
+        """After ``abort`` nothing is delivered."""
         self.answer(CHUNKED)
         download = self.deliver()
         download.abort()
@@ -185,26 +185,26 @@ class BodyTests(FetchCase):
 
 
 class AnyTypeTests(FetchCase):
-    """From who does not say what a text is, as kubelets do not."""
+    """Texts from servers with guessed content types, such as kubelets."""
 
     factory = ANY_DOWNLOADS
 
     def test_guessed(self) -> None:
-        """Whatever type was guessed from its beginning, it is the text."""
+        """A guessed content type such as application/octet-stream is accepted."""
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
         self.answer(head + b"Content-Length: 2\r\n\r\nhi")
         self.deliver()
         self.assertEqual((self.taker.got, self.taker.ended), (b"hi", [True]))
 
     def test_refused(self) -> None:
-        """Only a 200 is one."""
+        """A response other than 200 is a refusal."""
         self.answer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno")
         refused = self.failureResultOf(self.fetching, UpgradeRefused).value
         self.assertEqual((refused.code, refused.body), (404, b"no"))
 
 
 class RefusalTests(FetchCase):
-    """Everything that is not the text."""
+    """Responses other than the text."""
 
     def refusal(self) -> UpgradeRefused:
         refused: UpgradeRefused = self.failureResultOf(self.fetching, UpgradeRefused).value
@@ -228,7 +228,7 @@ class RefusalTests(FetchCase):
             self.assertEqual(self.refusal().code, int(head.split()[1]), head)
 
     def test_large(self) -> None:
-        """Of a refusal only so much is read."""
+        """The body of a refusal is read up to a limit."""
         self.answer(b"HTTP/1.1 500 X\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 200_000)
         self.assertEqual(len(self.refusal().body), MAX_ERROR_BYTES)
 
@@ -237,7 +237,7 @@ class RefusalTests(FetchCase):
         return error.message
 
     def test_no_answer(self) -> None:
-        """Nothing in time, nothing at all, or nothing that is HTTP."""
+        """A late, missing or malformed response is an error."""
         self.clock.advance(10)
         self.assertEqual(self.broken(GatewayTimeout), "no answer to the request within 10 s")
         self.setUp()

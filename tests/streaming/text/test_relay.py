@@ -81,7 +81,7 @@ class RelayCase(SynchronousTestCase):
         return client
 
     def timed(self) -> list[Any]:
-        """What is still going to happen by itself."""
+        """Return the pending delayed calls."""
         return list(self.clock.getDelayedCalls())
 
     def end(self) -> dict[str, Any]:
@@ -93,10 +93,12 @@ class RelayCase(SynchronousTestCase):
 
 
 class PassTests(RelayCase):
-    """What passes, and how."""
+    """Downloads that are relayed."""
 
     def test_request(self) -> None:
-        """The backend gets what the locator says and the session's id; nothing of the client's."""
+        """
+        The backend gets the locator's request and the session id, and nothing of the client's.
+        """
         self.ask(b"Authorization: Bearer secret", b"X-Remote-User: root", b"Cookie: a=b")
         self.assertEqual(
             self.backend.transport.value(),
@@ -121,7 +123,7 @@ class PassTests(RelayCase):
         self.assertTrue(self.backend.transport.aborted)
 
     def test_slow_client(self) -> None:
-        """The backend waits for the client."""
+        """A slow client pauses the backend."""
         client = self.following()
         client.transport.producer.pauseProducing()
         self.assertEqual(self.backend.transport.producerState, "paused")
@@ -129,13 +131,13 @@ class PassTests(RelayCase):
         self.assertEqual(self.backend.transport.producerState, "producing")
 
     def test_client_leaves(self) -> None:
-        """Its backend's connection is closed at once."""
+        """When the client leaves, its backend's connection is closed at once."""
         self.following().lose()
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual(self.end()["reason"], "client closed")
 
     def test_client_leaves_early(self) -> None:
-        """Also before there is an answer, or a place to ask."""
+        """A client may also leave before the backend has answered or been located."""
         self.ask().lose()
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual((self.end()["reason"], self.end()["code"]), ("client closed", 499))
@@ -145,7 +147,7 @@ class PassTests(RelayCase):
         self.assertEqual(self.end()["code"], 499)
 
     def test_backend_is_lost(self) -> None:
-        """What is not complete does not look so."""
+        """If the backend is lost, the response ends without its final chunk."""
         client = self.following()
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
         self.assertEqual(client.received(), b"")
@@ -153,7 +155,7 @@ class PassTests(RelayCase):
         self.assertEqual(self.end()["reason"], "backend lost")
 
     def test_second_address(self) -> None:
-        """When one address does not let us in, the next is tried."""
+        """If one address refuses the connection, the next is tried."""
         self.locator.endpoints.clear()
         first, self.backend = self.add_backend(connected=False), self.add_backend()
         client = self.ask()
@@ -166,7 +168,7 @@ class EndTests(RelayCase):
     """Ends from this side."""
 
     def test_withdrawn(self) -> None:
-        """Who may not any more reads why, and that it is not all."""
+        """If access is revoked, the log ends with the reason and without its final chunk."""
         client = self.following()
         self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ann may not]", client.received())
@@ -175,7 +177,7 @@ class EndTests(RelayCase):
         self.assertEqual(self.end()["reason"], REVOKED)
 
     def test_withdrawn_early(self) -> None:
-        """Also while the backend is being asked: as soon as there is a text to say so in."""
+        """If access is revoked before the backend answers, the text has the reason only."""
         client = self.ask()
         self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
         self.answer(CHUNKED + chunk(b"secret"))
@@ -185,7 +187,7 @@ class EndTests(RelayCase):
         self.assertEqual(self.end()["reason"], REVOKED)
 
     def test_deleted(self) -> None:
-        """The log of a deleted machine ends where the machine's end ends it, as complete."""
+        """The log of a deleted machine is complete when the backend ends it."""
         client = self.following()
         self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
         self.answer(chunk(b"last words\n") + b"0\r\n\r\n")
@@ -195,7 +197,7 @@ class EndTests(RelayCase):
         self.assertEqual(self.timed(), [])
 
     def test_deleted_and_silent(self) -> None:
-        """Or two seconds later, when that does not end it."""
+        """If the backend does not end a deleted machine's log, it ends after two seconds."""
         client = self.following()
         self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
         self.clock.advance(2)
@@ -217,7 +219,7 @@ class SilentTests(RelayCase):
     answer_seconds = None
 
     def test_hours(self) -> None:
-        """Its answer is waited for as long as it takes."""
+        """The relay waits for a silent backend without a time limit."""
         client = self.ask()
         self.clock.advance(7 * 3600)
         self.assertEqual(client.received(), b"")
@@ -226,13 +228,13 @@ class SilentTests(RelayCase):
         self.assertEqual(self.timed(), [])
 
     def test_client_leaves(self) -> None:
-        """A client that leaves meanwhile ends it on every hop."""
+        """A client that leaves while waiting closes the backend's connection."""
         self.ask().lose()
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual((self.end()["reason"], self.end()["code"]), ("client closed", 499))
 
     def test_drain(self) -> None:
-        """A hop that stops does not wait for it, and says why."""
+        """A drain ends the wait for a silent backend, and the text has the reason."""
         client = self.ask()
         done = self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
         self.successResultOf(done)
@@ -246,7 +248,7 @@ class SilentTests(RelayCase):
         self.assertNotIn("code", self.end())
 
     def test_deleted(self) -> None:
-        """What never printed anything has an empty log, which is complete at once."""
+        """If a machine without output is deleted, its log is empty and complete."""
         client = self.ask()
         self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
         self.assertTrue(client.received().endswith(b"\r\n\r\n0\r\n\r\n"))
@@ -256,7 +258,7 @@ class SilentTests(RelayCase):
         self.assertEqual(self.timed(), [])
 
     def test_ended_while_connecting(self) -> None:
-        """Also before anybody could be asked."""
+        """A download can also be ended before a backend is connected."""
         self.locator.endpoints.clear()
         self.add_backend(connected=False)
         client = self.ask()
@@ -265,7 +267,7 @@ class SilentTests(RelayCase):
         self.assertEqual(self.end()["reason"], REVOKED)
 
     def test_refused(self) -> None:
-        """A refusal that comes late is one."""
+        """A late refusal is passed on as a refusal."""
         client = self.ask()
         self.clock.advance(100)
         self.answer(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\nno")
@@ -274,7 +276,7 @@ class SilentTests(RelayCase):
 
 
 class RefuseTests(RelayCase):
-    """What does not pass."""
+    """Downloads that are refused."""
 
     def refused(self, client: MemoryClient) -> Response:
         """A Status, on record with its code."""
@@ -285,7 +287,7 @@ class RefuseTests(RelayCase):
         return answer
 
     def test_locator(self) -> None:
-        """What the locator refuses is told as it is."""
+        """The locator's refusal reaches the client unchanged."""
         for problem in (Unauthorized(), Forbidden("ann may not"), NotFound("machines", "vm")):
             self.setUp()
             self.locator.problem = problem
@@ -301,7 +303,7 @@ class RefuseTests(RelayCase):
             self.assertEqual((answer.code, answer.headers["allow"]), (405, "GET"))
 
     def test_backend(self) -> None:
-        """A Status is passed on; what is neither that nor a log is 502, and names the machine."""
+        """A Status is passed on; a response that is no log is a 502 that names the machine."""
         body = json.dumps(NotFound("machines", "vm").to_status()).encode()
         for head, code, told in (
             (b"HTTP/1.1 404 X\r\n", 404, 'machines "vm" not found'),
@@ -319,7 +321,7 @@ class RefuseTests(RelayCase):
             self.assertTrue(self.backend.transport.aborted)
 
     def test_meaning(self) -> None:
-        """A locator may know what a refusal means, a 401 as well."""
+        """The locator may replace the backend's refusal, also that of a 401."""
         for code in (401, 403, 429):
             self.setUp()
             self.locator.more = {"refusal": lambda error: BadGateway(f"it said {error.code}")}
@@ -330,7 +332,7 @@ class RefuseTests(RelayCase):
             self.assertIn(f"it said {code}", answer.json()["message"])
 
     def test_down(self) -> None:
-        """Nobody there, and nobody who answers."""
+        """A refused connection is a 502, a missing answer a 504."""
         self.locator.endpoints.clear()
         self.add_backend(connected=False).connecting.errback(error.ConnectionRefusedError())
         self.assertEqual(self.refused(self.ask()).code, 502)
@@ -342,6 +344,6 @@ class RefuseTests(RelayCase):
         self.assertIn("10.0.0.0:1: no answer to the request", answer.json()["message"])
 
     def test_full(self) -> None:
-        """Too many sessions are too many."""
+        """Beyond the session limit, a download is refused with 429."""
         self.sessions.limits = SessionLimits(0, 0)
         self.assertEqual(self.refused(self.ask()).code, 429)

@@ -43,7 +43,7 @@ FRAMES = st.lists(
 
 
 class Reader(Taker):
-    """Someone who asks, and reads what comes."""
+    """A client that requests and reads a text."""
 
     def __init__(self, case: ConnectionCase) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Reader(Taker):
         self.download: Download
 
     def read(self, case: ConnectionCase, text: bytes = b"") -> Reader:
-        """Answered, with a text."""
+        """Answer the request with a text, and read it; return self."""
         self.behind.write(CHUNKED + (chunk(text) if text else b""))
         self.download = case.successResultOf(self.asking)
         self.download.deliver(self.data, self.ended.append)
@@ -88,7 +88,7 @@ class ConnectionCase(SynchronousTestCase):
         return self.backend.fronts.made[-1]
 
     def say(self, raw: bytes) -> None:
-        """The server says what its library would not."""
+        """Send raw bytes that the server's library would not send."""
         self.server.transport.write(raw)
 
     def goaway(self, last: int) -> None:
@@ -99,7 +99,7 @@ class SharingTests(ConnectionCase):
     """Many on one connection."""
 
     def test_one_connection(self) -> None:
-        """They share it, and each gets what is theirs."""
+        """Readers share one connection, and each gets its own text."""
         readers = [self.reader(b"%d" % number) for number in range(10)]
         self.assertEqual(len(self.backend.made), 1)
         self.assertEqual([reader.got for reader in readers], [b"%d" % n for n in range(10)])
@@ -136,14 +136,14 @@ class SharingTests(ConnectionCase):
         self.assertEqual(len(self.backend.made), 1)
 
     def test_broken_off(self) -> None:
-        """A stream that its sender breaks off is not complete; the others go on."""
+        """A stream that its sender resets is incomplete; the others continue."""
         each, two = self.reader(b"one"), self.reader(b"two")
         each.behind.abortConnection()
         two.behind.write(chunk(b"more"))
         self.assertEqual((each.ended, two.ended, two.got), ([False], [], b"twomore"))
 
     def test_lost(self) -> None:
-        """With the connection all are lost, and who waits for an answer hears it."""
+        """If the connection is lost, its streams are incomplete and waiting requests fail."""
         reader, waits = self.reader(b"one"), Reader(self)
         self.server.transport.abortConnection()
         self.assertEqual(reader.ended, [False])
@@ -151,7 +151,7 @@ class SharingTests(ConnectionCase):
         self.assertEqual((len(self.shared), self.clock.getDelayedCalls()), (0, []))
 
     def test_place_without_request(self) -> None:
-        """A place that was given on a connection that is lost by then is none."""
+        """A request on a connection that was lost in the meantime fails."""
         connecting = self.shared.endpoint("leaf", _Meets(self.backend)).connect(DOWNLOADS)
         self.backend.settle()
         stream: Any = self.successResultOf(connecting)
@@ -163,14 +163,14 @@ class LimitTests(ConnectionCase):
     """Number of streams on a connection."""
 
     def test_most(self) -> None:
-        """A hundred, however many more the server takes."""
+        """A connection has at most 100 streams, even if the server permits more."""
         self.backend.fronts.streams = 1000
         for _ in range(MAX_STREAMS + 1):
             self.reader()
         self.assertEqual([len(each.streams) for each in self.backend.fronts.made], [100, 1])
 
     def test_servers_limit(self) -> None:
-        """Fewer, when it takes fewer; the place of who left is free again."""
+        """The server's lower limit applies; a stream that ends frees its place."""
         self.backend.fronts.streams = 2
         first, *_ = [self.reader() for _ in range(3)]
         self.assertEqual([len(each.streams) for each in self.backend.fronts.made], [2, 1])
@@ -202,7 +202,7 @@ class EndTests(ConnectionCase):
     """Ends of a connection."""
 
     def test_idle(self) -> None:
-        """Without streams it is closed after a while, and nothing is left of it."""
+        """An idle connection is closed after a while and leaves nothing behind."""
         self.reader().download.abort()
         self.clock.advance(IDLE_SECONDS - 1)
         self.reader().download.abort()
@@ -275,7 +275,7 @@ class HostileTests(ConnectionCase):
 
     @given(st.one_of(st.binary(min_size=1, max_size=200), FRAMES))
     def test_nonsense(self, nonsense: bytes) -> None:
-        """Whatever it says, nothing is raised, nothing is taken for the end of a text, and it can end."""
+        """No input of the server raises an error or counts as the end of a text."""
         self.setUp()
         reader = self.reader(b"one")
         self.say(nonsense)
@@ -292,7 +292,7 @@ class HostileTests(ConnectionCase):
         self.assertTrue(self.server.lost)
 
     def test_beyond_the_window(self) -> None:
-        """More than it was allowed to send is not collected."""
+        """A server that exceeds its window is disconnected."""
         reader = self.reader()
         reader.download.pause()
         head = (1 << 14).to_bytes(3, "big") + b"\0\0" + (1).to_bytes(4, "big")
@@ -304,7 +304,7 @@ class HostileTests(ConnectionCase):
         self.assertEqual(reader.ended, [False])
 
     def test_unread_answers(self) -> None:
-        """A server that sends PINGs and does not read is not read."""
+        """A server that sends PINGs but does not read is paused."""
         self.reader()
         ours = self.backend.made[0]
         ours.producer.pauseProducing()
@@ -313,7 +313,7 @@ class HostileTests(ConnectionCase):
         self.assertEqual(ours.producerState, "producing")
 
     def test_never_ready(self) -> None:
-        """A server that chose HTTP/2 and sends nothing is given up."""
+        """A server that chose HTTP/2 but sends nothing is disconnected."""
         connecting = self.shared.endpoint("leaf", _Meets(self.backend)).connect(DOWNLOADS)
         self.clock.advance(3)
         self.failureResultOf(connecting)

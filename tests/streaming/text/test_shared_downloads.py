@@ -40,13 +40,13 @@ class Slow:
         self.waiting = [each for each in self.waiting if each[1] is not connecting]
 
     def come(self) -> None:
-        """The oldest connection is made, and says what it takes."""
+        """Complete the oldest connection, with the server's settings."""
         factory, connecting = self.waiting.pop(0)
         self.server.meet(factory).chainDeferred(connecting)
         self.server.settle()
 
     def come_plain(self) -> None:
-        """The oldest is made, and HTTP/1.1 was chosen."""
+        """Complete the oldest connection, with HTTP/1.1 chosen."""
         factory, connecting = self.waiting.pop(0)
         transport: Any = AbortableTransport()
         transport.negotiatedProtocol = HTTP_1_1
@@ -76,7 +76,7 @@ class ConnectTests(PoolCase):
     """Assignment of connections."""
 
     def test_together(self) -> None:
-        """All that come while one is made have it; more are made only for more than it will take."""
+        """Requests share a connection being made; another is made only beyond its 100 streams."""
         asked = [self.ask() for _ in range(250)]
         self.assertEqual(len(self.slow.waiting), 3)
         self.slow.come()
@@ -88,7 +88,7 @@ class ConnectTests(PoolCase):
         self.assertEqual(self.slow.waiting, [])
 
     def test_takes_fewer(self) -> None:
-        """A server that takes fewer than was thought gets as many connections as it needs."""
+        """If the server permits fewer streams than assumed, more connections are made."""
         self.slow.server.fronts.streams = 2
         asked = [self.ask() for _ in range(5)]
         for _ in range(3):
@@ -106,7 +106,7 @@ class ConnectTests(PoolCase):
         self.assertEqual(len(self.slow.server.made), 2)
 
     def test_http_1_1(self) -> None:
-        """A server that chooses HTTP/1.1 gets a connection for each, all at the same time from then on."""
+        """If the server chooses HTTP/1.1, each request gets its own connection, in parallel."""
         asked = [self.ask() for _ in range(3)]
         self.assertEqual(len(self.slow.waiting), 1)
         self.slow.come_plain()
@@ -138,7 +138,7 @@ class FailTests(PoolCase):
     """Failed connections."""
 
     def test_refused(self) -> None:
-        """All hear it for whom it was made; who came for another waits for that."""
+        """A failed connection fails the requests assigned to it; others wait for the next."""
         asked = [self.ask() for _ in range(101)]
         for each in asked:
             each.addErrback(lambda why: why.value)
@@ -182,7 +182,7 @@ class FailTests(PoolCase):
         self.nothing_is_left()
 
     def test_left_before_ready(self) -> None:
-        """It is closed too if no request waits for them any more."""
+        """A connection without SETTINGS is also closed if no request waits for it any more."""
         asked = self.ask()
         factory, connecting = self.slow.waiting.pop(0)
         self.slow.server.meet(factory).chainDeferred(connecting)

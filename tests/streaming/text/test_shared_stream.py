@@ -83,7 +83,7 @@ class H2Connection:
     """
     As :class:`~.test_upgrade_client.OneConnection`: an endpoint whose connections the test holds.
 
-    What a test answers goes as HTTP/2 over a connection that a pool made, and back.
+    The test's answers are sent as HTTP/2 over a connection that a pool made.
     """
 
     streams = 100
@@ -103,7 +103,7 @@ class H2Connection:
         return self._shared.endpoint(id(self), _Inner(self)).connect(protocolFactory)
 
     def meet(self, factory: IProtocolFactory) -> Deferred[Any]:
-        """A connection that is made now."""
+        """Make a connection."""
         if not self.connected:
             return self.connecting
         ours, theirs = End(), End()
@@ -170,7 +170,7 @@ class _Seen:
 
     @property
     def aborted(self) -> bool:
-        """The client does not want the rest."""
+        """Whether the client has cancelled the stream."""
         transport: Any = self._asked.transport
         return bool(self._asked.lost or transport.ended)
 
@@ -210,7 +210,7 @@ class SharedBodyTests(SharedFetchCase, test_download.BodyTests):
 
     @given(test_download.PIECES, st.data())
     def test_any_split(self, pieces: list[bytes], data: st.DataObject) -> None:
-        """However it is cut and split, the same bytes come, and then the end."""
+        """However the body is cut and split, the same bytes arrive, and then the end."""
         self.check_split(pieces, data)
 
     def window(self) -> int:
@@ -274,10 +274,10 @@ class SharedBodyTests(SharedFetchCase, test_download.BodyTests):
 
 
 class SharedRefusalTests(SharedFetchCase, test_download.RefusalTests):
-    """Everything that is not the text."""
+    """Responses other than the text."""
 
     def test_no_answer(self) -> None:
-        """Nothing in time, nothing at all, or nothing that is an answer."""
+        """A late, missing or malformed response is an error."""
         self.clock.advance(10)
         self.assertEqual(self.broken(GatewayTimeout), "no answer to the request within 10 s")
         self.assertEqual(self.server.reset, [1])

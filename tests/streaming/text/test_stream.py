@@ -57,7 +57,7 @@ class TextAnswerTests(SynchronousTestCase):
             self.assertIn(line, head)
 
     def test_as_it_comes(self) -> None:
-        """Each write is on its way at once, and is counted."""
+        """Each write is sent at once, and is counted."""
         self.client.received()
         self.text.write(b"one\n")
         self.assertEqual(self.client.received(), b"4\r\none\n\r\n")
@@ -87,7 +87,7 @@ class TextAnswerTests(SynchronousTestCase):
         self.assertEqual(self.answering.outcome, REVOKED)
 
     def test_cut(self) -> None:
-        """Without a word."""
+        """A cut aborts the client's connection."""
         self.text.cut("cut")
         self.assertTrue(self.client.aborted)
         self.assertEqual(self.answering.outcome, "cut")

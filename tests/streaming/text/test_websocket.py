@@ -40,7 +40,7 @@ class SocketCase(RelayCase):
         return Page(client)
 
     def close(self, page: Page) -> CloseConnection:
-        """The Close that is the only thing that came."""
+        """Return the Close, which must be the only event received."""
         (close,) = page.events()
         self.assertIsInstance(close, CloseConnection)
         return close
@@ -50,7 +50,7 @@ class ProtocolTests(SocketCase):
     """Negotiation of the subprotocol."""
 
     def test_request(self) -> None:
-        """The next hop gets a plain GET, without a word of WebSockets."""
+        """The next hop gets a plain GET without WebSocket headers."""
         self.open()
         self.assertEqual(
             self.backend.transport.value(),
@@ -59,7 +59,7 @@ class ProtocolTests(SocketCase):
         )
 
     def test_binary(self) -> None:
-        """Bytes as they are, behind an empty message; none named is the same."""
+        """The binary protocol sends bytes unchanged after an empty message; it is the default."""
         for protocols in (b"binary.k8s.io", b"", b"v9, binary.k8s.io, base64.binary.k8s.io"):
             self.setUp()
             page = self.open(protocols)
@@ -98,10 +98,10 @@ class ProtocolTests(SocketCase):
 
 
 class TrafficTests(SocketCase):
-    """While it goes on, and how it ends."""
+    """Traffic and endings."""
 
     def test_as_it_comes(self) -> None:
-        """Each piece is a message; what the page says is not listened to."""
+        """Each piece is a message; messages from the page are ignored."""
         page = self.open()
         page.messages()
         page.send(b"hello")
@@ -136,7 +136,7 @@ class TrafficTests(SocketCase):
         self.assertEqual(self.end()["reason"], REVOKED)
 
     def test_cut(self) -> None:
-        """A page that does not go is cut."""
+        """A page that does not close is cut."""
         page = self.open()
         for session in list(self.sessions._live):
             session.cut()
@@ -144,7 +144,7 @@ class TrafficTests(SocketCase):
         self.assertEqual(self.end()["reason"], "cut")
 
     def test_slow_page(self) -> None:
-        """The next hop waits for the page."""
+        """A slow page pauses the next hop."""
         page = self.open()
         page.client.transport.producer.pauseProducing()
         self.assertEqual(self.backend.transport.producerState, "paused")
