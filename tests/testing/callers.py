@@ -41,8 +41,8 @@ class Caller:
     """
     A session of ``exec`` or ``attach``.
 
-    :ivar got: what came on each channel.
-    :ivar why: of the connection's end; ``None`` while it is there.
+    :ivar got: the received bytes of each channel.
+    :ivar why: the reason why the connection ended; ``None`` while it is open.
     """
 
     carrier: ClientCarrier
@@ -53,16 +53,16 @@ class Caller:
         self.ready: Deferred[None] = Deferred()
 
     def ending(self) -> Ending:
-        """What the status said."""
+        """Decode the status on the error channel."""
         return decode_ending(self.got[Channel.ERROR], self.carrier.protocol)
 
     async def over(self) -> Ending:
-        """When all is said; how it ended."""
+        """Wait for the end of the connection, and return how the session ended."""
         await until(lambda: self.why is not None)
         return self.ending()
 
     async def printed(self, text: bytes, channel: Channel = Channel.STDOUT) -> None:
-        """When it has come."""
+        """Wait until ``text`` has arrived on ``channel``."""
         await until(lambda: text in self.got[channel] or self.why is not None)
         if text not in self.got[channel]:
             raise AssertionError(f"{self.got} is all, and {self.why}")
@@ -90,7 +90,7 @@ class Caller:
         """The connection's end counts."""
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignore it: no ping was sent."""
 
     def failing(self, reason: str) -> None:
         self.why = reason
@@ -178,7 +178,7 @@ class Forwarding(Protocol):
         return data, error
 
     async def send(self, stream: int, data: bytes, fin: bool = False) -> None:
-        """Say something, when the stream is there."""
+        """Send ``data`` on a stream as soon as the stream accepts it."""
         await until(lambda: self.connection.can_send(stream))
         self.connection.send(stream, data, fin=fin)
         self._flush()

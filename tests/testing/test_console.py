@@ -94,7 +94,7 @@ class FakeConsoleTests(SynchronousTestCase):
         self.assertEqual(line.got, b"")
 
     def test_says(self) -> None:
-        """What it says is heard while the line is open."""
+        """An open line receives the console's output; output before it is lost."""
         self.console.says(b"boot")
         line = self.open()
         self.console.says(b"login: ")

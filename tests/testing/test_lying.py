@@ -29,7 +29,7 @@ class LyingRuntimeTests(SynchronousTestCase):
         verifyObject(IMachineRuntime, self.runtime)
 
     def test_truth(self) -> None:
-        """What nobody asked it to lie about, it tells as it is."""
+        """By default, every answer is true."""
         self.assertEqual(self.listed(), [self.one])
         answer = self.successResultOf(self.runtime.version(pb.VersionRequest()))
         self.assertEqual(answer.runtime_name, "memory")
@@ -52,7 +52,7 @@ class LyingRuntimeTests(SynchronousTestCase):
         self.assertEqual(self.truth.execs[0][1], "jane")
 
     def test_silence(self) -> None:
-        """A call that is never answered, and one that nobody takes."""
+        """A silent method never answers; a dead runtime fails with ServiceUnavailable."""
         self.runtime.silent = {"version"}
         self.assertNoResult(self.runtime.version(pb.VersionRequest()))
         self.runtime.dead = True

@@ -96,7 +96,7 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(producer.calls, ["pause", "resume"])
 
     def test_close_waits_for_the_producer(self) -> None:
-        """As on a socket: a paused producer that nobody takes away keeps the connection."""
+        """As on a socket, a registered paused producer keeps the connection open."""
         producer = RecordingProducer()
         self.server.transport.pauseProducing()
         self.client.transport.registerProducer(producer, True)
@@ -161,7 +161,7 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(servers[0].got, b"hello")
 
     def test_restless(self) -> None:
-        """What never comes to rest is an error."""
+        """Pumping protocols that never stop sending fails after the given turns."""
 
         class Echo(Whole):
             def dataReceived(self, data: bytes) -> None:

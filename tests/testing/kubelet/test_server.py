@@ -112,7 +112,7 @@ class ExecTests(KubeletCase):
             self.assertEqual(caller.got[Channel.STDOUT], b"a\nb\n")
 
     async def test_much_input_and_output(self) -> None:
-        """What is more than any buffer passes in both directions, unharmed."""
+        """Data larger than any buffer passes unchanged in both directions."""
         await self.kubelet()
         for protocol in (OVER_SPDY, V5):
             sent = os.urandom(3 << 20)
@@ -124,7 +124,7 @@ class ExecTests(KubeletCase):
             self.assertTrue(caller.got[Channel.STDOUT] == sent)
 
     async def test_a_command_that_reads_nothing(self) -> None:
-        """Input that nobody reads does not keep a session from ending."""
+        """A session ends even if the command has not read its input."""
         await self.kubelet()
         caller = await self.exec("sh", "-c", "exec <&-; sleep 0.2; exit 3")
         caller.type(bytes(2 << 20))
@@ -155,7 +155,7 @@ class ExecTests(KubeletCase):
             self.assertEqual(caller.got[Channel.STDERR], b"")
 
     async def test_killed(self) -> None:
-        """A signal is told as shells tell it."""
+        """A command killed by a signal ends with exit code 128 + signal, as in a shell."""
         await self.kubelet()
         caller = await self.exec("sh", "-c", "kill -9 $$")
         self.assertEqual(await caller.over(), _exited(137))
@@ -168,7 +168,7 @@ class ExecTests(KubeletCase):
         self.assertIn("executable file not found", ending.message)
 
     async def test_refusals(self) -> None:
-        """What cannot be is refused with a kubelet's own words, before anything is upgraded."""
+        """Invalid requests are refused before the upgrade, with the messages of a kubelet."""
         await self.kubelet()
         self.assertEqual(
             await self.refusal("/exec/default/web/main?command=true"),
@@ -219,7 +219,7 @@ class AttachTests(KubeletCase):
     """Joining what a container runs."""
 
     async def test_all_see_the_same(self) -> None:
-        """Whoever is attached sees the output, which goes into the log as well."""
+        """Every attached client sees the output, which is also logged."""
         kubelet = await self.kubelet(Container(["sh", "-c", "while read x; do echo $x; done"]))
         first, second = [
             await call(self.endpoint, f"/attach/default/web/main?{ALL}", way, IN_OUT_ERROR)
@@ -270,7 +270,7 @@ class RunTests(KubeletCase):
 
 
 class LogTests(KubeletCase):
-    """What was printed."""
+    """Container logs."""
 
     async def test_options(self) -> None:
         """Every option of a reader is kept, alone and together."""
@@ -298,7 +298,7 @@ class LogTests(KubeletCase):
             self.assertEqual(await self.get(f"{base}?{query}"), told, query)
 
     async def test_refusals(self) -> None:
-        """What cannot be read is 400, what makes no sense 422, what is not there 404."""
+        """An unparsable option gets 400, an invalid value 422, an unknown container 404."""
         await self.kubelet()
         base = "/containerLogs/default/web/main"
         for query, code in {
@@ -323,7 +323,7 @@ class LogTests(KubeletCase):
         )
 
     async def test_follow(self) -> None:
-        """Who follows hears what comes, until the container ends."""
+        """A follower receives new output until the container ends."""
         kubelet = await self.kubelet()
         log = kubelet.pods["default", "web"]["main"].log
         log.write(b"before\n")
@@ -489,7 +489,7 @@ class _Tunnel:
         self.client.dataReceived(message)
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignore it: no ping was sent."""
 
     def failing(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -524,7 +524,7 @@ class _Messages:
         self.got[channel] = self.got.get(channel, b"") + data
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignore it: no ping was sent."""
 
     def failing(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -537,10 +537,10 @@ class _Messages:
 
 
 class IdentityTests(KubeletCase):
-    """Who may ask."""
+    """Authentication of clients."""
 
     async def test_client_certificates(self) -> None:
-        """Without a certificate of the CA everything is 401, with one it is there."""
+        """Every path answers 401 unless the client has a certificate of the CA."""
         ca = self.write("ca.crt", authority("users").certificate_pem)
         self.client_tls_of = self.client_tls("127.0.0.1")
         pem = authority("users").certificate_pem
