@@ -1,5 +1,5 @@
 """
-What the tests of certificates share: authorities, files, and two ends of a real connection.
+Support for TLS tests: authorities, files, and two ends of a real connection.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class VerificationTests(LoopbackCase):
     """Tests for whom :class:`ClientTLS` believes."""
 
     async def refusal(self, server: ServerTLS, client: ClientTLS) -> str:
-        """Why a server is not believed; it must not hear a byte of ours."""
+        """Return the error for a refused server, which must receive no byte of ours."""
         with self.assertRaises(VerificationError) as caught:
             await self.pair(server, client)
         told = str(caught.exception)
@@ -37,7 +37,7 @@ class VerificationTests(LoopbackCase):
         return told
 
     async def test_names(self) -> None:
-        """DNS names, wildcards, IPv4 and IPv6 addresses are names."""
+        """DNS names, wildcards, IPv4 and IPv6 addresses are accepted."""
         tls = self.server_tls(server_identity("localhost", "127.0.0.1", "*.pools.example", "::1"))
         for name in (
             "localhost",
@@ -51,7 +51,7 @@ class VerificationTests(LoopbackCase):
             await self.pair(tls, self.client_tls(name))
 
     async def test_other_names(self) -> None:
-        """Every other name is refused, and the error tells which it has."""
+        """Every other name is refused, and the error lists the certificate's names."""
         tls = self.server_tls(server_identity("localhost", "*.pools.example"))
         for name in ("evil.example", "a.b.pools.example", "pools.example", "127.0.0.1"):
             told = await self.refusal(tls, self.client_tls(name))
@@ -59,7 +59,7 @@ class VerificationTests(LoopbackCase):
             self.assertIn("'localhost', '*.pools.example'", told)
 
     async def test_common_name_does_not_count(self) -> None:
-        """The common name is no name of the server."""
+        """The common name is not used as a server name."""
         issued = authority("serving").issue_server(["other.example"], common_name="localhost")
         await self.refusal(self.server_tls(issued), self.client_tls("localhost"))
 
@@ -102,16 +102,16 @@ class VerificationTests(LoopbackCase):
         )
 
     async def test_system_roots(self) -> None:
-        """Without a CA those of the system count, and ours is not among them."""
+        """Without a CA, the system's CAs are used, and ours is not among them."""
         await self.refusal(self.server_tls(), self.client_tls(ca_pem=None))
 
     async def test_insecure(self) -> None:
-        """Skipping verification believes any server."""
+        """With verification skipped, any server is accepted."""
         issued = authority("evil").issue_server(["other.example"])
         await self.pair(self.server_tls(issued), self.client_tls(insecure_skip_verify=True))
 
     async def test_check(self) -> None:
-        """A caller's own look at the certificate may refuse it."""
+        """The caller's check may refuse a certificate."""
 
         def names_pool(certificate: x509.Certificate) -> None:
             if "pool-a" not in certificate.subject.rfc4514_string():
@@ -127,7 +127,7 @@ class VerificationTests(LoopbackCase):
                 self.assertIn("does not name pool 'pool-a'", told)
 
     async def test_check_without_verification(self) -> None:
-        """The caller's look is asked for even when verification is skipped."""
+        """The caller's check runs even if verification is skipped."""
 
         def never(certificate: x509.Certificate) -> None:
             raise VerificationError("no")
@@ -136,14 +136,14 @@ class VerificationTests(LoopbackCase):
         await self.refusal(self.server_tls(), client)
 
     async def test_check_is_not_asked_about_strangers(self) -> None:
-        """A certificate that OpenSSL refuses is not shown to the caller's look."""
+        """The caller's check is not called for a certificate that OpenSSL refuses."""
         asked: list[x509.Certificate] = []
         issued = authority("evil").issue_server(["localhost"])
         await self.refusal(self.server_tls(issued), self.client_tls(check=asked.append))
         self.assertEqual(asked, [])
 
     async def test_check_with_a_bug(self) -> None:
-        """A look that fails by itself refuses; it does not let pass."""
+        """If the caller's check raises an unexpected error, the certificate is refused."""
 
         def broken(certificate: x509.Certificate) -> None:
             raise ZeroDivisionError("oops")
@@ -223,14 +223,14 @@ class UnusableNamesTests(LoopbackCase):
             self.assertIn(f"is not valid for {server!r}: it names {shown!r}", told)
 
     async def test_why(self) -> None:
-        """The refusal tells a DNS name that is an address from an address."""
+        """The refusal distinguishes a DNS name that looks like an address from an address."""
         told = await self.refusal(
             self.server_tls(named(alternatives("127.0.0.1"))), self.client_tls("127.0.0.1")
         )
         self.assertTrue(told.endswith("it names '127.0.0.1' (no usable DNS name)"), told)
 
     async def test_many_long_names(self) -> None:
-        """A refusal shows the first few names, and of each the beginning."""
+        """A refusal lists the first few names, each shortened."""
         names = [f"{number}.{'x' * 5000}.example" for number in range(20)]
         told = await self.refusal(
             self.server_tls(named(alternatives(*names))), self.client_tls("one.example")
@@ -283,7 +283,7 @@ class ClientIdentityTests(LoopbackCase):
         self.assertIs(self.client_tls("a", **pair)._context, self.client_tls("b", **pair)._context)
 
     def test_contexts_are_bounded(self) -> None:
-        """Contexts of identities that nobody uses any more are dropped."""
+        """The number of cached contexts is bounded."""
         from twisted_exec.tls import client as module
 
         for number in range(100):
@@ -296,7 +296,7 @@ class ClientIdentityTests(LoopbackCase):
             self.client_tls(certificate_pem=client_identity("jane").certificate_pem)
 
     def test_no_host(self) -> None:
-        """What cannot be a server's name is refused before connecting."""
+        """An invalid server name is refused before connecting."""
         for name in ("", "a b", "-", "x" * 300, "a..b", "\0"):
             with self.assertRaises(TLSConfigError, msg=repr(name)):
                 self.client_tls(name)
@@ -332,7 +332,7 @@ class ClientCredentialsTests(LoopbackCase):
         self.assertIsNotNone(peer_certificate(server.transport))
 
     def test_reload(self) -> None:
-        """A renewed pair is used once both files are there."""
+        """A renewed certificate is used as soon as its key is written too."""
         clock = Clock()
         credentials = self.credentials(clock)
         first = credentials.to("localhost")._context
@@ -346,8 +346,8 @@ class ClientCredentialsTests(LoopbackCase):
 
     async def test_made_before(self) -> None:
         """
-        What was made of them before a CA was exchanged leads to servers of the new one, and no
-        longer to those of the old: sessions keep it for as long as they are open.
+        A ClientTLS made before the CA file changed trusts servers of the new CA and no longer
+        those of the old: sessions keep their ClientTLS for as long as they are open.
         """
         clock = Clock()
         credentials = self.credentials(clock)

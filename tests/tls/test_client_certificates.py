@@ -86,7 +86,7 @@ class PeerCertificateTests(SynchronousTestCase):
         self.assertEqual(subject((NameOID.ORGANIZATION_NAME, "dev")).common_name, "")
 
     def test_two_common_names(self) -> None:
-        """Two common names are none: readers do not agree on which one counts."""
+        """Two common names count as none, since readers disagree on which to use."""
         both = subject((NameOID.COMMON_NAME, "jane"), (NameOID.COMMON_NAME, "admin"))
         self.assertEqual(both.common_name, "")
 
@@ -105,7 +105,7 @@ class VerifyTests(SynchronousTestCase):
         verify(peer(client_identity("jane")), authority("b").certificate_pem + USERS)
 
     def test_unusable_names(self) -> None:
-        """Its subject alternative names play no part, even if they could match no server."""
+        """Subject alternative names of a client certificate are ignored, even invalid ones."""
         names = alternatives("127.0.0.1", "*", "", "1")
         issued = named(names, common_name="jane", ca="users", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
         verify(peer(issued), USERS)
@@ -113,7 +113,7 @@ class VerifyTests(SynchronousTestCase):
         self.assertIn("refused", self.refusal(peer(issued), authority("b").certificate_pem))
 
     def test_other_ca(self) -> None:
-        """A certificate of another CA does not."""
+        """A certificate of another CA is refused."""
         self.assertIn(
             "unable to get local issuer",
             self.refusal(peer(client_identity("jane", ca="forwarding"))),
@@ -137,14 +137,14 @@ class VerifyTests(SynchronousTestCase):
         self.refusal(own)
 
     def test_no_usage(self) -> None:
-        """Without an extended key usage nothing says that it is for clients."""
+        """A certificate without an extended key usage is refused."""
         certificate = subject((NameOID.COMMON_NAME, "jane"))
         self.assertIn(
             "not meant for clients", self.refusal(certificate, pem.pem_of([certificate.leaf]))
         )
 
     def test_expired(self) -> None:
-        """A certificate counts from its first to its last second."""
+        """A certificate is valid from its first to its last second."""
         certificate = peer(client_identity("jane"))
         end = certificate.leaf.not_valid_after_utc
         verify(certificate, USERS, end - timedelta(seconds=1))
@@ -193,7 +193,7 @@ class VerifyTests(SynchronousTestCase):
                 self.assertIn("not meant for clients", told)
 
     def test_ca_between_alone(self) -> None:
-        """A CA that another has signed may be the one that is trusted; its root is not, then."""
+        """If only an intermediate CA is trusted, its root is not."""
         _, between = subordinate()
         leaf = peer(between.issue_client("jane"))
         verify(leaf, between.certificate_pem)

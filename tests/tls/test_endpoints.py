@@ -51,7 +51,7 @@ class Talker(Recorder):
 
 
 class Rude(Recorder):
-    """Answers whatever comes with text, as a plain HTTP server does."""
+    """Answers any input with text, as a plain HTTP server does."""
 
     def dataReceived(self, data: bytes) -> None:
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -88,7 +88,7 @@ class ServerEndpointTests(LoopbackCase):
     """Tests for :func:`server_endpoint`."""
 
     def test_no_endpoint(self) -> None:
-        """What cannot be listened on is refused when it is read, in one line."""
+        """An invalid endpoint description is refused with a one-line message and an example."""
         for bad in ("", "6443", "nope:1", "tcp:", "tcp:x", "tcp:1:2:3:4:5", "tcp:1:foo=bar"):
             with self.assertRaises(TLSConfigError, msg=bad) as caught:
                 server_endpoint(reactor, bad, None)
@@ -102,7 +102,7 @@ class ServerEndpointTests(LoopbackCase):
                 server_endpoint(reactor, bad, self.server_tls())
 
     async def test_impossible(self) -> None:
-        """A port that no port can be, a socket in no directory: the address is named."""
+        """An error for an invalid port or socket path names the address."""
         for bad in ("tcp:99999:interface=127.0.0.1", "unix:/nonexistent/x"):
             with self.assertRaises(TLSConfigError) as caught:
                 await server_endpoint(reactor, bad, self.server_tls()).listen(self.recorders())
@@ -118,7 +118,7 @@ class ServerEndpointTests(LoopbackCase):
         self.assertIn(f"127.0.0.1:{number}", str(caught.exception))
 
     async def test_backlog(self) -> None:
-        """A thousand clients may connect in one turn; the operator's own number counts more."""
+        """The backlog takes a thousand clients in one turn unless the operator sets another."""
         directory = tempfile.mkdtemp()
         self.addCleanup(os.rmdir, directory)
         for description, backlog in (
@@ -157,7 +157,7 @@ class ClientEndpointTests(LoopbackCase):
     async def failure(
         self, kind: type[Recorder], tls: ClientTLS | None, seconds: float = 10
     ) -> BaseException:
-        """How connecting to a plain TCP server with this behaviour fails."""
+        """Return the error of connecting to a plain TCP server with this behaviour."""
         port = await self.listen(self.recorders(kind), None)
         endpoint = client_endpoint(
             reactor, "127.0.0.1", port.getHost().port, tls, timeout_seconds=seconds
@@ -178,7 +178,7 @@ class ClientEndpointTests(LoopbackCase):
         self.assertIsNotNone(client.transport.getHandle().get_cipher_name())
 
     async def test_no_protocol_for_strangers(self) -> None:
-        """The caller's protocol is not even made when the peer is not the right one."""
+        """The caller's protocol is not created if verification fails."""
         recorders = self.recorders()
         port = await self.listen(self.recorders(), self.server_tls())
         with self.assertRaises(VerificationError):
@@ -186,25 +186,25 @@ class ClientEndpointTests(LoopbackCase):
         self.assertEqual(recorders.made, [])
 
     async def test_bytes_with_the_handshake(self) -> None:
-        """What the server says right after the handshake is not lost."""
+        """Bytes that the server sends right after the handshake are not lost."""
         port = await self.listen(self.recorders(Talker), self.server_tls())
         client = await self.connect(port, self.client_tls())
         self.assertEqual(await client.has(5), b"hello")
 
     async def test_plain_server(self) -> None:
-        """A server that does not speak TLS is told as that."""
+        """The error says that the server does not speak TLS."""
         problem = await self.failure(Rude, self.client_tls())
         self.assertIsInstance(problem, HandshakeError)
         self.assertIn("it does not speak TLS on this port", str(problem))
 
     async def test_hung_up(self) -> None:
-        """A server that hangs up during the handshake is told as that."""
+        """The error says that the server closed the connection during the handshake."""
         problem = await self.failure(Closer, self.client_tls())
         self.assertIsInstance(problem, HandshakeError)
         self.assertIn("closed the connection during the TLS handshake", str(problem))
 
     async def test_25_mute_server(self) -> None:
-        """A server that accepts and then says nothing is given up after the time for it."""
+        """Connecting to a server that accepts and stays silent ends at the time limit."""
         recorders = self.recorders()
         port = await self.listen(recorders, None)
         accepted = recorders.next()
@@ -225,7 +225,7 @@ class ClientEndpointTests(LoopbackCase):
         await silent.lost
 
     async def test_refused(self) -> None:
-        """Nobody there is Twisted's own error."""
+        """A refused connection fails with Twisted's ConnectionRefusedError."""
         with socket.socket() as plug:
             plug.bind(("127.0.0.1", 0))
             endpoint = client_endpoint(
@@ -265,7 +265,7 @@ class ClientEndpointTests(LoopbackCase):
         await endpoint.connect(self.recorders())
 
     async def test_no_such_host(self) -> None:
-        """A name that does not resolve fails as Twisted says it."""
+        """A name that does not resolve fails with Twisted's own error."""
         endpoint = client_endpoint(reactor, "a..b", 1, None)
         with self.assertRaises((ValueError, error.DNSLookupError)):
             await endpoint.connect(self.recorders())
@@ -394,7 +394,7 @@ class UNIXEndpointTests(LoopbackCase):
         await client.has(5)
 
     async def test_full_backlog_for_long(self) -> None:
-        """The wait ends with the time limit, or when nobody waits any more."""
+        """Waiting for a full backlog ends at the time limit or when the caller cancels."""
         _, path = self.full()
         endpoint = unix_client_endpoint(reactor, path, timeout_seconds=0.01)
         with self.assertRaises(ConnectTimeout) as caught:
@@ -419,10 +419,12 @@ class UNIXEndpointTests(LoopbackCase):
 
 
 class InterfaceTests(LoopbackCase):
-    """What protocols may rely on."""
+    """The transport interface that protocols rely on."""
 
     async def test_no_handshake_event(self) -> None:
-        """A protocol that listens for the handshake is connected after it, and not told again."""
+        """
+        ``connectionMade`` follows the handshake, and ``handshakeCompleted`` is not called too.
+        """
         told: list[str] = []
 
         class Listener(Recorder):
@@ -442,7 +444,7 @@ class InterfaceTests(LoopbackCase):
         self.assertEqual(told, ["made"])
 
     async def test_addresses(self) -> None:
-        """Host and peer addresses shine through."""
+        """Host and peer addresses are those of the socket."""
         server, client = await self.pair(
             self.server_tls(server_identity("localhost")), self.client_tls()
         )

@@ -34,7 +34,7 @@ class ExpiryTests(SynchronousTestCase):
         return Expiry({"tls-cert-file": path}).ends()
 
     def test_leaf(self) -> None:
-        """A certificate ends when it does, whatever CA comes behind it."""
+        """The leaf's expiry counts, whatever CA follows it in the file."""
         issued = self.authority.issue_server(["localhost"], now=NOW, life=10 * DAY)
         chain = issued.certificate_pem + self.authority.certificate_pem
         self.assertEqual(self.ends(chain), {"tls-cert-file": at(10)})
@@ -49,13 +49,15 @@ class ExpiryTests(SynchronousTestCase):
             self.assertEqual(self.ends(bundle), {"tls-cert-file": at(3650)})
 
     def test_as_it_is(self) -> None:
-        """A file is told as it is now; one that cannot be read is left out."""
+        """Expiry is read from the file's current content; unreadable files are left out."""
         self.assertEqual(self.ends(b"nothing"), {})
         self.assertEqual(Expiry({"client-ca-file": "/nowhere/ca.crt"}).ends(), {})
         self.assertEqual(self.ends(self.authority.certificate_pem), {"tls-cert-file": at(3650)})
 
     def test_elsewhere(self) -> None:
-        """What lies in no file of its own is told likewise, if there is any."""
+        """
+        Expiry of a certificate embedded in another file is reported; empty content is left out.
+        """
         issued = self.authority.issue_client("jane", now=NOW, life=DAY).certificate_pem
         for content, told in ((issued, {"kubeconfig": at(1)}), (b"", {})):
             self.assertEqual(

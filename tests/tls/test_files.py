@@ -79,7 +79,7 @@ class ReadFileTests(SynchronousTestCase):
                 self.assertIn(remedy, lines[0])
 
     def test_nul(self) -> None:
-        """A path that the system cannot have is refused like any other."""
+        """A path with a NUL byte is refused like any other."""
         self.assertIn("null byte", self.refusal("tls\0.crt"))
 
 
@@ -121,7 +121,7 @@ class ReloadingTests(SynchronousTestCase):
         self.assertEqual(self.parsed, 1)
 
     def test_broken_keeps_the_last(self) -> None:
-        """What makes no sense leaves the last value, until it does."""
+        """While the file's content is invalid, the last valid value stays in use."""
         self.reloading.get()
         write(self.directory, "value", b"half")
         self.clock.advance(1)
@@ -131,7 +131,7 @@ class ReloadingTests(SynchronousTestCase):
         self.assertEqual(self.reloading.get(), 3)
 
     def test_removed_keeps_the_last(self) -> None:
-        """A file that is gone leaves the last value."""
+        """If the file is removed, the last value stays in use."""
         self.reloading.get()
         os.unlink(self.path)
         self.clock.advance(1)

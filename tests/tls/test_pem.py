@@ -30,7 +30,7 @@ class PEMTests(SynchronousTestCase):
         self.assertEqual(len(pem.certificates(text, "the bundle")), 2)
 
     def test_cut_bundle(self) -> None:
-        """A bundle of which only a part is there is none, however much of it can be read."""
+        """A truncated bundle is refused, even if it contains complete certificates."""
         first, second = authority("a").certificate_pem, authority("b").certificate_pem
         for cut in range(1, len(second) - 1):
             with self.assertRaises(TLSConfigError, msg=str(cut)) as caught:
@@ -40,7 +40,7 @@ class PEMTests(SynchronousTestCase):
         self.assertEqual(len(pem.certificates(first + b"\n-----\nwords", "the bundle")), 1)
 
     def test_has_issued(self) -> None:
-        """Whose key has signed counts, not what the issuer is called."""
+        """has_issued() checks the signature, not just the issuer's name."""
         signer, namesake = authority("a"), Authority.create("a")
         issued = signer.issue_client("ada", []).certificate_pem
         (first,), (second,), (leaf,) = (
@@ -62,13 +62,13 @@ class PEMTests(SynchronousTestCase):
 
     @given(st.binary(max_size=200))
     def test_no_key(self, text: bytes) -> None:
-        """What is no key is not quoted."""
+        """The message for an invalid key does not quote the file's content."""
         with self.assertRaises(TLSConfigError) as caught:
             pem.private_key(text, "key 'x.key'")
         self.assertEqual(str(caught.exception), "key 'x.key' holds no usable PEM private key")
 
     def test_encrypted_key(self) -> None:
-        """An encrypted key is refused; nobody is asked for a passphrase."""
+        """An encrypted key is refused without a passphrase prompt."""
         text = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
         )

@@ -49,7 +49,7 @@ class ServerTLSTests(LoopbackCase):
             self.assertEqual(client.transport.negotiatedProtocol, agreed)
 
     async def test_told_authorities(self) -> None:
-        """CAs that are told, and told anew, are those of which the next client may show one."""
+        """Each handshake announces the CAs that published_cas returns at that time."""
         told = [authority("users").certificate_pem]
         tls = self.server_tls(published_cas=lambda: told[0])
         for names in (["users"], ["users", "forwarding"]):
@@ -74,7 +74,7 @@ class ServerTLSTests(LoopbackCase):
             self.assertFalse(reused, str(version))
 
     def test_no_renegotiation(self) -> None:
-        """A client that wants to begin again in mid-connection is refused."""
+        """A client that asks for renegotiation is refused."""
         context = SSL.Context(SSL.TLS_CLIENT_METHOD)  # not ours, which would not even ask
         context.set_max_proto_version(SSL.TLS1_2_VERSION)
         protocol: Any = None
@@ -128,7 +128,7 @@ class ServerTLSTests(LoopbackCase):
         verify(peer, authority("users").certificate_pem)
 
     async def test_strange_client_certificate(self) -> None:
-        """A certificate of an unknown CA does not break the handshake: it is just no user."""
+        """A client certificate of an unknown CA passes the handshake but is not a user."""
         ca = self.write("users.crt", authority("users").certificate_pem)
         mallory = client_identity("admin", ca="evil")
         server, client = await self.pair(
@@ -158,7 +158,7 @@ class ServerTLSTests(LoopbackCase):
         verify(peer, root)
 
     async def test_names_of_all_cas(self) -> None:
-        """Clients are told the names of all CAs: Go's choose their certificate by them."""
+        """The server announces all client CA names; Go clients choose their certificate by them."""
         cas = [
             self.write(f"{name}.crt", authority(name).certificate_pem)
             for name in ("users", "forwarding")
@@ -274,7 +274,7 @@ class Greeter(Recorder):
 
 
 def _resumes(port: int, version: ssl.TLSVersion) -> bool:
-    """Whether a foreign client, here Python's own, gets a session resumed."""
+    """Return whether Python's own TLS client gets a session resumed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority("serving").certificate_pem.decode())
     context.minimum_version = context.maximum_version = version
@@ -335,7 +335,7 @@ class ServerFilesTests(LoopbackCase):
         return ServerTLS(certificate, key, client_cas=client_cas, clock=Clock())
 
     def test_nothing_is_opened_early(self) -> None:
-        """Making one opens no file."""
+        """Creating a ServerTLS opens no file."""
         self.tls("/nowhere/tls.crt", "/nowhere/tls.key")
 
     def test_missing(self) -> None:
@@ -352,7 +352,7 @@ class ServerFilesTests(LoopbackCase):
         self.assertIn(f"{key!r} does not belong to certificate {certificate!r}", told)
 
     def test_exchanged(self) -> None:
-        """Certificate and key given the wrong way round are told."""
+        """If certificate and key are exchanged, the message says which file is wrong."""
         issued = server_identity("localhost")
         certificate = self.write("a.crt", issued.certificate_pem)
         key = self.write("a.key", issued.key_pem)

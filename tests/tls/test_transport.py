@@ -54,13 +54,13 @@ def queued(end: Any) -> int:
 
 
 def there(plug: socket.socket) -> bool:
-    """Whether the kernel has something to read."""
+    """Return whether the socket is readable."""
     return bool(select.select([plug], [], [], 0)[0])
 
 
 @implementer(IPushProducer)
 class Producer:
-    """Remembers what it was told."""
+    """Records the calls of the transport."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -76,14 +76,14 @@ class Producer:
 
 
 class WriteTests(LoopbackCase):
-    """What ``write`` owes, on TCP: see :class:`UNIXWriteTests` for the same on UNIX sockets."""
+    """``write`` on TCP: see :class:`UNIXWriteTests` for the same on UNIX sockets."""
 
     async def both(self) -> tuple[Recorder, Recorder]:
         """Two ends of a connection."""
         return await self.pair(None, None)
 
     async def test_at_once(self) -> None:
-        """A byte is with the kernel when ``write`` returns; no write event is asked for."""
+        """``write`` passes a byte to the kernel at once and does not wait for a write event."""
         for writer, reader in zip(await self.both(), reversed(await self.both()), strict=True):
             del reader
             writer.transport.write(b"x")
@@ -91,7 +91,7 @@ class WriteTests(LoopbackCase):
             self.assertNotIn(writer.transport, reactor.getWriters())
 
     async def test_sequence_at_once(self) -> None:
-        """So is a sequence, in its order."""
+        """``writeSequence`` passes its parts to the kernel at once, in order."""
         server, client = await self.both()
         client.transport.writeSequence([b"a", b"", b"b"])
         self.assertEqual(queued(client.transport), 0)
@@ -151,7 +151,7 @@ class WriteTests(LoopbackCase):
         client.transport.unregisterProducer()
 
     async def test_pull_producer(self) -> None:
-        """A pull producer is asked again and again, as it must be."""
+        """``resumeProducing`` of a pull producer is called until it unregisters."""
         server, client = await self.both()
 
         @implementer(IPullProducer)
@@ -179,7 +179,7 @@ class WriteTests(LoopbackCase):
         self.assertTrue(await server.has(len(content)) == content)
 
     async def test_lose_flushes(self) -> None:
-        """What was written before ``loseConnection`` arrives before the end."""
+        """Bytes written before ``loseConnection`` arrive before the end."""
         for size in (1, 5_000_000):
             server, client = await self.both()
             client.transport.write(b"x" * size)
@@ -188,7 +188,7 @@ class WriteTests(LoopbackCase):
             self.assertEqual(len(server.received), size)
 
     async def test_half_close(self) -> None:
-        """What was written before ``loseWriteConnection`` arrives; the other way stays open."""
+        """Bytes written before ``loseWriteConnection`` arrive; the other direction stays open."""
         for size in (1, 5_000_000):
             recorders = self.recorders(HalfCloser)
             port = await self.listen(recorders, None)
@@ -214,7 +214,7 @@ class WriteTests(LoopbackCase):
 
     async def test_broken(self) -> None:
         """
-        Writing to a broken connection calls nobody back: the end is told a turn later, once.
+        ``write`` on a broken connection does not call ``connectionLost``; a later turn does.
         """
         server, client = await self.both()
         handle = server.transport.getHandle()
@@ -261,7 +261,7 @@ class HalfCloser(Recorder):
 
 
 class UNIXWriteTests(WriteTests):
-    """The same on UNIX sockets, and what only they have."""
+    """The same on UNIX sockets, with descriptor passing."""
 
     async def both(self) -> tuple[Recorder, Recorder]:
         directory = tempfile.mkdtemp()
@@ -291,7 +291,7 @@ class UNIXWriteTests(WriteTests):
 
 
 class SocketTests(LoopbackCase):
-    """How sockets are set up."""
+    """Socket options."""
 
     async def test_options(self) -> None:
         """Small writes are not held back, and a vanished peer is noticed within a minute."""
@@ -326,14 +326,14 @@ class SocketTests(LoopbackCase):
 
 
 class StreamTLSTests(LoopbackCase):
-    """What TLS owes, on the socket's descriptor: see :class:`MemoryTLSTests` for the other way."""
+    """TLS on the socket's descriptor: see :class:`MemoryTLSTests` for TLS through memory BIOs."""
 
     def linger(self, seconds: float) -> None:
-        """How long a peer that has ended the stream is waited for."""
+        """Set how long a closing connection waits for its peer."""
         self.patch(descriptor, "LINGER_SECONDS", seconds)
 
     def is_idle(self, end: Recorder) -> bool:
-        """Nothing is queued at an end, and no write event is asked for."""
+        """Return whether nothing is queued and the reactor does not wait to write."""
         plain = transport.socket_transport(end.transport)
         return queued(plain) == 0 and plain not in reactor.getWriters()
 
@@ -345,7 +345,7 @@ class StreamTLSTests(LoopbackCase):
         return plug
 
     async def test_kind(self) -> None:
-        """Both ends are what they should be."""
+        """Both ends are StreamTLS on their own sockets."""
         for end in await self.pair(self.server_tls(), self.client_tls()):
             self.assertIs(transport.socket_transport(end.transport), end.transport)
 
@@ -369,7 +369,7 @@ class StreamTLSTests(LoopbackCase):
         self.assertTrue(await server.has(len(sent)) == sent)
 
     async def test_at_once(self) -> None:
-        """A byte leaves for the kernel when it is written: nothing is aggregated."""
+        """A written byte is passed to the kernel at once, without aggregation."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.write(b"warm")
         await server.has(4)
@@ -397,7 +397,7 @@ class StreamTLSTests(LoopbackCase):
         self.assertLess(len(deliveries), 1 + 4)
 
     async def test_early(self) -> None:
-        """What a server writes before the handshake is sent after it."""
+        """Bytes that a server writes before the handshake are sent after it."""
 
         class Early(Recorder):
             def connectionMade(self) -> None:
@@ -409,7 +409,7 @@ class StreamTLSTests(LoopbackCase):
         self.assertEqual(await client.has(50_000), b"early" * 10_000)
 
     async def test_early_and_over(self) -> None:
-        """So it is when that is all that it has to say."""
+        """They are also sent if the server closes right after writing them."""
 
         class Brief(Recorder):
             def connectionMade(self) -> None:
@@ -491,14 +491,16 @@ class StreamTLSTests(LoopbackCase):
         self.assertIsInstance(await server.lost, ConnectionDone)
 
     async def test_end_without_reading(self) -> None:
-        """One that says it is done, and reads nothing, is not waited for for ever."""
+        """A peer that ends the stream but reads nothing is disconnected after LINGER_SECONDS."""
         self.linger(0.01)
         server, client, _ = await self.stuck()
         client.transport.loseConnection()
         self.assertIsInstance(await server.lost, ConnectionLost)
 
     async def test_end_unanswered(self) -> None:
-        """Nor is one that is told that we are done, and says nothing."""
+        """
+        A peer that does not answer the end of the stream is disconnected after LINGER_SECONDS.
+        """
         self.linger(0.01)
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.pauseProducing()
@@ -506,7 +508,7 @@ class StreamTLSTests(LoopbackCase):
         self.assertIsInstance(await server.lost, ConnectionLost)
 
     async def test_broken(self) -> None:
-        """Writing to a broken connection calls nobody back; what is told later is that it was lost."""
+        """``write`` on a broken connection does not call ``connectionLost``; a later turn does."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.pauseProducing()  # or it would see the reset by reading
         server.transport.abortConnection()
@@ -517,7 +519,7 @@ class StreamTLSTests(LoopbackCase):
         self.assertIsInstance(await client.lost, ConnectionLost)
 
     async def test_truncated(self) -> None:
-        """A peer that goes without saying so is told from one that ended cleanly."""
+        """An end without a TLS close alert is a ConnectionLost."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.write(b"x")
         await server.has(1)
@@ -533,7 +535,7 @@ class StreamTLSTests(LoopbackCase):
         self.assertEqual(server.received, b"good")
 
     async def test_abort_in_data_received(self) -> None:
-        """A protocol that aborts hears nothing more."""
+        """A protocol that aborts receives no more data."""
 
         class Aborter(Recorder):
             def dataReceived(self, data: bytes) -> None:
@@ -576,7 +578,7 @@ class Held(Protocol):
 
 
 class Short(Held):
-    """One that can keep the last byte of what it has."""
+    """A relay's end that can keep back its last byte."""
 
     holds_back = False
     _kept = b""
@@ -588,13 +590,13 @@ class Short(Held):
         self.other.transport.write(data[:passed])
 
     def release(self) -> None:
-        """Let it go."""
+        """Release the held bytes."""
         self.holds_back = False
         self.dataReceived(b"")
 
 
 class Peer(ProcessProtocol):
-    """OpenSSL's own client; what is typed goes to the server."""
+    """OpenSSL's own client, which sends its input to the server."""
 
     transport: Any
 
@@ -612,7 +614,7 @@ class Peer(ProcessProtocol):
         self.ended.callback(None)
 
     async def change_keys(self) -> None:
-        """Ask for new keys; what is typed from now on goes by them."""
+        """Request new keys, which encrypt all later input."""
         told = self.printed.count(b"KEYUPDATE")
         self.transport.write(b"K\n")  # alone in one read, or it is text
         while self.printed.count(b"KEYUPDATE") == told:
@@ -620,10 +622,10 @@ class Peer(ProcessProtocol):
 
 
 class DescriptorTests(LoopbackCase):
-    """What OpenSSL asks of whoever gives it the descriptor."""
+    """Rules that OpenSSL sets for a caller that gives it the descriptor."""
 
     async def test_pause_before_the_handshake(self) -> None:
-        """A server that pauses at once holds nobody's handshake up."""
+        """The handshake completes even if the server pauses at once; data waits for the resume."""
 
         class Pausing(Recorder):
             def connectionMade(self) -> None:
@@ -690,7 +692,7 @@ class DescriptorTests(LoopbackCase):
 
     async def test_new_keys_while_nothing_can_be_written(self) -> None:
         """
-        One whose socket is full cannot confirm the new keys at once: it reads on when it can.
+        An end whose socket is full reads on as soon as it can confirm the new keys.
         """
         port, accepted = await self.accepted()
         ends = Held(), Held()
@@ -717,7 +719,7 @@ class DescriptorTests(LoopbackCase):
         self.assertEqual(await server.has(14), b"one\ntwo\nthree\n")
 
     async def test_end_unanswered_by_a_slow_reader(self) -> None:
-        """What the kernel has taken arrives, however late it is read."""
+        """Bytes that the kernel has taken arrive even if the peer reads after the close."""
         self.patch(descriptor, "LINGER_SECONDS", 0.01)
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.pauseProducing()
@@ -745,8 +747,8 @@ class DescriptorTests(LoopbackCase):
 
     async def test_heads_in_records_of_their_own(self) -> None:
         """
-        Whoever sends much, and what stands before it in records of its own, as API servers send
-        frames, is read in few turns: not in one for each frame.
+        Frames whose heads are in TLS records of their own, as API servers send them, are read
+        in fewer turns than one per record.
         """
         server, client = await self.pair(self.server_tls(), self.client_tls())
         server.transport.pauseProducing()
@@ -765,7 +767,7 @@ class DescriptorTests(LoopbackCase):
         self.assertLess(len(reads), frames * 2 // 3)
 
     async def test_many_small_records(self) -> None:
-        """Words that a peer says one by one, each in a record, are delivered together if they are there."""
+        """Small records that have already arrived are delivered together."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
         server.transport.pauseProducing()
         words = [b"SYN", b"_", b"STREAM", b"!"]
@@ -802,7 +804,7 @@ class DescriptorTests(LoopbackCase):
             await turns()
 
     async def test_the_kernel_is_asked_for_many_records(self) -> None:
-        """What is there is read record by record, and not asked for before each of them."""
+        """Available records are read with two ``ioctl`` calls, not one for each record."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
         server.transport.pauseProducing()
         records, content = 5, b"x" * 4096
@@ -821,7 +823,7 @@ class DescriptorTests(LoopbackCase):
         self.assertEqual(len(asked), 2)  # behind the first, and behind the last
 
     async def test_part_of_a_record(self) -> None:
-        """A record that is not whole yet is waited for, and holds none up that came before it."""
+        """A partial record does not delay the complete records before it."""
         port, accepted = await self.accepted()
         ends = Short(), Held()
         ends[0].other, ends[1].other = reversed(ends)
@@ -839,8 +841,8 @@ class DescriptorTests(LoopbackCase):
 
     async def test_reset_at_once(self) -> None:
         """
-        A peer that is gone when we say our first word is told as one that hung up: OpenSSL, asked
-        once more, would have no reason to tell.
+        A reset at the start of the handshake is reported as a closed connection: a second call
+        of OpenSSL would give no reason.
         """
 
         said: list[SSL.Error] = [SSL.SysCallError(104, "ECONNRESET")]
@@ -896,7 +898,7 @@ class MemoryTLSTests(StreamTLSTests):
 
 
 class FreedTests(LoopbackCase):
-    """What a connection held is freed when it ends, not when the collector comes by."""
+    """Objects of a connection are freed when it ends, without the garbage collector."""
 
     async def engines(self, how: str) -> list[weakref.ref[Any]]:
         """OpenSSL's part of both ends of a connection that ended in some way."""
@@ -910,7 +912,7 @@ class FreedTests(LoopbackCase):
         return engines
 
     async def test_freed(self) -> None:
-        """Clean and unclean ends alike."""
+        """Both ends' engines are freed after loseConnection and after abortConnection."""
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
@@ -920,7 +922,7 @@ class FreedTests(LoopbackCase):
             self.assertEqual([each() for each in engines], [None, None], how)
 
     async def test_factories(self) -> None:
-        """So is what made the connection, with or without TLS, whoever keeps its protocol."""
+        """The client factory is freed too, with or without TLS, even if the protocol is kept."""
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
@@ -937,10 +939,10 @@ class FreedTests(LoopbackCase):
 
 
 class CanaryTests(LoopbackCase):
-    """The parts of Twisted and pyOpenSSL that these modules stand on are still there."""
+    """The private names of Twisted and pyOpenSSL that these modules use still exist."""
 
     def test_hooks(self) -> None:
-        """Whoever renames one of these needs a module here to change."""
+        """If one of these names disappears upstream, a module here must change."""
         for owner, names in {
             SSL: ["_ffi", "_lib"],
             SSL._lib: ["SSL_clear_mode", "SSL_read", "SSL_write"],  # type: ignore[attr-defined]
@@ -966,7 +968,7 @@ class CanaryTests(LoopbackCase):
                 self.assertTrue(hasattr(owner, name), f"{owner}: {name}")
 
     async def test_instance_attributes(self) -> None:
-        """As are these, on real connections."""
+        """Private attributes of Twisted's connections still exist."""
         server, client = await self.pair(None, None)
         for end in (server, client):
             for name in ("_tempDataBuffer", "_tempDataLen", "_aborting", "TLS", "producer"):

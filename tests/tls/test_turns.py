@@ -34,7 +34,7 @@ class Cost:
 
 
 class TurnClock(Clock):
-    """A clock of turns, each of which takes a second: what is scheduled for "at once" comes in the next."""
+    """A clock whose turns take one second: a call with delay 0 runs in the next turn."""
 
     def callLater(self, delay: float, *call: Any, **keywords: Any) -> Any:
         return super().callLater(delay or 1, *call, **keywords)
@@ -88,7 +88,7 @@ class Connection(turns.TurnTaking):
     """
     A connection whose reads the tests make up.
 
-    :ivar reading: it would read.
+    :ivar reading: whether it reads.
     """
 
     def __init__(self, protocol: Any, shared: Turns) -> None:
@@ -130,7 +130,7 @@ KEY = b"\x01k"
 
 
 class TurnsTests(SynchronousTestCase):
-    """Connections of one reactor, whose clocks are the test's."""
+    """Connections of one reactor with test clocks."""
 
     def setUp(self) -> None:
         self.clock, self.cost = TurnClock(), Cost()
@@ -154,7 +154,7 @@ class TurnsTests(SynchronousTestCase):
         return count
 
     def test_key(self) -> None:
-        """A key is handled when it is read, and leaves nothing to do."""
+        """A key is handled when it is read, without another turn."""
         quiet = self.connection()
         quiet.deliver(KEY)
         self.assertEqual(quiet.protocol.frames, [b"k"])
@@ -316,7 +316,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertTrue(quiet.reading)
 
     def test_one_in_a_turn(self) -> None:
-        """A protocol that has done enough gives the rest back, and gets it in the next turn."""
+        """A protocol may give back the rest of a read and gets it in the next turn."""
         busy = self.connection()
 
         def give_back() -> None:
@@ -428,7 +428,7 @@ class SocketTests(PlacesTestCase):
             self.assertIsInstance(busy.lost[0], ConnectionDone, kind)
 
     async def test_reset_behind_a_flood(self) -> None:
-        """So is a reset."""
+        """A reset is reported after all frames that came before it."""
         for kind in self.kinds:
             busy, _, client = await self.flooded(kind)
             client.transport.write(FLOOD[:20_000])

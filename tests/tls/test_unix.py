@@ -61,7 +61,7 @@ class PrivateDirectoryTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_made(self) -> None:
-        """A missing directory is made, for us alone; a second time it is found."""
+        """A missing directory is created as private; the second call finds it."""
         before = os.umask(0)
         try:
             private_directory(self.path)
@@ -71,7 +71,7 @@ class PrivateDirectoryTests(SynchronousTestCase):
         self.assertEqual(private_directory(self.path), self.path)
 
     def test_parents(self) -> None:
-        """Missing parents are made, for us alone as well."""
+        """Missing parents are created as private too."""
         before = os.umask(0)
         try:
             private_directory(os.path.join(self.path, "a", "b"))
@@ -87,7 +87,7 @@ class PrivateDirectoryTests(SynchronousTestCase):
         self.assertIn("symbolic link", self.refusal())
 
     def test_dangling_link(self) -> None:
-        """So is one that points nowhere."""
+        """A dangling symbolic link is refused."""
         os.symlink("nowhere", self.path)
         self.assertIn("symbolic link", self.refusal())
 
@@ -106,7 +106,7 @@ class PrivateDirectoryTests(SynchronousTestCase):
         self.assertIn("is open to others (mode 755): name one that is for this", self.refusal())
 
     def test_open_and_empty(self) -> None:
-        """An empty one is closed."""
+        """An empty directory with open permissions is made private."""
         os.mkdir(self.path)
         os.chmod(self.path, 0o777)
         private_directory(self.path)
@@ -119,7 +119,7 @@ class PrivateDirectoryTests(SynchronousTestCase):
             self.assertIn(f"belongs to user id {os.getuid()}", self.refusal())
 
     def test_cannot_be_made(self) -> None:
-        """What the system refuses is one line."""
+        """If the directory cannot be created, the message is one line."""
         self.path = "/proc/nowhere/state"
         self.assertIn("cannot use directory '/proc/nowhere/state'", self.refusal())
 
@@ -154,7 +154,7 @@ class RuntimeDirectoryTests(SynchronousTestCase):
         self.assertNotEqual(os.path.dirname(self.directory(long)), long)
 
     def test_odd_values(self) -> None:
-        """Relative, missing and empty ones are not used."""
+        """Relative, missing and empty values are not used."""
         for odd in ("", "relative", "/nowhere", "\udcff"):
             self.directory(odd)
 
@@ -165,11 +165,11 @@ class RuntimeDirectoryTests(SynchronousTestCase):
             plug.bind(path)
 
     def test_new_each_time(self) -> None:
-        """Without a key each is new."""
+        """Without a key, each call returns a new directory."""
         self.assertNotEqual(self.directory(self.home), self.directory(self.home))
 
     def test_found_again(self) -> None:
-        """The same key finds the same one, another key another."""
+        """Equal keys give the same directory, different keys different ones."""
         one, again, other = (
             self.directory(self.home, key) for key in ("/a/state", "/a/./state", "/b/state")
         )
@@ -177,7 +177,7 @@ class RuntimeDirectoryTests(SynchronousTestCase):
         self.assertNotEqual(one, other)
 
     def test_squatted(self) -> None:
-        """One that somebody else made before us is left alone, and another place found."""
+        """A directory name that is already taken is left alone, and another name is used."""
         first = self.directory(self.home, "/a/state")
         os.rmdir(first)
         os.symlink("/nowhere", first)
@@ -185,7 +185,7 @@ class RuntimeDirectoryTests(SynchronousTestCase):
         self.assertNotEqual(self.directory(self.home, "/a/state"), first)
 
     def test_nowhere(self) -> None:
-        """No place at all is one line that says what to do."""
+        """If no directory can be created, the message names XDG_RUNTIME_DIR as remedy."""
 
         def refuse(*args: Any, **more: Any) -> str:
             raise PermissionError(13, "no")

@@ -37,21 +37,21 @@ class IssueTests(SynchronousTestCase):
         self.assertEqual(list(usage), [ExtendedKeyUsageOID.SERVER_AUTH])
 
     def test_client(self) -> None:
-        """A client certificate is a user and groups, in Kubernetes' order of things."""
+        """A client certificate names a user and groups as Kubernetes expects."""
         certificate = leaf(authority("a").issue_client("jane", ["dev", "ops"]))
         self.assertEqual(certificate.subject.rfc4514_string(), "CN=jane,O=ops,O=dev")
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         self.assertEqual(list(usage), [ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def test_no_leaf_is_a_ca(self) -> None:
-        """What is issued cannot issue."""
+        """Issued certificates are not CAs."""
         certificate = leaf(authority("a").issue_client("jane"))
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         self.assertFalse(basic.value.ca)
         self.assertTrue(basic.critical)
 
     def test_p256(self) -> None:
-        """Keys are P-256, each its own."""
+        """Each certificate has a P-256 key of its own."""
         one, two = (authority("a").issue_client("jane") for _ in range(2))
         key = pem.private_key(one.key_pem, "it")
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -66,7 +66,7 @@ class IssueTests(SynchronousTestCase):
         self.assertEqual(certificate.not_valid_after_utc, now + timedelta(days=365))
 
     def test_has_issued(self) -> None:
-        """An authority knows what it has signed, also where another has its name."""
+        """An authority recognizes its own signatures, even if another has its name."""
         one, other = Authority.create("CA"), Authority.create("CA")
         (issued,) = x509.load_pem_x509_certificates(one.issue_server(["a"]).certificate_pem)
         self.assertTrue(one.has_issued(issued))
@@ -74,13 +74,13 @@ class IssueTests(SynchronousTestCase):
         self.assertFalse(Authority.create("other").has_issued(issued))
 
     def test_the_name_is_too_long(self) -> None:
-        """A name that X.509 has no room for is refused in one line."""
+        """A common name longer than 64 characters is refused, and the message gives its length."""
         with self.assertRaises(TLSConfigError) as caught:
             authority("a").issue_client("u" * 65)
         self.assertIn("it has 65", str(caught.exception))
 
     def test_control_characters(self) -> None:
-        """A name that a program could read or print as another is refused."""
+        """Names with control characters are refused."""
         for names in (("ja\0ne",), ("jane", ("dev\n",)), ("jane", ("dev\x1b[2J",))):
             with self.assertRaises(TLSConfigError) as caught:
                 authority("a").issue_client(*names)  # type: ignore[arg-type]
@@ -92,7 +92,9 @@ class IssueTests(SynchronousTestCase):
             authority("a").issue_client("jane", [""])
 
     def test_no_dns_name(self) -> None:
-        """What cannot be a DNS name is refused, what merely looks odd is not."""
+        """
+        Invalid DNS names are refused; wildcards, underscores, IDNs and addresses are accepted.
+        """
         for bad in ("a b", "", "x..y", "http://x", "a/b", "*", "x" * 64):
             with self.assertRaises(TLSConfigError, msg=bad):
                 authority("a").issue_server([bad])
@@ -100,7 +102,7 @@ class IssueTests(SynchronousTestCase):
             authority("a").issue_server([good])
 
     def test_no_names(self) -> None:
-        """A server without a name would be verified by nobody."""
+        """A server certificate without names is refused."""
         with self.assertRaises(TLSConfigError):
             authority("a").issue_server([])
 
@@ -113,7 +115,7 @@ class LoadTests(SynchronousTestCase):
     """Tests for :meth:`Authority.load`."""
 
     def test_round_trip(self) -> None:
-        """A loaded authority issues what the created one vouches for."""
+        """Certificates issued by a loaded authority are trusted by the one created."""
         made = authority("a")
         loaded = Authority.load(made.certificate_pem, made.key_pem)
         certificate = leaf(loaded.issue_client("jane"))
@@ -150,7 +152,7 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
 
     def test_a_link_is_replaced_not_followed(self) -> None:
-        """A planted link does not make us overwrite its target."""
+        """A symbolic link is replaced, and its target is not overwritten."""
         target = os.path.join(self.directory, "target")
         path = os.path.join(self.directory, "key")
         os.symlink(target, path)
@@ -159,7 +161,7 @@ class WriteTests(SynchronousTestCase):
         self.assertFalse(os.path.islink(path))
 
     def test_cannot_write(self) -> None:
-        """A missing directory is one line, and leaves nothing behind."""
+        """A missing directory gives a one-line message and leaves no file behind."""
         with self.assertRaises(TLSConfigError) as caught:
             write_private("/nowhere/at/all/key", b"secret")
         self.assertEqual(
@@ -175,7 +177,7 @@ class WriteTests(SynchronousTestCase):
         )
 
     def test_no_overwriting(self) -> None:
-        """Existing files stay unless replacing is asked for."""
+        """Existing files are kept unless replace is true."""
         paths = [os.path.join(self.directory, name) for name in ("crt", "key")]
         issued = authority("a").issue_client("jane")
         issued.write(paths[0], paths[1])

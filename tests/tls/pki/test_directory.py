@@ -37,7 +37,7 @@ class PKITests(SynchronousTestCase):
         self.pki = create_pki(self.directory)
 
     def test_private(self) -> None:
-        """The directory and every file in it are ours alone."""
+        """The directory and its files are readable by their owner only."""
         self.pki.issue_apiserver(["localhost"])
         self.pki.issue_poollet("pool-a", ["localhost"])
         self.pki.issue_user("jane", [])
@@ -48,7 +48,7 @@ class PKITests(SynchronousTestCase):
             self.assertEqual(mode, 0o600, name)
 
     def test_account_key(self) -> None:
-        """A key for tokens is made once, private; what is there stays, whatever it is."""
+        """The token signing key is created once with mode 0600; an existing file is kept."""
         first = read_file(self.pki.account_key)
         self.assertIn(b"PRIVATE KEY", first)
         self.assertEqual(os.stat(self.pki.account_key).st_mode & 0o777, 0o600)
@@ -64,7 +64,7 @@ class PKITests(SynchronousTestCase):
         self.assertEqual(len(cas), 3)
 
     def test_each_for_its_own(self) -> None:
-        """Each certificate is worth something to one CA only."""
+        """Each certificate is verified by exactly one CA."""
         _, forwarding = self.pki.issue_apiserver(["localhost"])
         _, poollet = self.pki.issue_poollet("pool-a", ["localhost"])
         jane = self.pki.issue_user("jane", ["dev"])
@@ -82,7 +82,7 @@ class PKITests(SynchronousTestCase):
                         verify(peer(pair), read_file(ca))
 
     def test_names(self) -> None:
-        """Who each certificate says it is."""
+        """Certificates carry the user and group names of their owners."""
         _, forwarding = self.pki.issue_apiserver(["localhost"])
         serving, poollet = self.pki.issue_poollet("pool-a", ["localhost"])
         self.assertEqual(peer(forwarding).common_name, FORWARDING_USER)
@@ -91,7 +91,7 @@ class PKITests(SynchronousTestCase):
         self.assertEqual(peer(serving).common_name, IRONCORE.pool_identity("pool-a"))
 
     def test_no_overwriting(self) -> None:
-        """What exists stays, all of it, unless replacing is asked for."""
+        """Existing files are kept unless replace is true; the message suggests --force."""
         with self.assertRaises(TLSConfigError):
             create_pki(self.directory)
         self.pki.issue_user("jane", [])
@@ -104,7 +104,7 @@ class PKITests(SynchronousTestCase):
         self.assertNotEqual(read_file(self.pki.pair("user-jane").key), before)
 
     def test_half_exists(self) -> None:
-        """One of several existing files refuses them all, before any is written."""
+        """If one of several files exists, the command is refused before it writes any."""
         self.pki.issue_apiserver(["localhost"])
         os.unlink(self.pki.pair("apiserver").certificate)
         os.unlink(self.pki.pair("apiserver").key)
@@ -113,7 +113,7 @@ class PKITests(SynchronousTestCase):
         self.assertFalse(self.pki.pair("apiserver").exists)
 
     def test_file_names(self) -> None:
-        """No name leads out of the directory."""
+        """Certificate names cannot lead out of the directory."""
         for bad in ("../x", "a/b", "", ".hidden", "a\nb", "a\0b", "-x"):
             with self.assertRaises(TLSConfigError, msg=repr(bad)):
                 self.pki.issue_user(bad, [])
@@ -123,14 +123,14 @@ class PKITests(SynchronousTestCase):
                 self.pki.issue_runtime(bad, ["localhost"])
 
     def test_long_pool(self) -> None:
-        """A pool name that no certificate has room for says how much there is."""
+        """A pool name that is too long for a certificate is refused with the permitted length."""
         with self.assertRaises(TLSConfigError) as caught:
             self.pki.issue_poollet("p" * 25, ["localhost"])
         self.assertIn("has 25 characters; a certificate has room for 24", str(caught.exception))
         self.pki.issue_poollet("p" * 24, ["localhost"])
 
     def test_dialects(self) -> None:
-        """A poollet is called as its dialect calls it, and a shorter prefix leaves more room."""
+        """Poollet names follow the dialect; a shorter prefix permits a longer pool name."""
         _, client = self.pki.issue_poollet("f" * 31, ["localhost"], dialect=SPHERIC)
         (certificate,) = pem.certificates(read_file(client.certificate), "it")
         subject = certificate.subject.rfc4514_string()
@@ -138,7 +138,7 @@ class PKITests(SynchronousTestCase):
         self.assertIn("O=core.spheric.cloud:system:fleets", subject)
 
     def test_open(self) -> None:
-        """A directory made before is found, another is not."""
+        """An existing PKI directory is opened; for another, the message suggests pki init."""
         open_pki(self.directory).issue_user("jane", [])
         with self.assertRaises(TLSConfigError) as caught:
             open_pki("/nowhere")
@@ -170,7 +170,7 @@ class KubeconfigTests(SynchronousTestCase):
         )
 
     def test_content(self) -> None:
-        """It is YAML with everything inside, for us alone."""
+        """The kubeconfig is private YAML with embedded certificates and key."""
         self.kubeconfig()
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
         with open(self.path) as stream:
@@ -185,7 +185,7 @@ class KubeconfigTests(SynchronousTestCase):
         self.assertEqual(context["context"]["user"], "admin: 'x'")
 
     def test_no_overwriting(self) -> None:
-        """An existing one stays unless replacing is asked for."""
+        """An existing kubeconfig is kept unless replace is true."""
         self.kubeconfig()
         with self.assertRaises(TLSConfigError):
             self.kubeconfig()

@@ -26,7 +26,7 @@ class RenewingTests(SynchronousTestCase):
         self.pki = create_pki(os.path.abspath(self.mktemp()), now=NOW)
 
     def is_trusted(self, content: bytes) -> bool:
-        """Whether the user CA, as its file is now, vouches for a certificate."""
+        """Return whether the current user CA file verifies a certificate."""
         try:
             verify(
                 PeerCertificate(pem.certificates(content, "it")[0]), read_file(self.pki.client_ca)
@@ -40,7 +40,7 @@ class RenewingTests(SynchronousTestCase):
         return pair, read_file(pair.certificate)
 
     def test_in_two_steps(self) -> None:
-        """What either authority has signed is trusted, until the old one is retired."""
+        """Certificates of both the old and the new CA are trusted until the old CA is retired."""
         pair, before = self.issued("ada")
         renew_authority(self.pki, CLIENT, NOW)
         self.assertEqual(renew(self.pki, NOW, timedelta(days=1)), [pair])
@@ -59,7 +59,7 @@ class RenewingTests(SynchronousTestCase):
         self.assertEqual(len(pem.certificates(read_file(self.pki.client_ca), "it")), 1)
 
     def test_no_use(self) -> None:
-        """A certificate that says not what it is for is named, and left as it is."""
+        """A certificate without a known purpose is reported and left as it is."""
         pair, _ = self.issued("ada")
         authority = read_file(self.pki.client_ca)  # its own issuer, and for nothing but signing
         with open(pair.certificate, "wb") as file:
@@ -70,7 +70,7 @@ class RenewingTests(SynchronousTestCase):
         self.assertEqual(read_file(pair.certificate), authority)
 
     def test_other_files(self) -> None:
-        """Files that are no certificates by their name are nothing to renew."""
+        """Files that are not named like certificates are ignored."""
         with open(os.path.join(self.pki.directory, "notes.txt"), "w") as file:
             file.write("do not forget\n")
         self.assertEqual(renew(self.pki, NOW, None), [])
