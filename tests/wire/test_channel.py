@@ -45,35 +45,35 @@ class DecodeTests(SynchronousTestCase):
     """Tests for :func:`decode`."""
 
     def test_data(self) -> None:
-        """The first byte is the channel, the rest is for it."""
+        """The first byte is the channel, the rest the payload."""
         self.assertEqual(decode(b"\x00ls\n"), StreamData(Channel.STDIN, b"ls\n"))
         self.assertEqual(decode(b"\x01"), StreamData(Channel.STDOUT, b""))
 
     def test_ignored(self) -> None:
-        """No channel byte, and channels nobody defined, are passed over."""
+        """Empty messages and unknown channels are ignored."""
         for message in (b"", b"\x05x", b"\x80", b"0x"):
             self.assertIsNone(decode(message))
 
     def test_closed(self) -> None:
-        """Version 5 says that a channel has no more data."""
+        """In version 5 a close message ends a channel."""
         self.assertEqual(decode(b"\xff\x00"), StreamClosed(Channel.STDIN))
         self.assertIsNone(decode(b"\xff\x09"))
 
     def test_malformed_close(self) -> None:
-        """Such a message names one channel, or the peer is at fault."""
+        """A close message must name exactly one channel."""
         for message in (b"\xff", b"\xff\x00\x00"):
             with self.assertRaises(RemoteProtocolError) as caught:
                 decode(message)
             self.assertEqual(str(caught.exception), "a close message names exactly one channel")
 
     def test_before_version_5(self) -> None:
-        """In the versions before, it is a channel nobody defined."""
+        """Before version 5, byte 255 is an unknown channel."""
         for message in (b"\xff", b"\xff\x00", b"\xff\x00\x00"):
             for protocol in (V4, V1, UNNAMED):
                 self.assertIsNone(decode(message, protocol))
 
     def test_base64(self) -> None:
-        """A digit is the channel, and each message is base64 of its own."""
+        """In base64 protocols a digit is the channel, and each payload is encoded separately."""
         for protocol in (V1_BASE64, V4_BASE64):
             self.assertEqual(decode(b"0bHM=", protocol), StreamData(Channel.STDIN, b"ls"))
             self.assertEqual(decode(b"1", protocol), StreamData(Channel.STDOUT, b""))
@@ -91,12 +91,12 @@ class DecodeTests(SynchronousTestCase):
                 self.assertIsNone(decode(message, protocol), message)
 
     def test_text(self) -> None:
-        """Only the base64 protocols are text."""
+        """Only the base64 protocols use text messages."""
         self.assertEqual([one for one in PROTOCOLS if is_text(one)], [V4_BASE64, V1_BASE64])
 
     @given(st.binary(max_size=300), st.sampled_from([V4, V5]))
     def test_anything(self, message: bytes, protocol: str) -> None:
-        """No message does worse than blame the peer."""
+        """Any message decodes or raises RemoteProtocolError."""
         try:
             event = decode(message, protocol)
         except RemoteProtocolError:
@@ -107,20 +107,20 @@ class DecodeTests(SynchronousTestCase):
 
 
 class EncodeTests(SynchronousTestCase):
-    """Tests for what is sent."""
+    """Encoding of messages."""
 
     def test_greeting(self) -> None:
-        """An empty message is the channel's byte alone."""
+        """An empty payload is encoded as the channel byte alone."""
         self.assertEqual(encode(Channel.STDOUT), b"\x01")
 
     def test_too_large(self) -> None:
-        """More than fits one message is our mistake."""
+        """A payload that is too large raises LocalProtocolError."""
         encode(Channel.STDOUT, b"x" * MAX_PAYLOAD_BYTES)
         with self.assertRaises(LocalProtocolError):
             encode(Channel.STDOUT, b"x" * (MAX_PAYLOAD_BYTES + 1))
 
     def test_base64(self) -> None:
-        """Three quarters of a message fit in base64; what is written is read."""
+        """In base64 a message holds three quarters of its size; it decodes to the same payload."""
         self.assertEqual(encode(Channel.STDOUT, b"", V4_BASE64), b"1")
         self.assertEqual(encode(Channel.STDIN, b"ls", V1_BASE64), b"0bHM=")
         fits = bytes(range(256)) * 96
@@ -131,7 +131,7 @@ class EncodeTests(SynchronousTestCase):
             encode(Channel.STDOUT, fits + b"x", V4_BASE64)
 
     def test_messages_in_base64(self) -> None:
-        """Any amount becomes messages of that size."""
+        """In base64 a long payload is split into messages of the maximum size."""
         data = bytes(range(256)) * 200
         cut = list(messages(Channel.STDOUT, data, V1_BASE64))
         self.assertEqual([len(one) for one in cut], [32769, 32769, 2733])
@@ -140,7 +140,7 @@ class EncodeTests(SynchronousTestCase):
         self.assertEqual(list(messages(Channel.STDOUT, b"", V1_BASE64)), [])
 
     def test_close(self) -> None:
-        """Only version 5 can close a channel."""
+        """Only version 5 can encode a close message."""
         self.assertEqual(encode_close(Channel.STDIN), b"\xff\x00")
         for protocol in (V4, V1, UNNAMED, V4_BASE64):
             with self.assertRaises(LocalProtocolError):
@@ -148,7 +148,9 @@ class EncodeTests(SynchronousTestCase):
 
     @given(st.integers(0, 5 * MAX_PAYLOAD_BYTES))
     def test_messages(self, size: int) -> None:
-        """Any amount becomes full messages and a last one, and nothing for nothing."""
+        """
+        A long payload is split into full messages and a last one; an empty payload gives none.
+        """
         data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
         cut = list(messages(Channel.STDOUT, data))
         self.assertEqual(b"".join(one[1:] for one in cut), data)
@@ -157,7 +159,7 @@ class EncodeTests(SynchronousTestCase):
 
 
 def read(name: str, split: int | None = None) -> list[object]:
-    """What kubectl's frames of a capture mean, delivered whole or in pieces of ``split``."""
+    """Decode kubectl's messages in a capture, read whole or in pieces of ``split``."""
     items = json.loads((CAPTURES / name).read_text())["items"]
     data = b"".join(bytes.fromhex(one["hex"]) for one in items[1:] if one["dir"] == "C")
     frames = Connection(ConnectionType.SERVER)
@@ -180,10 +182,10 @@ def read(name: str, split: int | None = None) -> list[object]:
 
 
 class CaptureTests(SynchronousTestCase):
-    """What real kubectls sent, read by the codec."""
+    """Captured messages of real kubectls."""
 
     def test_stdin(self) -> None:
-        """``exec -i -- cat``: input, its end, the Close."""
+        """``exec -i -- cat`` sends its input, the close of stdin and a WebSocket Close."""
         for name in ("ws-v5-exec-stdin-cat-kubectl1.30", "ws-v5-exec-stdin-cat-kubectl1.33"):
             meant = read(f"{name}.json")
             data = b"".join(one.data for one in meant if isinstance(one, StreamData))
@@ -192,7 +194,9 @@ class CaptureTests(SynchronousTestCase):
             self.assertEqual(meant[-1], 1000)
 
     def test_resize(self) -> None:
-        """``exec -it`` sends its size; ``attach -it`` one too large first, to force a redraw."""
+        """
+        ``exec -it`` sends its size; ``attach -it`` first sends a larger one, to force a redraw.
+        """
         for name, count in (("exec-tty-resize", 2), ("attach-tty", 2)):
             decoder = SizeDecoder()
             sizes: list[TerminalSize] = []
@@ -202,7 +206,7 @@ class CaptureTests(SynchronousTestCase):
             self.assertGreaterEqual(len(sizes), count, name)
 
     def test_exit_code(self) -> None:
-        """The status that made kubectl exit with 7 says 7 to us."""
+        """The captured status that made kubectl exit with 7 decodes to exit code 7."""
         items = json.loads((CAPTURES / "ws-v5-exec-exit7-kubectl1.33.json").read_text())["items"]
         frames = Connection(ConnectionType.CLIENT)
         statuses = []
@@ -221,7 +225,7 @@ class CaptureTests(SynchronousTestCase):
         self.assertIsInstance(ending, Ending)
 
     def test_every_split(self) -> None:
-        """However the network cuts them, the frames mean the same."""
+        """Captured messages are the same on any split."""
         for path in sorted(CAPTURES.glob("ws-v5-*.json")):
             whole = read(path.name)
             for split in range(1, 40):

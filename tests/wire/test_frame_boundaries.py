@@ -20,7 +20,7 @@ ENDING = Ending(SHUTTING_DOWN, "the node server is going down")
 
 
 def frame(first: int, payload: bytes, mask: bytes = b"") -> bytes:
-    """A WebSocket frame with the shortest head there is for it."""
+    """Encode a WebSocket frame with the shortest possible head."""
     size, bit = len(payload), 0x80 if mask else 0
     if size < 126:
         head = bytes((first, bit | size))
@@ -32,7 +32,7 @@ def frame(first: int, payload: bytes, mask: bytes = b"") -> bytes:
 
 
 def websocket_frames(data: bytes) -> list[tuple[int, bytes]]:
-    """First bytes and payloads of short and middling frames without a mask."""
+    """Return first bytes and payloads of unmasked frames below 64 KiB."""
     found = []
     while data:
         size, start = data[1], 2
@@ -44,7 +44,7 @@ def websocket_frames(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def spdy_frames_of(data: bytes) -> list[Frame]:
-    """What a client reads."""
+    """Decode SPDY frames as a client does."""
     reader, found = FrameReader(), []
     reader.feed(data)
     while (one := reader.next_frame()) is not None:
@@ -53,7 +53,7 @@ def spdy_frames_of(data: bytes) -> list[Frame]:
 
 
 class WebSocketTests(SynchronousTestCase):
-    """Where messages end."""
+    """Boundaries of WebSocket messages."""
 
     MESSAGES = (
         frame(0x82, b"\x01" + b"a" * 20),
@@ -78,7 +78,7 @@ class WebSocketTests(SynchronousTestCase):
             self.assertEqual(follower.at_edge, passed in ends, passed)
 
     def test_rest(self) -> None:
-        """How much of a frame is to come is known behind its head."""
+        """``rest_bytes`` is known once the frame's head was read."""
         follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
         for data, rest in ((b"\x82", 0), (b"\x05", 5), (b"\1ab", 2), (b"cd", 0)):
             follower.to_user(data)
@@ -86,7 +86,7 @@ class WebSocketTests(SynchronousTestCase):
 
     @given(st.lists(st.integers(1, 80_000), max_size=20))
     def test_any_split(self, cuts: list[int]) -> None:
-        """An edge is behind a whole message, however its bytes come, and nowhere else."""
+        """``at_edge`` is true exactly after each whole message, on any split."""
         whole = b"".join(self.MESSAGES)
         bounds = [0, *sorted(cut for cut in cuts if cut < len(whole)), len(whole)]
         pieces = [whole[a:b] for a, b in pairwise(bounds) if a != b]
@@ -95,14 +95,14 @@ class WebSocketTests(SynchronousTestCase):
         )
 
     def test_bytewise(self) -> None:
-        """Even one by one."""
+        """``at_edge`` is right even for single bytes."""
         messages = [message for message in self.MESSAGES if len(message) < 1000]
         whole = b"".join(messages)
         pieces = [whole[at : at + 1] for at in range(len(whole))]
         self.check(messages, pieces, frame_boundaries(WEBSOCKET, "", commands=True))
 
     def test_stop(self) -> None:
-        """What goes on may be held at the next edge."""
+        """With ``stop``, only the rest of the current message passes."""
         follower = frame_boundaries(WEBSOCKET, "v4.channel.k8s.io", commands=True)
         self.assertEqual(follower.to_user(self.MESSAGES[0], stop=True), 0)
         follower.to_user(self.MESSAGES[1][:100])
@@ -112,7 +112,7 @@ class WebSocketTests(SynchronousTestCase):
         self.assertTrue(follower.at_edge)
 
     def test_owed(self) -> None:
-        """How it ended is told on channel 3, or by a close; neither output nor a greeting tells."""
+        """``owed`` is true until a status on channel 3 or a Close passes."""
         for protocol, told in (
             ("v5.channel.k8s.io", frame(0x82, b"\x03{}")),
             ("v4.base64.channel.k8s.io", frame(0x81, b"3e30=")),
@@ -129,7 +129,7 @@ class WebSocketTests(SynchronousTestCase):
                 self.assertFalse(follower.owed, (protocol, step))
 
     def test_nothing_owed(self) -> None:
-        """Older versions have no word for success, and forwarded ports none for their end."""
+        """Protocols before version 4, and forwarded ports, owe no status."""
         for protocol, commands in (
             ("", True),
             ("channel.k8s.io", True),
@@ -138,7 +138,7 @@ class WebSocketTests(SynchronousTestCase):
             self.assertFalse(frame_boundaries(WEBSOCKET, protocol, commands=commands).owed)
 
     def test_last_words(self) -> None:
-        """The Status on channel 3, and a normal close: the way in which servers end."""
+        """The last words are the Status on channel 3 and a normal Close, as from a server."""
         follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
         told, close = websocket_frames(follower.last_words(ENDING))
         self.assertEqual((told[0], told[1][:1]), (0x82, b"\x03"))
@@ -148,27 +148,27 @@ class WebSocketTests(SynchronousTestCase):
         self.assertFalse(follower.from_user(b"\x82\x85maskhello"))
 
     def test_told_already(self) -> None:
-        """The machine's own Status stands: a client that reads two understands neither."""
+        """If the machine's Status has passed, the last words are only a Close."""
         follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
         follower.to_user(frame(0x82, b"\x03{}"))
         (close,) = websocket_frames(follower.last_words(ENDING))
         self.assertEqual(close, (0x88, (1000).to_bytes(2, "big")))
 
     def test_base64(self) -> None:
-        """In text where all is text."""
+        """In base64 protocols the Status is a text message."""
         follower = frame_boundaries(WEBSOCKET, "v4.base64.channel.k8s.io", commands=True)
         told, _ = websocket_frames(follower.last_words(ENDING))
         self.assertEqual((told[0], told[1][:1]), (0x81, b"3"))
 
     def test_before_version_4(self) -> None:
-        """Before there was a Status, the message, and no close that looks like success."""
+        """Before version 4 the last words are the message and a Close with 1001."""
         follower = frame_boundaries(WEBSOCKET, "channel.k8s.io", commands=True)
         told, close = websocket_frames(follower.last_words(ENDING))
         self.assertEqual(told, (0x82, b"\x03the node server is going down"))
         self.assertEqual(close, (0x88, (1001).to_bytes(2, "big")))
 
     def test_ports(self) -> None:
-        """Forwarded ports have no channel for it, whatever their protocol is called."""
+        """Forwarded ports get only a Close with 1001 and the message."""
         long = Ending(SHUTTING_DOWN, "ä" * 100)
         for protocol, commands in (
             ("SPDY/3.1+portforward.k8s.io", True),
@@ -181,7 +181,7 @@ class WebSocketTests(SynchronousTestCase):
 
 
 class SPDYTests(SynchronousTestCase):
-    """Where frames end, and the stream that a Status is for."""
+    """Boundaries of SPDY frames, and the error stream."""
 
     def follower(
         self, protocol: str = "v4.channel.k8s.io", commands: bool = True
@@ -196,7 +196,7 @@ class SPDYTests(SynchronousTestCase):
         )
 
     def test_any_split(self) -> None:
-        """An edge is behind a whole frame, control or data, however its bytes come."""
+        """``at_edge`` is true exactly after each whole frame, on any split."""
         frames = [
             FrameWriter().syn_reply(1),
             b"".join(spdy_frames.data(3, b"hello")),
@@ -212,7 +212,7 @@ class SPDYTests(SynchronousTestCase):
                 self.assertEqual(follower.at_edge, passed in ends)
 
     def test_last_words(self) -> None:
-        """The Status on the error stream, which ends with it, and nothing behind."""
+        """The last words are the Status with FIN on the error stream, and GOAWAY."""
         follower = self.follower()
         opening = self.opened(b"stdin", b"error", b"stdout")
         more = [follower.from_user(opening[at : at + 1]) for at in range(len(opening))]
@@ -225,7 +225,7 @@ class SPDYTests(SynchronousTestCase):
         self.assertIsInstance(away, GoAway)
 
     def test_owed(self) -> None:
-        """How it ended is told on the error stream, or by going away."""
+        """``owed`` is true until a status on the error stream, or GOAWAY, passes."""
         output = FrameWriter().syn_reply(3) + b"".join(spdy_frames.data(5, b"out", fin=True))
         for told in (
             b"".join(spdy_frames.data(3, b"{}")),
@@ -244,7 +244,7 @@ class SPDYTests(SynchronousTestCase):
         self.assertFalse(self.follower("portforward.k8s.io").owed)
 
     def test_told_already(self) -> None:
-        """The machine's own Status stands."""
+        """If the machine's Status has passed, the last words are only GOAWAY."""
         follower = self.follower()
         follower.from_user(self.opened(b"stdin", b"error", b"stdout"))
         follower.to_user(b"".join(spdy_frames.data(3, b"{}", fin=True)))
@@ -252,14 +252,14 @@ class SPDYTests(SynchronousTestCase):
         self.assertIsInstance(away, GoAway)
 
     def test_no_error_stream(self) -> None:
-        """Who has opened none hears of the end alone."""
+        """Without an error stream, the last words are only GOAWAY."""
         follower = self.follower()
         self.assertTrue(follower.from_user(self.opened(b"stdin")))
         (away,) = spdy_frames_of(follower.last_words(ENDING))
         self.assertIsInstance(away, GoAway)
 
     def test_ports(self) -> None:
-        """So does whoever has ports forwarded: each connection has an error stream of its own."""
+        """Forwarded ports get only GOAWAY, because each connection has its own error stream."""
         for follower in (
             self.follower("portforward.k8s.io"),
             self.follower("portforward.k8s.io", commands=False),
@@ -269,13 +269,13 @@ class SPDYTests(SynchronousTestCase):
             self.assertIsInstance(away, GoAway)
 
     def test_not_spdy(self) -> None:
-        """What is no SPDY is the next hop's to refuse, and followed no further."""
+        """Tracking stops at invalid SPDY frames, which the next hop refuses."""
         follower = self.follower()
         self.assertFalse(follower.from_user(b"\x80\x09" + b"\0" * 20))
         self.assertFalse(follower.from_user(self.opened(b"error")))
 
     def test_bounded(self) -> None:
-        """Who sends much before there is an error stream is followed no further."""
+        """Tracking stops after MAX_TRACKED_BYTES without an error stream."""
         follower = self.follower()
         much = b"".join(spdy_frames.data(1, b"x" * MAX_TRACKED_BYTES))
         self.assertTrue(follower.from_user(much[:1000]))

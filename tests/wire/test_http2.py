@@ -31,7 +31,7 @@ class FramesTests(TestCase):
 
     @given(FRAMES, st.data())
     def test_any_split(self, frames: list[bytes], data: st.DataObject) -> None:
-        """However it is split, what is no GOAWAY passes as it came, and each GOAWAY is told."""
+        """On any split, GOAWAY frames become events and all others pass unchanged."""
         raw, cutter, passed, told = b"".join(frames), Frames(), b"", []
         while raw:
             at = data.draw(st.integers(1, len(raw)))
@@ -46,22 +46,22 @@ class FramesTests(TestCase):
         self.assertEqual(told, last)
 
     def test_order(self) -> None:
-        """A GOAWAY is told between what came before it and what came behind."""
+        """A GOAWAY event comes between the frames before and after it."""
         one, two = frame(0, b"one"), frame(0, b"two")
         told = list(Frames().cut(one + away(5, b"restarting") + two))
         self.assertEqual(told, [one, GoneAway(5), two])
 
     def test_reserved_bit(self) -> None:
-        """The highest bit of a number means nothing (RFC 9113, §6.8)."""
+        """The reserved bit of a stream id is ignored (RFC 9113, section 6.8)."""
         self.assertEqual(list(Frames().cut(away(0x80000003))), [GoneAway(3)])
 
     def test_too_long(self) -> None:
-        """A frame that is longer than it may be is refused by its head: none of it is collected."""
+        """A frame that is too long is refused on its head, before buffering its payload."""
         for head in (b"\x00\x40\x01\x00\x00", b"HTTP/1.1 400 Bad Request"):
             with self.assertRaises(ValueError):
                 list(Frames().cut(head.ljust(9, b"\0")))
 
     def test_short(self) -> None:
-        """A GOAWAY that has no room for its number is none."""
+        """A GOAWAY that is too short raises ValueError."""
         with self.assertRaises(ValueError):
             list(Frames().cut(frame(7, b"1234567")))

@@ -18,7 +18,7 @@ class Socks5ClientTests(SynchronousTestCase):
     """Tests for :class:`Socks5Client`."""
 
     def test_name(self) -> None:
-        """A name is left to the proxy; what comes behind its answer is the server's."""
+        """The proxy resolves names; bytes after its answer come from the server."""
         client = Socks5Client("api.internal", 6443)
         self.assertEqual(client.greeting(), b"\5\1\0")
         self.assertEqual(client.receive(b"\5\0"), b"\5\1\0\3\x0capi.internal\x19\x2b")
@@ -30,7 +30,7 @@ class Socks5ClientTests(SynchronousTestCase):
         self.assertEqual(client.trailing, b"early bytes")
 
     def test_addresses(self) -> None:
-        """Addresses travel as such; the answer may name any kind."""
+        """IP addresses are sent as such; the proxy's answer may contain any address type."""
         for host, sent, bound in (
             ("10.0.0.1", b"\1\x0a\0\0\1", b"\4" + bytes(16)),
             ("::1", b"\4" + bytes(15) + b"\1", b"\3\4name"),
@@ -44,7 +44,7 @@ class Socks5ClientTests(SynchronousTestCase):
             self.assertEqual(client.trailing, b"")
 
     def test_password(self) -> None:
-        """User and password are offered when there are any, and sent when they are wanted."""
+        """User and password are offered if given, and sent if the proxy selects them."""
         client = Socks5Client("10.0.0.1", 80, "ann", "secret")
         self.assertEqual(client.greeting(), b"\5\2\0\2")
         self.assertEqual(client.receive(b"\5\2"), b"\1\3ann\6secret")
@@ -53,7 +53,7 @@ class Socks5ClientTests(SynchronousTestCase):
         self.assertEqual(open_to_all.receive(b"\5\0")[:2], b"\5\1")
 
     def test_refusals(self) -> None:
-        """Each has words."""
+        """Each refusal by the proxy has its own message."""
         for login, said, told in (
             ((), b"\5\xff", "wants a user name and password"),
             (("u", "p"), b"\5\xff", "wants another authentication method"),
@@ -67,7 +67,7 @@ class Socks5ClientTests(SynchronousTestCase):
             self.assertIn(told, str(caught.exception))
 
     def test_broken(self) -> None:
-        """What is no SOCKS 5 is told as that."""
+        """Anything but SOCKS5 raises RemoteProtocolError."""
         for login, said in (
             ((), b"HTTP/1.1 400"),
             ((), b"\4\0"),
@@ -80,13 +80,13 @@ class Socks5ClientTests(SynchronousTestCase):
                 Socks5Client("h", 1, *login).receive(said)
 
     def test_too_long(self) -> None:
-        """What the protocol cannot carry is refused before anything is sent."""
+        """Names and passwords of more than 255 bytes raise ValueError."""
         for arguments in (("h" * 256, 1), ("h", 1, "u" * 256), ("h", 1, "u", "p" * 256)):
             self.assertRaises(ValueError, Socks5Client, *arguments)
 
     @given(st.lists(st.integers(1, 5), min_size=1), st.binary(max_size=5))
     def test_any_split(self, sizes: list[int], early: bytes) -> None:
-        """However the answers are split, they are the same."""
+        """Answers may be split anywhere."""
         said = b"\5\2\1\0\5\0\0\3\4name\0\0" + early
         client, answers = Socks5Client("h", 1, "u", "p"), b""
         while said:
@@ -98,7 +98,7 @@ class Socks5ClientTests(SynchronousTestCase):
 
     @given(st.lists(st.binary(max_size=8)))
     def test_any_bytes(self, said: list[bytes]) -> None:
-        """Whatever a proxy says, it is an answer or one of the two errors."""
+        """Any bytes are an answer, or raise Socks5Refused or RemoteProtocolError."""
         client = Socks5Client("h", 1, "u", "p")
         try:
             for part in said:

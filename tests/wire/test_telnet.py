@@ -29,20 +29,20 @@ def text(events: Iterable[Event]) -> bytes:
 
 
 def quiet(**options: Iterable[int]) -> TelnetClient:
-    """A client that asks for nothing."""
+    """Return a client that negotiates no options."""
     return TelnetClient(**{"offers": (), "wants": (), **options})  # type: ignore[arg-type]
 
 
 class TextTests(SynchronousTestCase):
-    """What is printed and typed."""
+    """Text in both directions."""
 
     def test_printed(self) -> None:
-        """Doubled 255 is one; CR NUL is CR, as long as nobody agreed on BINARY."""
+        """A doubled 255 is one byte; without BINARY, CR NUL is CR."""
         events = read(quiet(), b"a\xff\xffb\r\0c\r\nd\r")
         self.assertEqual(text(events), b"a\xffb\rc\r\nd\r")
 
     def test_split(self) -> None:
-        """However it is cut."""
+        """Escapes may be split anywhere."""
         client = quiet()
         whole = b"a\r\0b\xff\xff\r\0\0" + said(IAC, 241) + b"\r\xff\xff\0"
         self.assertEqual(
@@ -50,13 +50,13 @@ class TextTests(SynchronousTestCase):
         )
 
     def test_binary_printed(self) -> None:
-        """With BINARY of their side, nothing but 255 is special."""
+        """With BINARY on the server's side, only 255 is special."""
         client = quiet(wants=(Option.BINARY,))
         told = read(client, b"\r", said(IAC, WILL, 0), b"\0x\r\0")
         self.assertEqual(text(told), b"\r\0x\r\0")
 
     def test_typed(self) -> None:
-        """CR gets its NUL until BINARY of our side is on; 255 is doubled always."""
+        """Without BINARY on our side, CR is followed by NUL; 255 is always doubled."""
         client = TelnetClient()
         self.assertEqual(client.encode(b"a\r\n\xff"), b"a\r\0\n\xff\xff")
         client.begin()
@@ -64,25 +64,25 @@ class TextTests(SynchronousTestCase):
         self.assertEqual(client.encode(b"a\r\n\xff"), b"a\r\n\xff\xff")
 
     def test_commands(self) -> None:
-        """What is meant for users at terminals, or keeps a connection alive, is passed over."""
+        """Commands without a use for consoles are ignored."""
         commands = b"".join(said(IAC, one) for one in (236, 237, 238, 239, *range(241, 250)))
         client = quiet()
         self.assertEqual(text(read(client, b"a" + commands + b"b")), b"ab")
         self.assertEqual(client.to_send(), b"")
 
     def test_no_telnet(self) -> None:
-        """A command that nobody defined: this is no telnet."""
+        """An undefined command raises RemoteProtocolError."""
         with self.assertRaises(RemoteProtocolError) as caught:
             read(quiet(), b"\xff\x01")
         self.assertIn("1 is not a telnet command", str(caught.exception))
 
     def test_break(self) -> None:
-        """As telnet has it."""
+        """``encode_break`` returns the telnet BREAK command."""
         self.assertEqual(quiet().encode_break(), said(IAC, BREAK))
 
     @given(st.binary(max_size=64), st.integers(1, 8), st.booleans())
     def test_round_trip(self, data: bytes, size: int, binary: bool) -> None:
-        """What one end types the other reads, in any split."""
+        """Text survives encoding and decoding, on any split."""
         ours = TelnetClient(offers=(0,), wants=())
         theirs = TelnetClient(offers=(), wants=(0,))
         ours.begin()
@@ -96,10 +96,10 @@ class TextTests(SynchronousTestCase):
 
 
 class OptionTests(SynchronousTestCase):
-    """What both ends agree on."""
+    """Option negotiation."""
 
     def test_asked(self) -> None:
-        """BINARY and SGA both ways are asked for; the other end's consent is not answered."""
+        """The client requests BINARY and SGA both ways; it does not answer the server's consent."""
         client = TelnetClient()
         client.begin()
         asked = said(IAC, WILL, 0, IAC, WILL, 3, IAC, DO, 0, IAC, DO, 3)
@@ -112,7 +112,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(client.to_send(), b"")
 
     def test_refused(self) -> None:
-        """What we asked for may be refused; that is told, and not answered."""
+        """A refused option gives an event and no answer."""
         client = TelnetClient()
         client.begin()
         client.to_send()
@@ -121,14 +121,14 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(client.to_send(), b"")
 
     def test_unasked(self) -> None:
-        """What we can is agreed to, once; what we cannot is refused."""
+        """Known options are accepted once; unknown ones are refused."""
         client = quiet()
         events = read(client, said(IAC, WILL, 1, IAC, WILL, 1, IAC, WILL, 24, IAC, DO, 24))
         self.assertEqual(events, [OptionChanged(1, False, True)])
         self.assertEqual(client.to_send(), said(IAC, DO, 1, IAC, DONT, 24, IAC, WONT, 24))
 
     def test_withdrawn(self) -> None:
-        """What was on may end; that is acknowledged."""
+        """Either end may disable an option; the client acknowledges."""
         client = quiet(offers=(0,))
         client.begin()
         client.to_send()
@@ -139,7 +139,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(client.to_send(), said(IAC, WONT, 0, IAC, DONT, 1))
 
     def test_flood(self) -> None:
-        """Who asks for ever is not answered for ever; other options are."""
+        """Each option gets at most 16 answers."""
         client = quiet()
         read(client, said(IAC, DO, 24) * 1000)
         self.assertEqual(client.to_send(), said(IAC, WONT, 24) * 16)
@@ -147,14 +147,14 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(client.to_send(), said(IAC, WONT, 25))
 
     def test_flood_of_sizes(self) -> None:
-        """Who wants to know the size again and again is not told for ever."""
+        """Repeated requests for the window size get a bounded number of answers."""
         client = quiet()
         client.resize(80, 24)
         read(client, said(IAC, DO, 31, IAC, DONT, 31) * 1000)
         self.assertLess(len(client.to_send()), 300)
 
     def test_window(self) -> None:
-        """A size is told where it is wanted, the newest when it becomes wanted; 255 is doubled."""
+        """The latest window size is sent once NAWS is on; 255 is doubled."""
         client = quiet()
         read(client, said(IAC, DO, 31))
         self.assertEqual(client.to_send(), said(IAC, WILL, 31))
@@ -169,7 +169,7 @@ class OptionTests(SynchronousTestCase):
 
 
 class ParameterTests(SynchronousTestCase):
-    """What an option has to say."""
+    """Parameters of options (subnegotiation)."""
 
     def client(self) -> TelnetClient:
         client = quiet(offers=(Option.COM_PORT,))
@@ -179,29 +179,29 @@ class ParameterTests(SynchronousTestCase):
         return client
 
     def test_said(self) -> None:
-        """They travel in a frame of their own, with 255 doubled."""
+        """Parameters are framed by SB and SE, with 255 doubled."""
         told = self.client().encode_parameters(44, b"\1\0\xff")
         self.assertEqual(told, said(IAC, SB, 44, 1, 0, IAC, IAC, IAC, SE))
 
     def test_not_on(self) -> None:
-        """To speak of what is not agreed on is our bug."""
+        """Parameters of an option that is off raise LocalProtocolError."""
         with self.assertRaises(LocalProtocolError):
             quiet().encode_parameters(44, b"")
 
     def test_heard(self) -> None:
-        """In any split, between text."""
+        """Received parameters may be split anywhere, between text."""
         wire = b"a" + said(IAC, SB, 44, 101, 0, IAC, IAC, 0, IAC, SE) + b"b"
         heard = [Text(b"a"), Parameters(44, b"\x65\0\xff\0"), Text(b"b")]
         self.assertEqual(read(self.client(), wire), heard)
         self.assertEqual(read(self.client(), *(bytes((one,)) for one in wire)), heard)
 
     def test_nobody_asked(self) -> None:
-        """Of an option that is off, and of none at all, they mean nothing."""
+        """Parameters of an option that is off, or of none, are ignored."""
         wire = said(IAC, SB, 24, 1, IAC, SE, IAC, SB, IAC, SE)
         self.assertEqual(read(self.client(), wire), [])
 
     def test_of_their_side(self) -> None:
-        """An option of their side may have some, too."""
+        """An option of the server's side may have parameters, too."""
         client = quiet(wants=(200,))
         client.begin()
         self.assertEqual(
@@ -210,7 +210,7 @@ class ParameterTests(SynchronousTestCase):
         )
 
     def test_endless(self) -> None:
-        """Parameters have a bound."""
+        """More than 1024 bytes of parameters raise RemoteProtocolError."""
         client = self.client()
         read(client, said(IAC, SB), bytes(1024))
         with self.assertRaises(RemoteProtocolError) as caught:
@@ -218,12 +218,12 @@ class ParameterTests(SynchronousTestCase):
         self.assertIn("more than 1024 bytes", str(caught.exception))
 
     def test_broken(self) -> None:
-        """A command has no place among them."""
+        """A command within parameters raises RemoteProtocolError."""
         with self.assertRaises(RemoteProtocolError):
             read(self.client(), said(IAC, SB, 44, IAC, WILL))
 
     def test_before_the_fault(self) -> None:
-        """What was printed before a mistake is not lost."""
+        """Text before a protocol error is delivered."""
         events = []
         with self.assertRaises(RemoteProtocolError):
             for event in self.client().receive(b"last words" + said(IAC, 5)):

@@ -45,16 +45,16 @@ class HeaderTests(SynchronousTestCase):
     """Tests for reading headers."""
 
     def test_values(self) -> None:
-        """All lines of a name, in order, whatever its case."""
+        """``values`` returns all lines of a header in order; names ignore case."""
         headers = [(b"A", b"1"), (b"b", b"2"), (b"a", b"3")]
         self.assertEqual(values(headers, b"a"), [b"1", b"3"])
 
     def test_tokens(self) -> None:
-        """Repeated lines and comma lists are one list."""
+        """``tokens`` joins repeated lines and comma-separated lists."""
         self.assertEqual(tokens([b" a,b ,", b"", b"c"]), [b"a", b"b", b"c"])
 
     def test_credentials(self) -> None:
-        """Whatever says who is asking."""
+        """IDENTITY_HEADERS contains every header that carries an identity."""
         for name in (
             b"Authorization",
             b"PROXY-AUTHORIZATION",
@@ -99,7 +99,7 @@ class CrossSiteTests(SynchronousTestCase):
     """Tests for :func:`is_cross_site`."""
 
     def test_own(self) -> None:
-        """No page, or a page of this very server."""
+        """A request without Origin, or with the server's own, is not cross-site."""
         host = (b"Host", b"api.example:6443")
         self.assertFalse(is_cross_site([host]))
         for origin in (b"https://api.example:6443", b"HTTPS://API.example:6443"):
@@ -107,7 +107,7 @@ class CrossSiteTests(SynchronousTestCase):
             self.assertFalse(is_cross_site([host, (b"origin", origin)], secure=True))
 
     def test_port_that_goes_without_saying(self) -> None:
-        """Whether or not it is told, on either side."""
+        """The default port of a scheme may be omitted in Host and in Origin."""
         for host, origin, same in (
             (b"api.example", b"https://api.example:443", True),
             (b"api.example:443", b"https://api.example", True),
@@ -120,15 +120,15 @@ class CrossSiteTests(SynchronousTestCase):
             self.assertEqual(is_cross_site(headers), not same, headers)
 
     def test_in_the_clear(self) -> None:
-        """A page in the clear may be anybody's; a server behind TLS has none."""
+        """An http:// origin is accepted only by a server without TLS."""
         headers = [(b"Host", b"api.example"), (b"Origin", b"http://api.example")]
         self.assertFalse(is_cross_site(headers))
         self.assertTrue(is_cross_site(headers, secure=True))
 
     def test_other_authorization(self) -> None:
         """
-        ``wss://name:password@HOST`` in a page makes a browser send one, beside the certificate:
-        only a token excuses a foreign page.
+        Only a bearer token permits a foreign page: with ``wss://name:password@HOST`` a page makes
+        the browser send other authorization.
         """
         page = [(b"Host", b"api.example"), (b"Origin", b"https://evil.example")]
         for told in (b"Basic eDp5", b"Negotiate YII", b"Bearer", b"Bearer  ", b"", b"Bearerx y"):
@@ -137,7 +137,7 @@ class CrossSiteTests(SynchronousTestCase):
             self.assertFalse(is_cross_site([*page, (b"authorization", told)]), told)
 
     def test_allowed(self) -> None:
-        """Sites that are named may, in any spelling, and no others."""
+        """Only allowed sites may connect, in any spelling of their origin."""
         allowed = [read_origin(one) for one in ("https://Dash.example:443", "null")]
         host = (b"Host", b"api.example:6443")
         for origin, cross in (
@@ -153,7 +153,9 @@ class CrossSiteTests(SynchronousTestCase):
             self.assertEqual(told, cross, origin)
 
     def test_foreign(self) -> None:
-        """Another site, another port, a sandbox; or what cannot be compared."""
+        """
+        Another site or port, a sandboxed page, or an origin that cannot be compared is cross-site.
+        """
         host = (b"Host", b"api.example:6443")
         for origin in (
             b"https://evil.example",
@@ -169,14 +171,14 @@ class CrossSiteTests(SynchronousTestCase):
         self.assertTrue(is_cross_site([(b"Host", b""), (b"Origin", b"null")]))
 
     def test_explicit(self) -> None:
-        """Credentials that a browser does not add by itself are meant."""
+        """A bearer token permits any page, because browsers do not add it by themselves."""
         headers = [(b"Origin", b"https://evil.example"), (b"Authorization", b"Bearer x")]
         self.assertFalse(is_cross_site(headers))
 
     def test_token_of_a_page(self) -> None:
         """
-        A token among the subprotocols may be anything while a certificate is believed; without
-        one it is what was meant.
+        A token among the subprotocols permits a foreign page only if no client certificate is
+        shown.
         """
         token = (b"Sec-WebSocket-Protocol", BEARER_SUBPROTOCOL + b"eA, v5.channel.k8s.io")
         origin = (b"Origin", b"https://page.example")
@@ -189,7 +191,7 @@ class ReadOriginTests(SynchronousTestCase):
     """Tests for :func:`read_origin`."""
 
     def test_forms(self) -> None:
-        """Scheme, host and perhaps a port, as browsers write them."""
+        """An origin has a scheme, a host and an optional port, or is ``null``."""
         for told, origin in (
             ("https://dash.example", b"https://dash.example"),
             (" HTTPS://Dash.Example:443 ", b"https://dash.example"),
@@ -200,7 +202,7 @@ class ReadOriginTests(SynchronousTestCase):
             self.assertEqual(read_origin(told), origin)
 
     def test_none(self) -> None:
-        """Anything else would never match, or too much."""
+        """Anything else raises ValueError, as it would match nothing or too much."""
         for told in ("", "*", "dash.example", "https://", "https://a/b", "ftp://a", "https://a:x"):
             with self.assertRaises(ValueError) as caught:
                 read_origin(told)
@@ -215,7 +217,7 @@ class SubprotocolTokenTests(SynchronousTestCase):
         return subprotocol_token([*headers, *((b"Sec-WebSocket-Protocol", one) for one in lines)])
 
     def test_forms(self) -> None:
-        """It may stand anywhere, in one line or several."""
+        """The token may be anywhere among the subprotocols, in one line or several."""
         bearer = BEARER_SUBPROTOCOL + b"dG9rZW4tMT8_"
         for lines in (
             (bearer + b", v5.channel.k8s.io",),
@@ -227,13 +229,13 @@ class SubprotocolTokenTests(SynchronousTestCase):
             self.assertEqual(self.token(BEARER_SUBPROTOCOL + encoded, b"v5.x"), token)
 
     def test_none(self) -> None:
-        """There is none, or it is no WebSocket."""
+        """Without a bearer subprotocol, or without a WebSocket upgrade, there is no token."""
         self.assertIsNone(self.token())
         self.assertIsNone(self.token(b"v5.channel.k8s.io"))
         self.assertIsNone(self.token(BEARER_SUBPROTOCOL + b"eA, v5.x", upgrade=b"SPDY/3.1"))
 
     def test_wrong(self) -> None:
-        """Wrong forms are refused, and never repeated."""
+        """Malformed tokens raise RemoteProtocolError, without being quoted."""
         form = "the bearer token among the subprotocols is not base64url of text"
         bearer = BEARER_SUBPROTOCOL
         for lines, told in (
@@ -253,7 +255,7 @@ class RequestedUpgradeTests(SynchronousTestCase):
     """Tests for :func:`requested_upgrade`."""
 
     def test_forms(self) -> None:
-        """Case and lists do not matter; both headers are needed, and one name."""
+        """An upgrade needs both headers; names ignore case and Connection may be a list."""
         for connection, upgrade, asked in (
             (b"Upgrade", b"WebSocket", b"websocket"),
             (b"keep-alive, upgrade", b"spdy/3.1", b"SPDY/3.1"),
@@ -270,7 +272,7 @@ class RequestedUpgradeTests(SynchronousTestCase):
         self.assertEqual(requested_upgrade([]), b"")
 
     def test_kubectl(self) -> None:
-        """What real kubectls sent are complete handshakes, with a protocol of ours."""
+        """Captured kubectl requests are complete handshakes that offer v5."""
         for path in sorted(CAPTURES.glob("ws-v5-*.json")):
             raw = bytes.fromhex(json.loads(path.read_text())["items"][0]["hex"])
             method = raw.split(b" ", 1)[0]
@@ -283,10 +285,10 @@ class RequestedUpgradeTests(SynchronousTestCase):
 
 
 class PassTests(SynchronousTestCase):
-    """Tests for what a hop passes on and back."""
+    """Headers that a proxy forwards."""
 
     def test_on(self) -> None:
-        """Hop-by-hop, named, credential and own headers stay behind."""
+        """Hop-by-hop, Connection-named, identity and forwarding headers are dropped."""
         kept = [(b"User-Agent", b"x"), (b"Sec-WebSocket-Key", KEY), (b"Odd", b"1")]
         dropped = [
             (b"Connection", b"Upgrade, X-Named"),
@@ -309,7 +311,7 @@ class PassTests(SynchronousTestCase):
         )
 
     def test_underscores(self) -> None:
-        """A name with underscores is the same name to programs that make variables of headers."""
+        """Underscores count as hyphens, as in programs that turn headers into variables."""
         token = BEARER_SUBPROTOCOL + b"dG9rZW4"
         for name, value in (
             (b"X_Forwarded_User", b"root"),
@@ -324,7 +326,7 @@ class PassTests(SynchronousTestCase):
             self.assertEqual(forwarded_request_headers(headers, IDENTITY_HEADERS), [], name)
 
     def test_origin(self) -> None:
-        """The page was judged here, by a name that the next hop does not have."""
+        """Origin is dropped: it was checked here, against a name that the next hop lacks."""
         self.assertEqual(
             forwarded_request_headers(
                 [(b"Origin", b"https://api.example"), (b"A", b"b")], HeaderSet()
@@ -333,7 +335,7 @@ class PassTests(SynchronousTestCase):
         )
 
     def test_bearer(self) -> None:
-        """A token among subprotocols is a credential; the line goes when nothing is left."""
+        """Bearer tokens among the subprotocols are dropped; an empty line is dropped, too."""
         name = b"Sec-WebSocket-Protocol"
         token = b"base64url.bearer.authorization.k8s.io.dG9rZW4"
         self.assertEqual(
@@ -345,7 +347,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(forwarded_request_headers([(name, token)], HeaderSet()), [])
 
     def test_back(self) -> None:
-        """Of a 101 only the handshake's headers pass."""
+        """Of a 101 response only the handshake headers are forwarded."""
         kept = [
             (b"Sec-WebSocket-Accept", b"x"),
             (b"sec-websocket-protocol", b"y"),
@@ -355,7 +357,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(forwarded_response_headers(dropped + kept), kept)
 
     def test_101(self) -> None:
-        """The head of our own answer."""
+        """``switching_protocols`` returns the head of a 101 response."""
         self.assertEqual(
             switching_protocols(b"websocket", [(b"A", b"b")]),
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -367,7 +369,7 @@ class IsAnswerTests(SynchronousTestCase):
     """Tests for :func:`is_answer`."""
 
     def test_subprotocols(self) -> None:
-        """A 101 names one of the subprotocols that were offered, unless none was."""
+        """A 101 must select one of the offered subprotocols, if any."""
         for offered, answered, expected in (
             ([b"v5", b"v4"], [b"v4"], True),
             ([b"v5, v4"], [b"v5"], True),
@@ -385,12 +387,12 @@ class WebSocketTests(SynchronousTestCase):
     """Tests for the handshake."""
 
     def test_accept(self) -> None:
-        """The example of RFC 6455."""
+        """``accept_key`` returns the value in RFC 6455's example."""
         self.assertEqual(accept_key(KEY), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
 
     @given(st.binary(min_size=24, max_size=24))
     def test_accept_as_others(self, key: bytes) -> None:
-        """A second implementation computes the same."""
+        """``accept_key`` agrees with wsproto."""
         self.assertEqual(accept_key(key), generate_accept_token(key))
 
     def test_complete(self) -> None:
@@ -403,20 +405,20 @@ class WebSocketTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_incomplete(self) -> None:
-        """What is missing is said."""
+        """The error for an incomplete handshake names the missing part."""
         self.assertIn("GET", self.refused(b"POST", HANDSHAKE))
         for index, word in enumerate(("upgrade", "upgrade", "Version", "Key")):
             headers = HANDSHAKE[:index] + HANDSHAKE[index + 1 :]
             self.assertIn(word, self.refused(b"GET", headers))
 
     def test_keys(self) -> None:
-        """A key is 16 bytes in base64, once."""
+        """The key must be 16 bytes in base64, exactly once."""
         for keys in ([b"x"], [b"c2hvcnQ="], [KEY + b"\n"], [KEY, KEY], [b"\xff" * 24]):
             headers = HANDSHAKE[:3] + [(b"sec-websocket-key", key) for key in keys]
             self.assertIn("Key", self.refused(b"GET", headers))
 
     def test_negotiate(self) -> None:
-        """The peer's first that is on our list, over any form of list."""
+        """``negotiate`` returns the peer's first supported protocol, from any form of list."""
         for offered, chosen in (
             ([b"v5.channel.k8s.io"], V5),
             ([b"v9.x, v4.channel.k8s.io", b"v5.channel.k8s.io"], V4),

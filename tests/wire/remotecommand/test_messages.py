@@ -52,14 +52,14 @@ class EndingTests(SynchronousTestCase):
     """Tests for :class:`Ending`."""
 
     def test_ok(self) -> None:
-        """A session ended well when it was completed, and with code 0 if with any."""
+        """``ok`` needs the reason Completed, and exit code 0 or none."""
         self.assertTrue(Ending(COMPLETED).ok)
         self.assertTrue(Ending(COMPLETED, exit_code=0).ok)
         self.assertFalse(Ending(COMPLETED, exit_code=1).ok)
         self.assertFalse(Ending(LINE_LOST).ok)
 
     def test_no_such_code(self) -> None:
-        """A process ends with 0 to 255."""
+        """Exit codes are 0 to 255."""
         for code in (-1, 256):
             with self.assertRaises(LocalProtocolError):
                 Ending(COMPLETED, exit_code=code)
@@ -69,7 +69,7 @@ class StatusTests(SynchronousTestCase):
     """Tests for :func:`encode_status` and :func:`decode_status`."""
 
     def test_success(self) -> None:
-        """Success is as short as Kubernetes has it."""
+        """Success is encoded as Kubernetes does, without optional fields."""
         expected = b'{"metadata":{},"status":"Success"}'
         self.assertEqual(encode_status(Ending(COMPLETED)), expected)
         self.assertEqual(encode_status(Ending(COMPLETED, exit_code=0)), expected)
@@ -80,7 +80,7 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(decode_status(b""), Ending(COMPLETED))
 
     def test_exit_codes(self) -> None:
-        """Every code comes back."""
+        """Every non-zero exit code survives encoding and decoding."""
         for code in range(1, 256):
             ending = decode_status(encode_status(Ending(COMPLETED, exit_code=code)))
             self.assertEqual((ending.reason, ending.exit_code), (COMPLETED, code))
@@ -99,19 +99,19 @@ class StatusTests(SynchronousTestCase):
 
     @given(st.sampled_from(FAILURES), st.text(min_size=1, max_size=50))
     def test_failures(self, reason: str, message: str) -> None:
-        """Every reason and message comes back."""
+        """Every reason and message survives encoding and decoding."""
         ending = Ending(reason, message)
         self.assertEqual(decode_status(encode_status(ending)), ending)
 
     def test_failure_without_message(self) -> None:
-        """kubectl shows nothing but the message, so there always is one."""
+        """Every failure has a message, because kubectl shows only that."""
         for reason in FAILURES:
             status = json.loads(encode_status(Ending(reason)))
             self.assertEqual(status["status"], "Failure")
             self.assertTrue(status["message"])
 
     def test_foreign_failure(self) -> None:
-        """A failure of Kubernetes' own is internal, with its message."""
+        """A failure of Kubernetes itself becomes an internal error with its message."""
         document = {
             "metadata": {},
             "status": "Failure",
@@ -124,7 +124,7 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual((ending.reason, ending.message), (INTERNAL, document["message"]))
 
     def test_odd_failures(self) -> None:
-        """Whatever shape the details have, the failure is read."""
+        """A failure decodes whatever its details look like."""
         for more in (
             {},
             {"message": None, "details": None},
@@ -141,7 +141,7 @@ class StatusTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_no_status(self) -> None:
-        """What is none is the peer's fault."""
+        """Anything but a Status raises RemoteProtocolError."""
         self.assertEqual(self.refused(b"command failed"), "status is not JSON")
         self.assertEqual(self.refused(b"[" * 50000), "status is not JSON")
         self.assertEqual(self.refused(b"\xff"), "status is not JSON")
@@ -150,13 +150,13 @@ class StatusTests(SynchronousTestCase):
         self.assertIn("larger", self.refused(b" " * (STATUS_LIMIT_BYTES + 1)))
 
     def test_exit_code_among_others(self) -> None:
-        """Other causes may stand before the code's."""
+        """The exit code may follow other causes."""
         causes = [{"reason": "Other", "message": "1"}, {"reason": "ExitCode", "message": "2"}]
         status = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
         self.assertEqual(decode_status(json.dumps(status).encode()).exit_code, 2)
 
     def test_bad_exit_codes(self) -> None:
-        """A code is a decimal from 0 to 255, written plainly."""
+        """An exit code must be a plain decimal from 0 to 255."""
         for code in ("256", "-1", "x", "", "7 ", "\u0667", "0x7", "00000000000000007"):
             document = {
                 "status": "Failure",
@@ -170,7 +170,7 @@ class StatusTests(SynchronousTestCase):
 
     @given(st.binary(max_size=200))
     def test_anything(self, document: bytes) -> None:
-        """Nothing does worse than blame the peer."""
+        """Any bytes decode or raise RemoteProtocolError."""
         try:
             decode_status(document)
         except RemoteProtocolError:
@@ -181,7 +181,7 @@ class EndingTextTests(SynchronousTestCase):
     """Tests for :func:`encode_ending` and :func:`decode_ending`."""
 
     def test_with_status(self) -> None:
-        """From version 4 on it is a Status."""
+        """Since version 4 the ending is a Status."""
         ending = Ending(LINE_LOST, "gone")
         for protocol in (V5, V4, V4_BASE64):
             document = encode_ending(ending, protocol)
@@ -189,7 +189,7 @@ class EndingTextTests(SynchronousTestCase):
             self.assertEqual(decode_ending(document, protocol), ending)
 
     def test_text(self) -> None:
-        """Before it is the message of a failure, and nothing for success."""
+        """Before version 4 the ending is the failure's message, or empty for success."""
         for protocol in (V1, V1_BASE64, UNNAMED):
             self.assertEqual(encode_ending(Ending(COMPLETED), protocol), b"")
             self.assertEqual(decode_ending(b"", protocol), Ending(COMPLETED))
@@ -200,7 +200,7 @@ class EndingTextTests(SynchronousTestCase):
             self.assertTrue(code.endswith(b"command terminated with exit code 7"))
 
     def test_bad_text(self) -> None:
-        """Any bytes are some text; too many are refused."""
+        """Any bytes decode as text; too many are refused."""
         self.assertEqual(decode_ending(b"\xff", V1).message, "\ufffd")
         with self.assertRaises(RemoteProtocolError):
             decode_ending(b" " * (STATUS_LIMIT_BYTES + 1), V1)
@@ -210,7 +210,7 @@ class SizeTests(SynchronousTestCase):
     """Tests for :class:`SizeDecoder` and :func:`encode_size`."""
 
     def test_no_such_size(self) -> None:
-        """A terminal has a row and a column at least."""
+        """Columns and rows are 1 to 65535."""
         for columns, rows in ((0, 1), (1, 0), (65536, 1), (-1, 1)):
             with self.assertRaises(LocalProtocolError):
                 TerminalSize(columns, rows)
@@ -220,7 +220,7 @@ class SizeTests(SynchronousTestCase):
         st.lists(st.integers(1, 20), max_size=30),
     )
     def test_there_and_back(self, sizes: list[tuple[int, int]], cuts: list[int]) -> None:
-        """Sizes come back, however they are cut."""
+        """Sizes survive encoding and decoding, on any split."""
         told = [TerminalSize(*one) for one in sizes]
         data = b"".join(map(encode_size, told))
         decoder, read, start = SizeDecoder(), [], 0
@@ -230,7 +230,7 @@ class SizeTests(SynchronousTestCase):
         self.assertEqual(read, told)
 
     def test_forms(self) -> None:
-        """Keys without regard to case, unknown ones, nested ones, any white space."""
+        """Keys may have any case; unknown keys, nested objects and white space are ignored."""
         read = SizeDecoder().feed(
             b' {"width":1,"HEIGHT":2}{"Width":3,"Height":4,"More":{"a":{}}}\n\t'
             b'{ "Height" : 6 , "Width" : 5 }'
@@ -238,12 +238,12 @@ class SizeTests(SynchronousTestCase):
         self.assertEqual(read, [TerminalSize(1, 2), TerminalSize(3, 4), TerminalSize(5, 6)])
 
     def test_zero(self) -> None:
-        """Clients that have no terminal yet say zero; that is no size and no error."""
+        """A size of zero, as from clients without a terminal, is ignored."""
         read = SizeDecoder().feed(b'{"Width":0,"Height":0}{"Width":80}{}{"Width":1,"Height":2}')
         self.assertEqual(read, [TerminalSize(1, 2)])
 
     def test_bad(self) -> None:
-        """The first bad object ends resizing, quietly."""
+        """The first invalid object ends resizing silently."""
         for bad in (
             b"x",
             b'"Width"',
@@ -266,18 +266,18 @@ class SizeTests(SynchronousTestCase):
             self.assertEqual(decoder.feed(b'{"Width":1,"Height":2}'), [], bad)
 
     def test_many(self) -> None:
-        """A message full of sizes costs its length, not its square."""
+        """A message of 100 sizes decodes completely."""
         data = encode_size(TerminalSize(80, 24)) * 100
         self.assertEqual(len(SizeDecoder().feed(data)), 100)
 
     def test_too_many(self) -> None:
-        """A message of thousands ends resizing: decoding it would keep others waiting."""
+        """A message of thousands of sizes ends resizing, as decoding it would block the reactor."""
         size, decoder = encode_size(TerminalSize(80, 24)), SizeDecoder()
         self.assertEqual(decoder.feed(size * 20000), [])
         self.assertEqual(decoder.feed(size), [])
 
     def test_blanks(self) -> None:
-        """Any amount of white space may stand between sizes, on any split."""
+        """Any amount of white space may separate sizes, on any split."""
         data = b" " * 1500 + b'{"Width":80,"Height":24}' + b"\n" * 2000 + b'{"Width":1,"Height":2}'
         for step in (1, 100, 1500, len(data)):
             decoder, read = SizeDecoder(), []
@@ -287,17 +287,17 @@ class SizeTests(SynchronousTestCase):
 
     @given(st.lists(st.binary(max_size=60), max_size=10))
     def test_anything(self, chunks: list[bytes]) -> None:
-        """Nothing that comes is raised, and little of it is kept."""
+        """No input raises."""
         decoder = SizeDecoder()
         for chunk in chunks:
             decoder.feed(chunk)
 
 
 class WishTests(SynchronousTestCase):
-    """Tests for :func:`encode_wish`, and what else :class:`SizeDecoder` reads."""
+    """Tests for :func:`encode_wish`, and for BREAK and roles in :class:`SizeDecoder`."""
 
     def test_no_such_break(self) -> None:
-        """It lasts from a thousandth of a second to five seconds."""
+        """A BREAK lasts 1 ms to 5 s."""
         for milliseconds in (0, -1, 5001):
             with self.assertRaises(LocalProtocolError):
                 Break(milliseconds)
@@ -307,24 +307,26 @@ class WishTests(SynchronousTestCase):
         st.none() | st.builds(TerminalSize, st.integers(1, 65535), st.integers(1, 65535)),
     )
     def test_there_and_back(self, wish: Break | Role, size: TerminalSize | None) -> None:
-        """A wish comes back, without the size beside it, which is no news."""
+        """
+        BREAK and roles survive encoding and decoding; the unchanged size beside them is dropped.
+        """
         self.assertEqual(SizeDecoder().feed(encode_wish(wish, size)), [wish])
 
     def test_foreign_end(self) -> None:
-        """For whoever does not know it, it is the size that was sent last."""
+        """A decoder without BREAK or roles reads the last size again."""
         document = json.loads(encode_wish(Break(300), TerminalSize(80, 24)))
         self.assertEqual(document, {"Width": 80, "Height": 24, "Break": 300})
         document = json.loads(encode_wish(Role.DRIVE, None))
         self.assertEqual(document, {"Width": 0, "Height": 0, "Role": "drive"})
 
     def test_in_order(self) -> None:
-        """Sizes and wishes come in the order in which they were sent."""
+        """Sizes, BREAK and roles keep their order."""
         size = TerminalSize(80, 24)
         data = encode_size(size) + encode_wish(Break(), size) + encode_wish(Role.WATCH, size)
         self.assertEqual(SizeDecoder().feed(data), [size, Break(250), Role.WATCH])
 
     def test_none(self) -> None:
-        """What is no BREAK and no role is passed over; the size beside it counts, and resizing goes on."""
+        """An invalid BREAK or role is ignored; the size beside it counts, and resizing goes on."""
         for more in (
             b'"Break":0',
             b'"Break":5001',
@@ -345,7 +347,7 @@ class WishTests(SynchronousTestCase):
             self.assertEqual(decoder.feed(encode_wish(Break(1), size)), [Break(1)])
 
     def test_beside_no_size(self) -> None:
-        """A wish beside what is no size is none: the object is bad."""
+        """A BREAK beside an invalid size makes the whole object invalid."""
         decoder = SizeDecoder()
         self.assertEqual(decoder.feed(b'{"Width":-1,"Height":24,"Break":250}'), [])
         self.assertEqual(decoder.feed(encode_wish(Break(), None)), [])

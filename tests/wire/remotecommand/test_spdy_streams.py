@@ -47,7 +47,7 @@ def data(stream_id: int, payload: bytes, fin: bool = False) -> bytes:
 
 
 def happened(streams: Any, received: bytes = b"") -> list[Any]:
-    """The events of so many bytes, pieces of data joined."""
+    """Feed bytes and return the events, with adjacent data joined."""
     streams.feed(received)
     found: list[Any] = []
     while (event := streams.next_event()) is not None:
@@ -64,7 +64,7 @@ def happened(streams: Any, received: bytes = b"") -> list[Any]:
 
 
 class ServerTestCase(SynchronousTestCase):
-    """A server's end, and a client of frames."""
+    """A server's streams, with a client that writes frames."""
 
     protocol = V4
 
@@ -78,7 +78,7 @@ class ServerTestCase(SynchronousTestCase):
         self.next_id = 1
 
     def open(self, *names: str) -> list[Any]:
-        """Open streams one by one; what happened, answers left aside."""
+        """Open streams one by one, check the replies and return the other events."""
         found = []
         for name in names:
             headers = [(b"streamType", name.encode())]
@@ -93,10 +93,10 @@ class ServerTestCase(SynchronousTestCase):
 
 
 class BeginningTests(ServerTestCase):
-    """When a session begins."""
+    """Conditions for the session's start."""
 
     def test_enough(self) -> None:
-        """When the request does not say more, errors and output are enough; others join."""
+        """Without expected channels, error and stdout suffice; other streams may join later."""
         self.assertEqual(self.open("error", "stdin"), [])
         self.assertFalse(self.server.ready)
         self.assertEqual(self.open("stdout"), [Ready()])
@@ -105,14 +105,14 @@ class BeginningTests(ServerTestCase):
         self.assertEqual(found, [StreamData(STDIN, b"ls"), StreamData(RESIZE, b"{")])
 
     def test_rest(self) -> None:
-        """The adapter learns how much of a data frame is to come."""
+        """``rest_bytes`` is the length of the data frame's missing part."""
         server = ServerStreams("v4.channel.k8s.io")
         server.feed(b"\0\0\0\1\0\0\0\4ab")
         server.next_event()
         self.assertEqual(server.rest_bytes, 2)
 
     def test_asked_for(self) -> None:
-        """What the request says will come is waited for."""
+        """With expected channels, the session starts once they are all open."""
         self.start(frozenset({ERROR, STDIN, STDOUT, STDERR}))
         self.assertEqual(self.open("error", "stdout", "stdin"), [])
         self.assertEqual(self.open("stderr"), [Ready()])
@@ -120,7 +120,7 @@ class BeginningTests(ServerTestCase):
         self.assertEqual(self.open("error", "stdin"), [Ready()])
 
     def test_held(self) -> None:
-        """What comes before the beginning waits for it."""
+        """Data that arrives before the start is delivered after it."""
         self.open("error", "stdin", "resize")
         self.assertEqual(happened(self.server, data(5, b"{}") + data(3, b"ls", True)), [])
         self.assertEqual(
@@ -129,7 +129,7 @@ class BeginningTests(ServerTestCase):
         )
 
     def test_held_too_much(self) -> None:
-        """Who sends so much before has opened all that it wants."""
+        """Once the early data reaches the limit, the session starts with the open streams."""
         self.open("stdin")
         much = bytes(MAX_BUFFERED_BYTES - 1000)
         self.assertEqual(happened(self.server, data(1, much)), [])
@@ -137,7 +137,7 @@ class BeginningTests(ServerTestCase):
         self.assertEqual(found, [Ready(), StreamData(STDIN, bytes(MAX_BUFFERED_BYTES))])
 
     def test_held_pieces(self) -> None:
-        """A byte in a frame of its own costs more than a byte to keep."""
+        """Small early frames count for more than their bytes, because they cost more memory."""
         self.open("stdin")
         count = 0
         while not happened(self.server, data(1, b"x")):
@@ -145,7 +145,7 @@ class BeginningTests(ServerTestCase):
         self.assertLess(count, 300)
 
     def test_settled(self) -> None:
-        """What never comes is not waited for for ever."""
+        """``settle`` starts the session without the missing streams."""
         self.open("error", "stdin")
         self.assertTrue(self.server.settle())
         self.assertEqual(happened(self.server), [Ready()])
@@ -155,13 +155,13 @@ class BeginningTests(ServerTestCase):
         self.assertEqual(self.sent(), [])
 
     def test_nothing_came(self) -> None:
-        """Without any stream there is no session; types that nobody knows are none."""
+        """``settle`` returns false without a stream of a known type."""
         self.assertFalse(self.server.settle())
         self.open("future")
         self.assertFalse(self.server.settle())
 
     def test_twice(self) -> None:
-        """A second stream for a channel is refused."""
+        """A second stream for the same channel is reset."""
         self.open("error", "stdin")
         happened(self.server, self.client.syn_stream(5, [(b"streamtype", b"stdin")]))
         self.assertEqual(self.sent(), [RstStream(5, 5)])
@@ -170,7 +170,7 @@ class BeginningTests(ServerTestCase):
         self.assertEqual(self.sent(), [RstStream(7, 5)])
 
     def test_unknown_types(self) -> None:
-        """Types nobody knows are answered, and what comes on them is passed over."""
+        """Streams of unknown type are accepted, and their data is ignored."""
         for headers in ([], [(b"other", b"stdin")], [(b"streamtype", b"future")]):
             self.start()
             happened(self.server, self.client.syn_stream(1, headers))
@@ -179,20 +179,22 @@ class BeginningTests(ServerTestCase):
 
 
 class TalkTests(ServerTestCase):
-    """A session that is up."""
+    """Tests of a started session."""
 
     def setUp(self) -> None:
         super().setUp()
         self.open("error", "stdin", "stdout", "stderr", "resize")
 
     def test_output(self) -> None:
-        """Output goes out on its stream."""
+        """Output is sent on its stream."""
         self.server.send(STDOUT, b"hello")
         self.server.send(STDERR, b"oh")
         self.assertEqual(self.sent(), [Data(5, b"hello"), Data(7, b"oh")])
 
     def test_output_nobody_wants(self) -> None:
-        """A client may reset its output and stay; then it gets none."""
+        """
+        After the client resets an output stream, its output is dropped and the session goes on.
+        """
         self.assertEqual(happened(self.server, frames.rst_stream(5, 5)), [])
         self.server.send(STDOUT, b"hello")
         self.assertEqual(self.sent(), [])
@@ -203,16 +205,16 @@ class TalkTests(ServerTestCase):
         )
 
     def test_input_reset(self) -> None:
-        """A reset of the input is its end."""
+        """A reset of stdin counts as its end."""
         found = happened(self.server, data(3, b"x") + frames.rst_stream(3, 5))
         self.assertEqual(found, [StreamData(STDIN, b"x"), StreamClosed(STDIN)])
 
     def test_ends_of_others(self) -> None:
-        """A client that closes what only we write says nothing."""
+        """A client's end of a server-to-client stream is ignored."""
         self.assertEqual(happened(self.server, data(1, b"", True) + data(5, b"", True)), [])
 
     def test_pings(self) -> None:
-        """Pings of both sides."""
+        """Pings work in both directions."""
         self.server.ping()
         self.assertEqual(self.sent(), [Ping(2)])
         found = happened(self.server, frames.ping(2) + frames.ping(1))
@@ -221,7 +223,7 @@ class TalkTests(ServerTestCase):
         self.assertEqual(self.sent(), [Ping(1)])
 
     def test_client_goes(self) -> None:
-        """A client says that it goes; nothing is sent behind our own word."""
+        """After the client's GOAWAY and our own, nothing more is sent."""
         self.assertEqual(happened(self.server, frames.go_away(0)), [PeerDone()])
         self.server.leave()
         self.server.leave()
@@ -232,7 +234,7 @@ class TalkTests(ServerTestCase):
         self.assertEqual(self.sent(), [GoAway(9, 0)])
 
     def test_broken(self) -> None:
-        """A broken connection is told in the last word."""
+        """After a protocol error, GOAWAY has status 1."""
         with self.assertRaises(RemoteProtocolError):
             happened(self.server, b"\xff" * 8)
         self.server.go_away(broken=True)
@@ -240,10 +242,10 @@ class TalkTests(ServerTestCase):
 
 
 class EndTests(ServerTestCase):
-    """How a session ends."""
+    """The end of a session."""
 
     def test_order(self) -> None:
-        """Output, the status, an end to each stream; the last word comes later."""
+        """Output, status and stream ends are sent in this order; GOAWAY follows later."""
         self.open("error", "stdin", "stdout", "resize")
         self.server.send(STDOUT, b"bye")
         self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
@@ -264,7 +266,7 @@ class EndTests(ServerTestCase):
         self.assertEqual(self.sent(), [GoAway(7, 0)])
 
     def test_status(self) -> None:
-        """Version 4 says how it ended in a Status, those before in a text, or not at all."""
+        """Version 4 sends the ending as a Status, earlier versions as text or not at all."""
         code = Ending(COMPLETED, exit_code=7)
         lost = Ending(LINE_LOST, "the line is lost")
         for protocol in SPDY_PROTOCOLS:
@@ -276,7 +278,7 @@ class EndTests(ServerTestCase):
                 status, *ends = self.sent()
                 assert isinstance(status, Data)
                 self.assertEqual((status.stream_id, status.fin), (1, True))
-                # A client of version 1 would take the end of output for success.
+                # A version 1 client takes the end of its output as success.
                 failed = protocol == V1 and not ending.ok
                 self.assertEqual(ends, [] if failed else [Data(3, b"", True)])
                 told.append(status.data)
@@ -289,7 +291,7 @@ class EndTests(ServerTestCase):
                 self.assertIn(b"exit code 7", told[1])
 
     def test_version_1_without_errors(self) -> None:
-        """A client of version 1 that wants no errors sees the end of its output all the same."""
+        """Without an error stream, a version 1 client still gets the end of its output."""
         self.start(protocol=V1)
         self.open("stdin", "stdout")
         self.server.settle()
@@ -297,7 +299,7 @@ class EndTests(ServerTestCase):
         self.assertEqual(self.sent(), [RstStream(1, 5), Data(3, b"", True)])
 
     def test_late_streams(self) -> None:
-        """A stream that comes after the end is answered, and gets its end at once."""
+        """A stream opened after the ending is accepted and ended at once."""
         self.open("error")
         self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
         self.assertEqual(self.sent(), [Data(1, SUCCESS, True)])
@@ -312,7 +314,7 @@ class EndTests(ServerTestCase):
             self.next_id += 2
 
     def test_ended_before_the_error_stream(self) -> None:
-        """Even the status waits for its stream."""
+        """The status is held until the error stream opens."""
         self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
         self.assertEqual(self.sent(), [])
         happened(self.server, self.client.syn_stream(1, [(b"streamtype", b"error")]))
@@ -320,10 +322,10 @@ class EndTests(ServerTestCase):
 
 
 class CaptureTests(SynchronousTestCase):
-    """Sessions of real kubectls."""
+    """Captured sessions of real kubectls."""
 
     def test_every_split(self) -> None:
-        """What they typed, in any split; they left by a word, or without."""
+        """Captured input gives the same events on any split."""
         for session in VECTORS["sessions"]:
             name = session["capture"]
             if "exec" not in name:
@@ -341,7 +343,7 @@ class CaptureTests(SynchronousTestCase):
 
 
 def by_channel(found: list[Any]) -> Any:
-    """What came on each channel, and the rest in order."""
+    """Return the data of each channel, and the other events in order."""
     channels: dict[Channel, bytes] = {}
     for event in found:
         if isinstance(event, StreamData):
@@ -375,7 +377,7 @@ class ClientTests(SynchronousTestCase):
         self.sent()
 
     def test_chosen(self) -> None:
-        """Those that were asked for are opened, in the same order, and sizes where there are any."""
+        """Only the given channels are opened, in kubectl's order; RESIZE needs version 3."""
         for protocol, channels, types in (
             (V4, {STDERR, STDOUT, ERROR}, [b"error", b"stdout", b"stderr"]),
             (V4, {RESIZE, STDIN, ERROR}, [b"error", b"stdin", b"resize"]),
@@ -392,7 +394,7 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(self.sent(), [])
 
     def test_errors_apart(self) -> None:
-        """With errors apart from output, it is over when both have ended."""
+        """With a separate stderr, the session ends when both outputs and the status have ended."""
         self.start(channels=frozenset({ERROR, STDOUT, STDERR}))
         self.reply(1, 3, 5)
         data = b"".join(frames.data(5, b"oh", True)) + b"".join(frames.data(3, b"", True))
@@ -402,7 +404,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(told, [StreamData(ERROR, SUCCESS), StreamClosed(ERROR), PeerDone()])
 
     def test_one_at_a_time(self) -> None:
-        """Streams are opened in kubectl's order, each when the one before was answered."""
+        """Streams are opened in kubectl's order, each after the reply to the previous one."""
         for protocol, names in (
             (V4, ["error", "stdin", "stdout", "resize"]),
             (V3, ["error", "stdin", "stdout", "resize"]),
@@ -421,7 +423,7 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(self.sent(), [])
 
     def test_talk(self) -> None:
-        """Input and sizes go out, its end as well; output comes."""
+        """Input, sizes and the end of input are sent; output is received."""
         self.up()
         self.client.send(STDIN, b"ls")
         self.client.send(RESIZE, b"{}")
@@ -433,19 +435,19 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(happened(self.client, data(5, b"out")), [StreamData(STDOUT, b"out")])
 
     def test_output_before_the_last_stream(self) -> None:
-        """A server that begins sooner is heard when all is open."""
+        """Output that arrives before the last reply is delivered once all streams are open."""
         self.reply(1, 3, 5)
         self.assertEqual(happened(self.client, data(5, b"login: ")), [])
         self.assertEqual(self.reply(7), [Ready(), StreamData(STDOUT, b"login: ")])
 
     def test_too_much_too_soon(self) -> None:
-        """But not for ever."""
+        """Too much output before the last reply raises RemoteProtocolError."""
         self.reply(1, 3, 5)
         with self.assertRaises(RemoteProtocolError):
             happened(self.client, data(5, bytes(MAX_BUFFERED_BYTES + 1)))
 
     def test_no_sizes(self) -> None:
-        """A server may refuse sizes, and nothing else."""
+        """A server may refuse the resize stream."""
         self.reply(1, 3, 5)
         self.sent()
         self.assertEqual(happened(self.client, frames.rst_stream(7, 3)), [Ready()])
@@ -453,7 +455,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(self.sent(), [])
 
     def test_ended_before_the_last_stream(self) -> None:
-        """A server that is done already resets what it accepted: that is no refusal."""
+        """Resets of accepted streams by a server that has already ended are no refusal."""
         self.reply(1, 3)
         ended = frames.rst_stream(3, 5) + data(1, SUCCESS, True)
         self.assertEqual(happened(self.client, ended), [])
@@ -461,7 +463,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(happened(self.client, data(5, b"", True))[0], Ready())
 
     def test_refused(self) -> None:
-        """Without the others there is no session."""
+        """A refusal of any other stream raises RemoteProtocolError."""
         for count, name in enumerate(("error", "stdin", "stdout")):
             self.start()
             self.reply(*range(1, 2 * count, 2))
@@ -470,7 +472,7 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(str(caught.exception), f"the server refused the stream {name}")
 
     def test_servers_end(self) -> None:
-        """The session is over when the status and the output are at their end."""
+        """The session ends when both status and output have ended."""
         self.up()
         found = happened(self.client, data(5, b"bye", True) + data(1, SUCCESS, True))
         self.assertEqual(
@@ -490,7 +492,7 @@ class ClientTests(SynchronousTestCase):
         )
 
     def test_over_before_it_began(self) -> None:
-        """A session may end while the last stream is opened."""
+        """A session may end before its last stream is open."""
         self.reply(1, 3, 5)
         found = happened(self.client, data(1, SUCCESS, True) + data(5, b"", True))
         self.assertEqual(found[0], Ready())
@@ -498,7 +500,7 @@ class ClientTests(SynchronousTestCase):
         self.assertIn(StreamData(ERROR, SUCCESS), found)
 
     def test_resets(self) -> None:
-        """Older servers reset all; a missing Status is then missing, a missing text is not."""
+        """If a server resets all streams, V4 lacks its status, but V1 and V2 count it as empty."""
         for protocol, told in ((V4, False), (V2, True), (V1, True)):
             self.start(protocol)
             self.reply(*((1, 3, 5, 7) if protocol == V4 else (1, 3, 5)))
@@ -507,7 +509,7 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(found[-1], PeerDone())
 
     def test_input_refused_later(self) -> None:
-        """A server that takes no more input goes on."""
+        """If the server resets stdin, the session goes on without input."""
         self.up()
         self.assertEqual(happened(self.client, frames.rst_stream(3, 5)), [StreamClosed(STDIN)])
         self.client.send(STDIN, b"x")
@@ -515,21 +517,21 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(self.sent(), [])
 
     def test_servers_word(self) -> None:
-        """A server that goes is done, also before the beginning."""
+        """A GOAWAY of the server ends the session, even before its start."""
         self.assertEqual(happened(self.client, frames.go_away(0)), [PeerDone()])
         self.start()
         self.up()
         self.assertEqual(happened(self.client, frames.go_away(7)), [PeerDone()])
 
     def test_servers_streams(self) -> None:
-        """A server opens none."""
+        """A stream opened by the server is reset."""
         self.up()
         self.assertEqual(happened(self.client, self.server.syn_stream(2, [])), [])
         self.assertEqual(self.sent(), [RstStream(2, 3)])
 
 
 class WholeTests(SynchronousTestCase):
-    """Both ends of ours."""
+    """Our client and server together."""
 
     @settings(max_examples=60, deadline=None)
     @given(
@@ -538,7 +540,7 @@ class WholeTests(SynchronousTestCase):
         st.integers(1, 60),
     )
     def test_conversation(self, protocol: str, said: list[tuple[bool, bytes]], split: int) -> None:
-        """What is typed and what is printed arrive, on any split, and the ending behind it."""
+        """Input, output and ending arrive on any split."""
         client, server = ClientStreams(protocol), ServerStreams(protocol)
         heard: dict[Any, list[Any]] = {client: [], server: []}
 

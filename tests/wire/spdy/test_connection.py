@@ -30,7 +30,7 @@ ERROR = ((b"streamtype", b"error"),)
 
 
 def events(connection: Connection, data: bytes = b"", *, accept: bool = True) -> list[Event]:
-    """What becomes of bytes; streams that the peer opens are accepted."""
+    """Feed bytes and return the events; accept the peer's streams."""
     connection.feed(data)
     found = []
     while (event := connection.next_event()) is not None:
@@ -41,24 +41,24 @@ def events(connection: Connection, data: bytes = b"", *, accept: bool = True) ->
 
 
 class ServerTestCase(SynchronousTestCase):
-    """A server's end, and a client of frames."""
+    """A server's connection, with a client that writes frames."""
 
     def setUp(self) -> None:
         self.server = Connection(client=False, max_streams=3)
         self.client = FrameWriter()
 
     def opened(self, *ids: int) -> None:
-        """Streams are open, and answered."""
+        """Open and accept streams."""
         for stream_id in ids:
             events(self.server, self.client.syn_stream(stream_id, ERROR))
         self.server.data_to_send()
 
 
 class StreamTests(ServerTestCase):
-    """A stream's life, as a server sees it."""
+    """Life cycle of a stream on the server."""
 
     def test_life(self) -> None:
-        """It is opened, answered, used in both directions, and ended in each."""
+        """A stream is opened, accepted, used in both directions, and ended in each."""
         (opened,) = events(self.server, self.client.syn_stream(1, ERROR))
         self.assertEqual(opened, StreamOpened(1, ERROR))
         self.assertEqual(read(self.server.data_to_send()), [SynReply(1)])
@@ -73,20 +73,20 @@ class StreamTests(ServerTestCase):
         self.assertEqual(self.server.data_to_send(), b"")
 
     def test_ended_with_data(self) -> None:
-        """The end may come with the last data, and only once."""
+        """FIN may come with the last data; data after it is ignored."""
         self.opened(1)
         data = b"\0\0\0\1\1\0\0\1x"
         self.assertEqual(events(self.server, data), [DataReceived(1, b"x"), StreamEnded(1)])
         self.assertEqual(events(self.server, data), [])
 
     def test_opened_and_ended(self) -> None:
-        """A stream may be opened with nothing to come on it."""
+        """A stream may be opened with FIN."""
         found = events(self.server, self.client.syn_stream(1, ERROR, True))
         self.assertEqual(found, [StreamOpened(1, ERROR), StreamEnded(1)])
         self.server.send(1, b"x", fin=True)
 
     def test_headers(self) -> None:
-        """More headers are passed over, unless they end the stream."""
+        """HEADERS frames are ignored, except for FIN."""
         self.opened(1)
         for flags, expected in ((0, []), (1, [StreamEnded(1)]), (1, [])):
             block = self.client._headers.write([(b"a", b"b")])
@@ -94,7 +94,7 @@ class StreamTests(ServerTestCase):
             self.assertEqual(events(self.server, data), expected)
 
     def test_data_before_the_answer(self) -> None:
-        """Data for a stream that was not answered is thrown away."""
+        """Data for a stream that is not accepted yet is discarded."""
         data = self.client.syn_stream(1, ERROR) + b"\0\0\0\1\0\0\0\2hi"
         self.assertEqual(events(self.server, data, accept=False), [StreamOpened(1, ERROR)])
         self.assertFalse(self.server.can_send(1))
@@ -102,21 +102,21 @@ class StreamTests(ServerTestCase):
             self.server.send(1, b"x")
 
     def test_unknown_streams(self) -> None:
-        """What comes for streams that are not there is thrown away."""
+        """Frames for unknown streams are discarded."""
         data = b"\0\0\0\7\1\0\0\2hi" + frames.rst_stream(9, 5) + self.client.syn_reply(11)
         data += control(8, b"\0\0\0\x0d" + self.client._headers.write([]), 1)
         self.assertEqual(events(self.server, data), [])
         self.assertEqual(self.server.data_to_send(), b"")
 
     def test_pieces_behind_a_reset(self) -> None:
-        """So is the rest of a data frame whose stream was reset in between."""
+        """The rest of a data frame is discarded after its stream was reset."""
         self.opened(1)
         self.assertEqual(events(self.server, b"\0\0\0\1\1\0\0\4a"), [DataReceived(1, b"a")])
         self.server.reset(1)
         self.assertEqual(events(self.server, b"bcd"), [])
 
     def test_reset_by_the_peer(self) -> None:
-        """A stream that was reset takes no more; its earlier data came before."""
+        """After the peer's reset the stream cannot send; earlier data was delivered."""
         self.opened(1)
         data = b"\0\0\0\1\0\0\0\2hi" + frames.rst_stream(1, CANCEL)
         found = events(self.server, data)
@@ -126,7 +126,7 @@ class StreamTests(ServerTestCase):
         self.assertEqual(self.server.data_to_send(), b"")
 
     def test_reset(self) -> None:
-        """We may reset it, unless our direction is at its end already; then nothing is said."""
+        """``reset`` sends RST_STREAM, unless our direction has already ended."""
         self.opened(1, 3)
         self.server.reset(1)
         self.server.send(3, b"", fin=True)
@@ -137,7 +137,7 @@ class StreamTests(ServerTestCase):
         self.assertEqual(events(self.server, b"\0\0\0\1\0\0\0\2hi\0\0\0\3\0\0\0\2ho"), [])
 
     def test_accept_what_is_not_there(self) -> None:
-        """Only what waits can be accepted."""
+        """Only a pending stream can be accepted."""
         self.opened(1)
         for stream_id in (1, 3):
             with self.assertRaises(LocalProtocolError):
@@ -145,7 +145,7 @@ class StreamTests(ServerTestCase):
 
 
 class RefusalTests(ServerTestCase):
-    """Streams that cannot be."""
+    """Streams that are refused."""
 
     def refused(self, data: bytes, status: int) -> None:
         self.assertEqual(events(self.server, data), [])
@@ -154,7 +154,7 @@ class RefusalTests(ServerTestCase):
         self.assertEqual(answer.status, status)
 
     def test_ids(self) -> None:
-        """Ids grow, and a client's are odd."""
+        """A client's stream ids are odd and grow."""
         self.opened(5)
         for stream_id in (5, 3, 1, 2, 8):
             self.refused(self.client.syn_stream(stream_id, ERROR), PROTOCOL_ERROR)
@@ -162,7 +162,7 @@ class RefusalTests(ServerTestCase):
         self.assertTrue(self.server.can_send(7))
 
     def test_too_many(self) -> None:
-        """There are so many streams at once; when one is over there is room."""
+        """Streams beyond ``max_streams`` are refused until another one ends."""
         self.opened(1, 3, 5)
         self.refused(self.client.syn_stream(7, ERROR), REFUSED_STREAM)
         events(self.server, frames.rst_stream(3, CANCEL))
@@ -170,12 +170,12 @@ class RefusalTests(ServerTestCase):
         self.assertTrue(self.server.can_send(9))
 
     def test_one_way(self) -> None:
-        """Streams in one direction are for nothing here."""
+        """Unidirectional streams are refused."""
         payload = b"\0\0\0\1" + bytes(6) + self.client._headers.write(ERROR)
         self.refused(control(1, payload, 2), REFUSED_STREAM)
 
     def test_compression_goes_on(self) -> None:
-        """The headers of what is refused or unknown are read all the same."""
+        """Headers of refused or unknown streams still update the compression state."""
         self.opened(1, 3, 5)
         data = self.client.syn_stream(7, [(b"streamtype", b"stdin"), (b"x", b"y" * 50)])
         data += self.client.syn_stream(1, [(b"a", b"stdin")]) + self.client.syn_reply(99, ERROR)
@@ -185,21 +185,21 @@ class RefusalTests(ServerTestCase):
         self.assertEqual(found, [StreamOpened(9, last)])
 
     def test_by_the_user(self) -> None:
-        """Whoever uses the connection may refuse a stream, too."""
+        """The application may refuse a stream."""
         events(self.server, self.client.syn_stream(1, ERROR), accept=False)
         self.server.reset(1, REFUSED_STREAM)
         self.assertEqual(read(self.server.data_to_send()), [RstStream(1, REFUSED_STREAM)])
 
 
 class ClientTests(SynchronousTestCase):
-    """The client's end."""
+    """The client's connection."""
 
     def setUp(self) -> None:
         self.client = Connection(client=True, max_streams=0)
         self.server = FrameWriter()
 
     def test_open(self) -> None:
-        """Its streams have odd ids; data is sent when they are answered."""
+        """The client's streams have odd ids and can send after the reply."""
         self.assertEqual([self.client.open(ERROR), self.client.open(())], [1, 3])
         self.assertEqual(read(self.client.data_to_send()), [SynStream(1, ERROR), SynStream(3, ())])
         self.assertFalse(self.client.can_send(1))
@@ -208,7 +208,7 @@ class ClientTests(SynchronousTestCase):
         self.client.send(1, b"x")
 
     def test_answered_and_ended(self) -> None:
-        """The answer may be all that the server has to say."""
+        """The reply may end the stream."""
         self.client.open(ERROR)
         found = events(self.client, self.server.syn_reply(1, (), True))
         self.assertEqual(found, [StreamAccepted(1), StreamEnded(1)])
@@ -220,23 +220,23 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(found, [StreamReset(1, REFUSED_STREAM)])
 
     def test_servers_streams(self) -> None:
-        """A server opens no streams here."""
+        """Streams opened by the server are refused."""
         for stream_id, status in ((2, REFUSED_STREAM), (3, PROTOCOL_ERROR)):
             self.assertEqual(events(self.client, self.server.syn_stream(stream_id, ERROR)), [])
             self.assertEqual(read(self.client.data_to_send()), [RstStream(stream_id, status)])
 
     def test_accept_our_own(self) -> None:
-        """A stream of ours is not ours to accept."""
+        """The client cannot accept its own stream."""
         self.client.open(ERROR)
         with self.assertRaises(LocalProtocolError):
             self.client.accept(1)
 
 
 class PingTests(SynchronousTestCase):
-    """Signs of life."""
+    """Pings and their answers."""
 
     def test_parity(self) -> None:
-        """The peer's number is to be answered with itself; our own is an answer."""
+        """A ping with the peer's parity is to be answered; one with ours is an answer."""
         for client, ours, theirs in ((True, 1, 2), (False, 2, 1)):
             connection = Connection(client=client, max_streams=0)
             connection.ping()
@@ -249,10 +249,10 @@ class PingTests(SynchronousTestCase):
 
 
 class EndTests(ServerTestCase):
-    """How a connection ends."""
+    """The end of a connection."""
 
     def test_go_away(self) -> None:
-        """GOAWAY names the last good stream, comes once, and is the last of all."""
+        """GOAWAY names the last good stream, is sent once, and nothing can be sent after it."""
         self.opened(1, 5)
         self.server.go_away()
         self.server.go_away()
@@ -271,7 +271,7 @@ class EndTests(ServerTestCase):
         self.assertEqual(self.server.data_to_send(), b"")
 
     def test_what_comes_behind_our_go_away(self) -> None:
-        """Streams that are opened behind it are passed over, the others go on."""
+        """Streams opened after our GOAWAY are ignored; the others go on."""
         self.opened(1)
         self.server.go_away()
         self.server.data_to_send()
@@ -282,14 +282,14 @@ class EndTests(ServerTestCase):
         self.assertEqual(self.server.data_to_send(), b"")
 
     def test_go_away_received(self) -> None:
-        """Nothing is read behind a GOAWAY."""
+        """Nothing is read after the peer's GOAWAY."""
         self.opened(1)
         data = frames.go_away(0, 1) + b"\0\0\0\1\0\0\0\1x\xff\xff"
         self.assertEqual(events(self.server, data), [GoAwayReceived(1)])
         self.assertEqual(events(self.server, b"\xff" * 20), [])
 
     def test_violation(self) -> None:
-        """Whoever breaks the protocol is told once; what came before counts."""
+        """A protocol error is raised once, after the events before it."""
         self.opened(1)
         self.server.feed(b"\0\0\0\1\0\0\0\1x" + control(5, b"") + b"\0\0\0\1\0\0\0\1y")
         self.assertEqual(self.server.next_event(), DataReceived(1, b"x"))
@@ -301,14 +301,14 @@ class EndTests(ServerTestCase):
         self.assertEqual(read(self.server.data_to_send()), [GoAway(1, 1)])
 
     def test_ignored(self) -> None:
-        """Settings and windows are nobody's business."""
+        """SETTINGS and WINDOW_UPDATE are ignored."""
         data = control(4, b"\0\0\0\1" + bytes(8)) + control(9, b"\0\0\0\1\0\0\0\1")
         self.assertEqual(events(self.server, data), [])
         self.assertEqual(self.server.data_to_send(), b"")
 
 
 def joined(found: list[Event]) -> list[Event]:
-    """Pieces of a stream's data as one."""
+    """Join adjacent data of a stream."""
     result: list[Event] = []
     for event in found:
         last = result[-1] if result else None
@@ -324,7 +324,7 @@ def joined(found: list[Event]) -> list[Event]:
 
 
 class CaptureTests(SynchronousTestCase):
-    """Sessions of real kubectls, with our end in the place of their server."""
+    """Captured sessions of real kubectls, with our server."""
 
     def played(self, name: str, split: int) -> tuple[list[Event], bytes]:
         server = Connection(client=False, max_streams=5)
@@ -335,7 +335,7 @@ class CaptureTests(SynchronousTestCase):
         return joined(found), sent
 
     def test_every_split(self) -> None:
-        """Whatever the split, the same events; every stream is opened as kubectl meant it."""
+        """Captured frames give the same events on any split, with kubectl's stream headers."""
         for session in VECTORS["sessions"]:
             name = session["capture"]
             whole, sent = self.played(name, 1 << 20)
@@ -349,14 +349,14 @@ class CaptureTests(SynchronousTestCase):
                 self.assertEqual(self.played(name, split), (whole, sent), (name, split))
 
     def test_input(self) -> None:
-        """What was typed arrives, and its end behind it."""
+        """Captured input arrives, followed by its end."""
         found, _ = self.played("spdy-v4-exec-stdin-cat-kubectl1.27.json", 100)
         at = found.index(DataReceived(3, b"hello stdin\n"))
         self.assertEqual(found[at + 1], StreamEnded(3))
 
 
 class AnythingTests(SynchronousTestCase):
-    """Peers that send whatever they like."""
+    """Arbitrary input."""
 
     @settings(max_examples=300, deadline=None)
     @given(
@@ -380,7 +380,7 @@ class AnythingTests(SynchronousTestCase):
         st.integers(1, 40),
     )
     def test_anything(self, parts: list[object], client: bool, split: int) -> None:
-        """No bytes do worse than blame the peer, and on any split they do the same."""
+        """Any bytes give the same events, or the same RemoteProtocolError, on any split."""
         writer, data = FrameWriter(), b""
         for part in parts:
             if isinstance(part, tuple):
@@ -410,10 +410,10 @@ class AnythingTests(SynchronousTestCase):
 
 
 class WholeTests(SynchronousTestCase):
-    """Two ends of ours."""
+    """Our client and server together."""
 
     def test_conversation(self) -> None:
-        """What one end writes the other reads."""
+        """Each end reads the other's output."""
         client = Connection(client=True, max_streams=0)
         server = Connection(client=False, max_streams=5)
         stream_id = client.open([(b"streamType", b"stdin")])

@@ -33,19 +33,19 @@ VECTORS = json.loads((CAPTURES / "spdy-vectors.json").read_text())
 
 
 def control(kind: int, payload: bytes, flags: int = 0, length: int | None = None) -> bytes:
-    """Any control frame."""
+    """Encode any control frame."""
     size = len(payload) if length is None else length
     head = b"\x80\x03" + kind.to_bytes(2, "big") + bytes((flags,)) + size.to_bytes(3, "big")
     return head + payload
 
 
 def read(data: bytes, split: int | None = None) -> list[Frame]:
-    """What is read of bytes that come in pieces; pieces of data are joined again."""
+    """Read frames from bytes in pieces of ``split``, with pieces of data joined."""
     return read_on(FrameReader(), data, split)
 
 
 def read_on(reader: FrameReader, data: bytes, split: int | None = None) -> list[Frame]:
-    """The same, behind what ``reader`` has read before."""
+    """Read frames with a reader that has already read others."""
     found = []
     step = split or max(1, len(data))
     for start in range(0, len(data), step):
@@ -56,7 +56,7 @@ def read_on(reader: FrameReader, data: bytes, split: int | None = None) -> list[
 
 
 def joined(found: list[Frame]) -> list[Frame]:
-    """Pieces of one data frame as one."""
+    """Join the pieces of each data frame."""
     result: list[Frame] = []
     for frame in found:
         last = result[-1] if result else None
@@ -73,14 +73,14 @@ def joined(found: list[Frame]) -> list[Frame]:
 
 
 def captured(name: str, direction: str) -> bytes:
-    """What one side of a captured session sent, behind the HTTP head."""
+    """Return the bytes of one side of a captured session, without the HTTP head."""
     items = json.loads((CAPTURES / name).read_text())["items"]
     data = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == direction)
     return data.partition(b"\r\n\r\n")[2]
 
 
 def seen(frame: dict[str, Any]) -> Frame | None:
-    """A frame as the vectors describe it; ``None`` for one that is not handed on."""
+    """Return a frame as in the vectors, or ``None`` if the reader skips it."""
     pairs = [(k.encode(), v.encode()) for k, v in frame.get("headers", {}).items()]
     fin = bool(frame["flags"] & 1)
     kind = frame["type"]
@@ -99,17 +99,17 @@ def seen(frame: dict[str, Any]) -> Frame | None:
 
 
 def in_order(frame: Frame) -> Frame:
-    """Headers sorted: Go writes them in any order."""
+    """Sort the headers, which Go writes in any order."""
     if isinstance(frame, SynStream):
         return SynStream(frame.stream_id, tuple(sorted(frame.headers)), frame.fin)
     return frame
 
 
 class CaptureTests(SynchronousTestCase):
-    """What real kubectls and their server sent."""
+    """Captured frames of real kubectls and their server."""
 
     def test_vectors(self) -> None:
-        """Every frame is read as it was seen, whatever the split."""
+        """Captured frames decode as in the vectors, on any split."""
         splits = [None, *range(1, 40), 64, 100]
         for session in VECTORS["sessions"]:
             for direction in "CS":
@@ -125,7 +125,7 @@ class ReadTests(SynchronousTestCase):
     """Tests for :class:`FrameReader`."""
 
     def test_every_type(self) -> None:
-        """Frames of all types are read, in any split."""
+        """Frames of all types decode, on any split."""
         headers = [(b"streamtype", b"stdin")]
         writer = FrameWriter()
         data = writer.syn_stream(1, headers) + writer.syn_reply(1, headers)
@@ -148,14 +148,14 @@ class ReadTests(SynchronousTestCase):
             self.assertEqual(read(data, split), expected)
 
     def test_flags(self) -> None:
-        """A stream may be opened and ended at once, and for one direction only."""
+        """SYN_STREAM may have FIN and UNIDIRECTIONAL."""
         payload = b"\x80\0\0\1" + bytes(6)
         for flags in range(4):
             (frame,) = read(control(1, payload + HeaderWriter().write([]), flags))
             self.assertEqual(frame, SynStream(1, (), bool(flags & 1), bool(flags & 2)))
 
     def test_pieces(self) -> None:
-        """A data frame of any length is handed on as it comes, 32 KiB at most at once."""
+        """A data frame of any length is delivered as it arrives, in pieces of up to 32 KiB."""
         reader = FrameReader()
         reader.feed(b"\0\0\0\5\1\xff\xff\xff")
         self.assertIsNone(reader.next_frame())
@@ -174,7 +174,7 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual((max(sizes), sum(sizes)), (32 << 10, (1 << 24) - 4))
 
     def test_rest(self) -> None:
-        """The reader knows how much of a data frame is to come."""
+        """``rest_bytes`` is the length of the data frame's missing part."""
         reader = FrameReader()
         for data, rest in ((b"\0\0\0\1\0\0\0", 0), (b"\4a", 3), (b"bcd", 0)):
             reader.feed(data)
@@ -183,7 +183,7 @@ class ReadTests(SynchronousTestCase):
             self.assertEqual(reader.rest_bytes, rest)
 
     def test_empty_data(self) -> None:
-        """A data frame without data is nothing, or the end of its stream."""
+        """An empty data frame is skipped, unless it has FIN."""
         self.assertEqual(read(b"\0\0\0\5\0\0\0\0" * 3 + b"\0\0\0\5\1\0\0\0"), [Data(5, b"", True)])
 
     def refused(self, data: bytes) -> str:
@@ -192,13 +192,13 @@ class ReadTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_unknown(self) -> None:
-        """Types and versions that nobody speaks are an end."""
+        """Unknown frame types and versions raise RemoteProtocolError."""
         for kind in (0, 5, 10, 11, 0xFFFF):
             self.assertIn("unknown", self.refused(control(kind, bytes(8))))
         self.assertIn("0x80020001", self.refused(b"\x80\x02\0\x01\0\0\0\0"))
 
     def test_stream_0(self) -> None:
-        """There is no stream 0."""
+        """Frames for stream 0 raise RemoteProtocolError."""
         block = HeaderWriter().write([])
         for data in (
             b"\0\0\0\0\0\0\0\1x",
@@ -210,7 +210,7 @@ class ReadTests(SynchronousTestCase):
             self.assertIn("stream 0", self.refused(data))
 
     def test_lengths(self) -> None:
-        """A length that cannot be is refused when it is announced, before anything is kept."""
+        """An invalid length is refused on its announcement, before any payload is buffered."""
         for kind, length in (
             (1, 9),
             (1, 70_000),
@@ -231,14 +231,14 @@ class ReadTests(SynchronousTestCase):
             self.assertEqual(told, f"a control frame of type {kind} is {length} bytes long")
 
     def test_settings(self) -> None:
-        """The number of settings is that of those there."""
+        """The number of settings must match the frame's length."""
         read(control(4, b"\0\0\0\x40" + bytes(8 * 64)))
         for count in (0, 2, 0xFFFFFFFF):
             payload = count.to_bytes(4, "big") + bytes(8)
             self.assertIn("entries", self.refused(control(4, payload)))
 
     def test_numbers(self) -> None:
-        """A PING has a number, a RST_STREAM a status, and neither has flags."""
+        """Zero PING ids, zero RST_STREAM statuses and undefined flags are refused."""
         self.assertIn("PING", self.refused(frames.ping(0)))
         self.assertIn("RST_STREAM", self.refused(frames.rst_stream(1, 0)))
         for kind, size in ((3, 8), (6, 4), (7, 8), (9, 8)):
@@ -247,7 +247,7 @@ class ReadTests(SynchronousTestCase):
     @settings(max_examples=300, deadline=None)
     @given(st.binary(max_size=400), st.lists(st.integers(1, 60), max_size=20))
     def test_anything(self, data: bytes, cuts: list[int]) -> None:
-        """Any bytes, on any split, are read alike, or the peer is blamed alike."""
+        """Any bytes give the same frames, or the same error, on any split."""
         self.assertEqual(self.outcome(data, []), self.outcome(data, cuts))
 
     @settings(max_examples=300, deadline=None)
@@ -258,7 +258,7 @@ class ReadTests(SynchronousTestCase):
         st.lists(st.integers(1, 30), max_size=20),
     )
     def test_any_frames(self, made: list[tuple[int, int, bytes]], cuts: list[int]) -> None:
-        """So are frames with anything in them."""
+        """Frames with arbitrary payloads give the same result on any split."""
         data = b"".join(control(kind, payload, flags) for kind, flags, payload in made)
         self.assertEqual(self.outcome(data, []), self.outcome(data, cuts))
 
@@ -276,10 +276,10 @@ class ReadTests(SynchronousTestCase):
 
 
 class WriteTests(SynchronousTestCase):
-    """Tests for what is sent."""
+    """Encoding of frames."""
 
     def test_data(self) -> None:
-        """Data goes in frames of 32 KiB at most; only the last one ends the stream."""
+        """Data is sent in frames of up to 32 KiB; only the last one has FIN."""
         payload = bytes(range(256)) * 300
         sent = b"".join(frames.data(3, payload, True))
         self.assertEqual(read(sent), [Data(3, payload, True)])
@@ -291,12 +291,12 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual((len(whole), whole[0]), (2, b"\0\0\0\3\1\0\x80\0"))
 
     def test_fin(self) -> None:
-        """A stream may be opened or taken, and ended, at once."""
+        """SYN_STREAM and SYN_REPLY may have FIN."""
         self.assertEqual(read(FrameWriter().syn_stream(1, [], True)), [SynStream(1, (), True)])
         self.assertEqual(read(FrameWriter().syn_reply(1, fin=True)), [SynReply(1, (), True)])
 
     def test_ids(self) -> None:
-        """What is no stream's id is our mistake."""
+        """An invalid stream id raises LocalProtocolError."""
         for stream_id in (0, 1 << 31):
             for write in (
                 lambda stream_id=stream_id: FrameWriter().syn_stream(stream_id, []),

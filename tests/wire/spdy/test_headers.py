@@ -30,7 +30,7 @@ class DictionaryTests(SynchronousTestCase):
     """Tests for :data:`DICTIONARY`."""
 
     def test_bytes(self) -> None:
-        """It is the one of the specification, which real peers have."""
+        """The dictionary is that of the specification and of real peers."""
         self.assertEqual(hashlib.sha256(DICTIONARY).hexdigest(), SHA256)
         known = VECTORS["dictionary"]
         self.assertEqual((len(DICTIONARY), SHA256), (known["len"], known["sha256"]))
@@ -38,7 +38,7 @@ class DictionaryTests(SynchronousTestCase):
 
 
 class Other:
-    """Writes blocks as zlib does it by default, with whatever is in them."""
+    """Compresses arbitrary blocks with zlib's default strategy."""
 
     def __init__(self) -> None:
         strategy = zlib.Z_DEFAULT_STRATEGY
@@ -57,10 +57,10 @@ def plain(*pairs: tuple[bytes, bytes]) -> bytes:
 
 
 class VectorTests(SynchronousTestCase):
-    """Blocks that real kubectls wrote."""
+    """Captured header blocks of real kubectls."""
 
     def test_vectors(self) -> None:
-        """They say what was seen in them, in order, with one state for each direction."""
+        """Captured blocks decode as in the vectors, with one state per direction."""
         blocks = 0
         for session in VECTORS["sessions"]:
             readers = {"C": HeaderReader(), "S": HeaderReader()}
@@ -77,7 +77,7 @@ class WriterTests(SynchronousTestCase):
     """Tests for :class:`HeaderWriter`."""
 
     def test_read_by_zlib(self) -> None:
-        """zlib itself reads what is written, block by block, each whole at its end."""
+        """zlib decodes each written block, which ends with a sync flush."""
         writer, reader = HeaderWriter(), zlib.decompressobj(zdict=DICTIONARY)
         for name in (b"error", b"stdin", b"stdout"):
             block = writer.write([(b"streamType", name)])
@@ -85,7 +85,7 @@ class WriterTests(SynchronousTestCase):
             self.assertTrue(block.endswith(b"\0\0\xff\xff"))
 
     def test_largest(self) -> None:
-        """The largest block is read, too."""
+        """A block of the maximum size can be written and read."""
         value = b"x" * (MAX_BLOCK_BYTES - len(plain((b"a", b""))))
         block = HeaderWriter().write([(b"a", value)])
         reader = zlib.decompressobj(zdict=DICTIONARY)
@@ -93,13 +93,13 @@ class WriterTests(SynchronousTestCase):
         self.assertEqual(HeaderReader().read(block), ((b"a", value),))
 
     def test_several_values(self) -> None:
-        """Values of one name are joined by NUL."""
+        """Values of the same name are joined by NUL."""
         block = HeaderWriter().write([(b"a", b"1"), (b"b", b"2"), (b"A", b"3")])
         reader = zlib.decompressobj(zdict=DICTIONARY)
         self.assertEqual(reader.decompress(block), plain((b"a", b"1\x003"), (b"b", b"2")))
 
     def test_too_large(self) -> None:
-        """What nobody would read is our mistake."""
+        """Writing a block that is too large raises LocalProtocolError."""
         with self.assertRaises(LocalProtocolError):
             HeaderWriter().write([(b"a", b"x" * MAX_BLOCK_BYTES)])
 
@@ -112,7 +112,7 @@ class WriterTests(SynchronousTestCase):
         )
     )
     def test_round_trip(self, blocks: list[dict[bytes, bytes]]) -> None:
-        """Whatever is written is read."""
+        """Written headers are read back."""
         writer, reader = HeaderWriter(), HeaderReader()
         for headers in blocks:
             joined: dict[bytes, bytes] = {}
@@ -133,19 +133,19 @@ class ReaderTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_values(self) -> None:
-        """Values of one name come one by one."""
+        """Joined values are returned one by one."""
         self.assertEqual(
             self.read(plain((b"a", b"1\0\x003"), (b"b", b""))),
             ((b"a", b"1"), (b"a", b""), (b"a", b"3"), (b"b", b"")),
         )
 
     def test_names(self) -> None:
-        """Names are there, in lower case, and not repeated."""
+        """Names must be non-empty, in lower case and unique."""
         for pairs in ([(b"A", b"")], [(b"", b"")], [(b"a", b"1"), (b"b", b""), (b"a", b"2")]):
             self.assertIn("lower case", self.refused(plain(*pairs)))
 
     def test_lengths(self) -> None:
-        """Lengths are those of what is there."""
+        """Lengths in a block must match its content."""
         whole = plain((b"name", b"value"))
         for end in range(len(whole)):
             self.assertEqual(
@@ -156,14 +156,14 @@ class ReaderTests(SynchronousTestCase):
             self.assertIn("shorter", self.refused(b"\0\0\0\1" + lie + b"name"))
 
     def test_many(self) -> None:
-        """Blocks may be any number, each in terms of those before."""
+        """Any number of blocks can be read, each compressed with the state of those before."""
         other, reader = Other(), HeaderReader()
         for number in range(200):
             headers = ((b"streamtype", b"data"), (b"requestid", b"%d" % number))
             self.assertEqual(reader.read(other.block(plain(*headers))), headers)
 
     def test_memory(self) -> None:
-        """Between the few blocks of a console nothing of zlib is kept."""
+        """The reader keeps less than 2 KiB after a few blocks."""
         other, reader = Other(), HeaderReader()
         blocks = [other.block(plain((b"streamtype", b"%d" % number))) for number in range(5)]
         tracemalloc.start()
@@ -174,7 +174,7 @@ class ReaderTests(SynchronousTestCase):
         self.assertLess(kept, 2 << 10)
 
     def test_count(self) -> None:
-        """A number of headers beyond the limit is not believed; neither are values."""
+        """More than 64 headers or values are refused, also as a false count."""
         pairs = [(b"n%d" % number, b"") for number in range(MAX_HEADERS + 1)]
         self.read(plain(*pairs[:-1]))
         self.assertIn("more than 64 headers", self.refused(plain(*pairs)))
@@ -184,13 +184,13 @@ class ReaderTests(SynchronousTestCase):
             self.assertIn("64 values", self.refused(plain((b"a", b"\0" * values))))
 
     def test_size(self) -> None:
-        """A block of 64 KiB is read, one byte more is not."""
+        """A block of 64 KiB is read; a larger one is refused."""
         fits = MAX_BLOCK_BYTES - len(plain((b"a", b"")))
         self.read(plain((b"a", b"x" * fits)))
         self.assertIn("larger than 65536", self.refused(plain((b"a", b"x" * (fits + 1)))))
 
     def test_bomb(self) -> None:
-        """A block that inflates without end is not inflated to its end."""
+        """Reading a decompression bomb stops at the limit and uses little memory."""
         bomb = Other().block(b"\0" * (256 << 20))
         reader = HeaderReader()
         tracemalloc.start()
@@ -201,7 +201,7 @@ class ReaderTests(SynchronousTestCase):
         self.assertLess(peak, 2 * len(bomb) + (512 << 10))
 
     def test_many_bombs(self) -> None:
-        """Many blocks, each of which inflates to what a block may, are refused early."""
+        """Repeated blocks with a high compression ratio are refused."""
         other, reader = Other(), HeaderReader()
         block = plain((b"a", b"z" * 65_000))
         reader.read(other.block(block))
@@ -210,7 +210,7 @@ class ReaderTests(SynchronousTestCase):
         self.assertIn("32 times as large", str(caught.exception))
 
     def test_ratio(self) -> None:
-        """Ordinary blocks inflate to any size in total, however often they repeat themselves."""
+        """Ordinary blocks may inflate to any total size."""
         other, reader = Other(), HeaderReader()
         for number in range(5_000):
             reader.read(
@@ -218,20 +218,20 @@ class ReaderTests(SynchronousTestCase):
             )
 
     def test_not_compressed(self) -> None:
-        """What zlib cannot read, or reads in other terms, is refused."""
+        """Invalid zlib data, or another dictionary, is refused."""
         for block in (b"\xff" * 20, b"\x78\x9c\x00", b"\x78\xf9\0\0\0\0abc"):
             with self.assertRaises(RemoteProtocolError) as caught:
                 HeaderReader().read(block)
             self.assertIn("header block", str(caught.exception))
 
     def test_ended(self) -> None:
-        """The compression goes on for the whole connection."""
+        """Ending the compression stream is refused, because it lasts for the connection."""
         with self.assertRaises(RemoteProtocolError) as caught:
             HeaderReader().read(Other().block(plain(), zlib.Z_FINISH))
         self.assertEqual(str(caught.exception), "the header compression was ended")
 
     def test_flushes(self) -> None:
-        """Any flush will do, as long as the headers are there."""
+        """Blocks may end with any zlib flush that contains the headers."""
         for flush in (zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH, zlib.Z_PARTIAL_FLUSH):
             other, reader = Other(), HeaderReader()
             for _ in range(3):
@@ -240,7 +240,7 @@ class ReaderTests(SynchronousTestCase):
 
     @given(st.lists(st.binary(max_size=200), max_size=4))
     def test_anything(self, blocks: list[bytes]) -> None:
-        """No block does worse than blame the peer, compressed or not."""
+        """Any block decodes or raises RemoteProtocolError, compressed or not."""
         for compressed in (True, False):
             reader, other = HeaderReader(), Other()
             for block in blocks:
