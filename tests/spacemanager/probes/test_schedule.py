@@ -52,6 +52,15 @@ class ProbesTests(SynchronousTestCase):
         self.clock.advance(PROBE_SECONDS)
         self.assertEqual(self.probed, [CONTENTS])
 
+    def test_replaced_while_well(self) -> None:
+        """Another kubeconfig of a healthy Space is probed at once."""
+        self.look(was_well=True)
+        self.clock.advance(PROBE_SECONDS)
+        other = {"External": b"another kubeconfig"}
+        self.assertIsNone(self.probes.look(KEY, other, "it", "default", was_well=True))
+        self.clock.advance(0)
+        self.assertEqual(self.probed, [CONTENTS, other])
+
     def test_well_no_more(self) -> None:
         """
         When its space is not well any more, before that time has come, it is probed at once: a

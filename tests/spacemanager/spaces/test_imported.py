@@ -113,6 +113,60 @@ class ImportedTests(SynchronousTestCase):
             self.assertNotIn("good", json.dumps(self.seen()))
             self.world.settle(20)
 
+    def test_replaced_by_garbage(self) -> None:
+        """A Ready Space whose Secret becomes unusable is NotReady within seconds, and recovers as fast."""
+        self.give()
+        self.make()
+        self.give(kubeconfig=b"garbage")
+        self.world.settle(3)
+        self.assertEqual(self.said(CREDENTIALS_VALID), ("False", "Unusable"))
+        self.assertEqual(self.seen()["status"]["Phase"], "NotReady")
+        self.give()
+        self.world.settle(3)
+        self.assertEqual(self.seen()["status"]["Phase"], "Ready")
+
+    def test_replaced_by_refused(self) -> None:
+        """A Ready Space whose Secret gets a rejected token is NotReady within seconds, and recovers as fast."""
+        self.give()
+        self.make()
+        self.world.revoked.add("bad")
+        self.give(token="bad")
+        self.world.settle(3)
+        self.assertEqual(self.said(CREDENTIALS_VALID), ("False", "Refused"))
+        self.assertEqual(self.seen()["status"]["Phase"], "NotReady")
+        self.give()
+        self.world.settle(3)
+        self.assertEqual(self.seen()["status"]["Phase"], "Ready")
+
+    def test_secret_deleted(self) -> None:
+        """A Ready Space whose Secret is deleted is NotReady within seconds, and recovers as fast."""
+        self.give()
+        self.make()
+        self.world.drop(SECRETS.resource, "theirs", HOME)
+        self.world.settle(3)
+        self.assertEqual(self.said(CREDENTIALS_VALID), ("False", "SecretMissing"))
+        self.give()
+        self.world.settle(3)
+        self.assertEqual(self.seen()["status"]["Phase"], "Ready")
+
+    def test_watches_end(self) -> None:
+        """Each named Secret has one watch, which ends with the reference and with the Space."""
+        before = self.world.cluster.watches
+        self.give()
+        self.give("others")
+        self.make("one")
+        self.make("two")
+        self.assertEqual(self.world.cluster.watches, before + 1)
+        self.make("two", externalSecretRef={"name": "others"})
+        self.assertEqual(self.world.cluster.watches, before + 2)
+        for name in ("one", "two"):
+            notes = {"metadata": {"annotations": {spaces.FORGET: "true"}}}
+            self.world.client.patch(spaces.SPACES, name, notes, HOME)
+            self.world.drop(spaces.SPACES, name, HOME)
+        self.world.settle(5)
+        self.assertEqual(self.world.names(HOME), [])
+        self.assertEqual(self.world.cluster.watches, before)
+
     def test_none_named(self) -> None:
         """Without any Secret it is said where one is to be named."""
         self.make(accessscopetype="Both")

@@ -85,7 +85,8 @@ class ProbeSchedule:
         scheduled.
 
         :param what: name of the Space for messages.
-        :param was_well: an earlier leader found them healthy, so the probe is not urgent.
+        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.  It
+            does not matter for a kubeconfig that replaces another: nothing has proved that yet.
         :param is_away: the provider reports that the physical space is not usable.  When it becomes
             usable again, old results are discarded.
         """
@@ -102,6 +103,7 @@ class ProbeSchedule:
                 self.again(key)
             entry.was_away = is_away
             return entry.result
+        was_well = was_well and entry is None
         self.forget(key)
         backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random)
         entry = self._entries[key] = _Entry(stamp, contents, what, provider, backoff)

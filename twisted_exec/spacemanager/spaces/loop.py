@@ -37,6 +37,7 @@ from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import imported, secrets
 from twisted_exec.spacemanager.spaces.discovery import create_space, delete_secrets
+from twisted_exec.spacemanager.spaces.imported_secrets import ImportedSecrets
 from twisted_exec.spacemanager.spaces.imported_worker import ImportedWorker
 from twisted_exec.spacemanager.spaces.index import SpaceIndex
 from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of, type_of
@@ -99,6 +100,7 @@ class SpaceLoop(Service):
             trim=imported.trimmed,
             on_change=self._ours_changed,
         )
+        self._imported_secrets = ImportedSecrets(hub, clock, self._secret_changed)
         self._publishing = Publishing(hub, clock, now, self._ours_changed, self._look_at_all)
         self._index = SpaceIndex(self._spaces.get)
         self._followers = Listeners("spaces")
@@ -171,7 +173,8 @@ class SpaceLoop(Service):
         if self._ticker.running:
             self._ticker.stop()
         parts: list[Any] = [self._queues, self._probes, self._publishing, self._spaces]
-        parts += [self._secrets, *([self._recorder] if self._recorder else [])]
+        parts += [self._secrets, self._imported_secrets]
+        parts += [self._recorder] if self._recorder else []
         return DeferredList([each.stop() for each in parts])
 
     def _tick(self) -> None:
@@ -191,6 +194,7 @@ class SpaceLoop(Service):
 
     def _space_changed(self, before: Object | None, after: Object | None) -> None:
         self._index.changed(before, after)
+        self._imported_secrets.space_changed(before, after)
         self._followers.tell(before, after)
         space = after or before
         assert space is not None
@@ -203,6 +207,10 @@ class SpaceLoop(Service):
             self._add(key, provider_of(space), hurry=True)
         if after is None and (view := self._providers.get(provider_of(space))) is not None:
             self._add_physical(view, physical_of(space))
+
+    def _secret_changed(self, key: Key) -> None:
+        if self._begun:
+            self._add(key)
 
     def _ours_changed(self, before: Object | None, after: Object | None) -> None:
         obj = after or before
