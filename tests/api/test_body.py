@@ -90,6 +90,31 @@ class LimitTests(SynchronousTestCase):
             body.decode_any("", most, limit=limit)
             self.refused(above, limit=limit)
 
+    @given(
+        st.recursive(
+            st.none() | st.integers() | st.text('",[]{}\\a \n\u00e4', max_size=9),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text('",[]{}\\'), inner, max_size=3)
+            ),
+        ),
+        st.booleans(),
+        st.integers(1, 12),
+    )
+    def test_windows(self, value: Any, is_indented: bool, size: int) -> None:
+        """The number of values does not depend on where the text is divided."""
+
+        def number(value: Any) -> int:
+            inner = value.values() if isinstance(value, dict) else value
+            return 1 + (sum(map(number, inner)) if isinstance(value, dict | list) else 0)
+
+        text = json.dumps(value, indent=1 if is_indented else None).encode()
+        before, body._WINDOW_BYTES = body._WINDOW_BYTES, size
+        try:
+            self.assertEqual(body.count_values(text), number(value))
+        finally:
+            body._WINDOW_BYTES = before
+
     def test_text(self) -> None:
         """Text is one value, whatever is in it."""
         for text in (",", "[", "{", "\n", '"', '\\",', "\\", "\\\\", "\u00e4,", '{"a": [1, 2]},\n'):

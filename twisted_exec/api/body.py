@@ -58,6 +58,8 @@ _LARGEST = 2**63 - 1
 # A YAML parser does far more work per byte than a JSON parser.
 _LIMIT_YAML_BYTES = 512 << 10
 _WHITE_SPACE = b" \t\r\n"
+_WINDOW_BYTES = 64 << 10
+_BACKSLASHES = re.compile(rb"\\*")
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -155,7 +157,9 @@ def check_values(text: bytes, limit: int = OBJECT.values) -> None:
 
     :raises RequestEntityTooLarge: there are more.
     """
-    if most_values(text) > limit and count_values(text, limit) > limit:
+    if len(text) <= _WINDOW_BYTES and most_values(text) <= limit:
+        return
+    if count_values(text, limit) > limit:
         raise _too_many(limit)
 
 
@@ -168,17 +172,38 @@ def _too_many(limit: int) -> RequestEntityTooLarge:
 
 def count_values(text: bytes, limit: int = OBJECT.values) -> int:
     """Count the values in JSON; a number above ``limit`` may be inexact."""
-    # Without escapes each quote begins or ends a string.  Pairs of backslashes go first, because
-    # the quote after a pair is not escaped.
-    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if text.count(b'"') > 4 * limit:  # a value needs two, and its key two more
-        return limit + 1
-    bare = b"".join(text.split(b'"')[::2])
-    if bare.count(b",") > limit:  # of 2.8 MB, removing white space takes longer than all else
-        return limit + 1
-    bare = bare.translate(None, _WHITE_SPACE)
-    # In a container the commas are one fewer than the values, unless it is empty.
-    return most_values(bare) - bare.count(b"[]") - bare.count(b"{}")
+    values, last, quote = 1, b"", b""
+    for window in _windows(text):
+        # Without escapes each quote begins or ends a string.  Pairs of backslashes go first,
+        # because the quote after a pair is not escaped.
+        window = window.replace(b"\\\\", b"").replace(b'\\"', b"")
+        pieces = (quote + window).split(b'"')
+        quote = b"" if len(pieces) % 2 else b'"'  # the next window begins within a string
+        # Quotes in the place of strings: a list with a single string is not empty.
+        bare = b'"'.join(pieces[::2]).translate(None, _WHITE_SPACE)
+        # In a container the commas are one fewer than the values, unless it is empty.
+        values += most_values(bare) - 1
+        bare = last + bare
+        values -= bare.count(b"[]") + bare.count(b"{}")
+        last = bare[-1:]
+        if values > limit + 1:  # by one: an empty container may cross the end of a window
+            break
+    return values
+
+
+def _windows(text: bytes) -> Iterator[bytes]:
+    """
+    Yield a text in pieces, so that no call into C takes long, and a large body is refused early.
+
+    No piece ends within an escape sequence.
+    """
+    start = 0
+    while start < len(text):
+        end = start + _WINDOW_BYTES
+        if text[end - 1 : end] == b"\\":
+            end += len(_BACKSLASHES.match(text, end)[0]) + 1  # type: ignore[index]
+        yield text[start:end]
+        start = end
 
 
 class _Objects:
