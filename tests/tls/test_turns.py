@@ -4,11 +4,15 @@ Tests for :mod:`twisted_exec.tls.turns`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import gatherResults
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -17,8 +21,10 @@ from zope.interface import implementer
 
 from tests.streaming.places import KINDS, PlacesTestCase, turn
 from twisted_exec.tls import endpoints, turns
+from twisted_exec.tls.transport import TURN_ACCEPTS
 from twisted_exec.tls.turns import CONNECTION_SECONDS, SLICE_BYTES, TURN_SECONDS, IFramed, Turns
 
+reactor: Any = _reactor
 FRAME_SECONDS = 0.00001
 """What a frame costs in these tests."""
 
@@ -381,6 +387,30 @@ class _Accepting(Factory):
         return self.made[-1]
 
 
+@implementer(IHandshakeListener)
+class _Shaken(Protocol):
+    """Reports the end of its handshake."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def handshakeCompleted(self) -> None:
+        self._events.append("handshake")
+
+
+class _Crowd(Factory):
+    """Notes each connection and each handshake."""
+
+    noisy = False
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def buildProtocol(self, addr: object) -> Protocol:
+        self.events.append("connection")
+        return _Shaken(self.events)
+
+
 class SocketTests(PlacesTestCase):
     """Turns of our transports, on real sockets."""
 
@@ -416,6 +446,37 @@ class SocketTests(PlacesTestCase):
             await self.until(lambda quiet=quiet: quiet.frames)
             self.assertLess(len(busy.frames), 10_000, kind)
             await self.until(lambda busy=busy: len(busy.frames) == 10_000)
+
+    async def crowd(self, kind: str) -> list[Counter[str]]:
+        """
+        Connect many clients at once; each step of a handshake takes a millisecond.
+
+        :return: the number of each event in each turn.
+        """
+        cost = iter(range(1_000_000))
+        self.patch(turns.turns_of(reactor), "cpu", lambda: next(cost) / 1000)
+        factory, seen = _Crowd(), []
+        endpoint = await self.listen(kind, factory)
+        opened = [endpoint.connect(Factory.forProtocol(Protocol)) for _ in range(40)]
+        expected = 80 if kind == "tls" else 40
+        while sum(map(Counter.total, seen)) < expected:
+            factory.events.clear()
+            await turn()
+            seen.append(Counter(factory.events))
+        for each in await gatherResults(opened):
+            self.addCleanup(each.transport.abortConnection)
+        return seen
+
+    async def test_crowd(self) -> None:
+        """Many connections at once are accepted in several turns."""
+        for kind in self.kinds:
+            most = max(each["connection"] for each in await self.crowd(kind))
+            self.assertLessEqual(most, TURN_ACCEPTS, kind)
+
+    async def test_handshakes(self) -> None:
+        """The handshakes of many clients share the turns."""
+        most = max(each["handshake"] for each in await self.crowd("tls"))
+        self.assertLessEqual(most, 3)
 
     async def test_end_behind_a_flood(self) -> None:
         """The end of the stream comes in the same read, and is reported behind all frames."""

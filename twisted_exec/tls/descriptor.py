@@ -31,7 +31,8 @@ The traps, and how this module deals with them:
   peer's; the peer's is answered after the queue.  A socket that ends without one was cut.
 * **There is no half-close**: the end of a stream is a message inside it.
 
-What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
+What is read is delivered in turns (:mod:`twisted_exec.tls.turns`), and clients' handshakes wait for
+their turn.
 
 The queue, its producer and its limits are those of Twisted's ``FileDescriptor``.
 """
@@ -60,7 +61,13 @@ from zope.interface import implementer
 
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.transport import Connecting, TCPClient, TCPConnector, TCPServer
+from twisted_exec.tls.transport import (
+    Connecting,
+    TCPClient,
+    TCPConnector,
+    TCPServer,
+    accept_as,
+)
 from twisted_exec.tls.turns import TurnTaking
 
 LINGER_SECONDS = 30.0
@@ -166,7 +173,31 @@ class _TLSOnDescriptor(_Socket):
 
     def doRead(self) -> BaseException | None:  # type: ignore[override]
         """Called by the reactor; what it returns ends the connection."""
-        return self._receive() if self._handshaken else self._shake()
+        return self._receive() if self._handshaken else self._shake_in_turn()
+
+    def _shake_in_turn(self) -> BaseException | None:
+        """Make a step of the handshake, now or in one of the next turns."""
+        turns = self.turns()
+        if not turns.admits_handshake():
+            self.stopReading()
+            self._wait()
+            return None
+        began = turns.cpu()
+        try:
+            return self._shake()
+        finally:
+            turns.used(self, turns.cpu() - began)
+
+    def take_turn(self) -> None:
+        """Called when a step of the handshake, or received bytes, may be handled."""
+        if self._handshaken or not self.connected or self._aborting:
+            super().take_turn()
+            return
+        self._is_waiting = False
+        self.startReading()
+        why = self._shake_in_turn()
+        if why is not None:
+            self.connectionLost(Failure(why))
 
     def _shake(self) -> BaseException | None:
         if self._broken is not None:
@@ -490,4 +521,4 @@ def accept_tls(
         transport.begin(tls.server_engine(plug), clock, handshake_seconds)
         return transport
 
-    port.transport = accepted  # type: ignore[attr-defined]
+    accept_as(port, accepted)

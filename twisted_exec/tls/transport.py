@@ -26,6 +26,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,9 +47,9 @@ from twisted.internet.posixbase import PosixReactorBase
 from twisted.internet.protocol import ClientFactory, Protocol, connectionDone
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
-from zope.interface import directlyProvides, providedBy
+from zope.interface import directlyProvides, implementer, providedBy
 
-from twisted_exec.tls.turns import Turns, TurnTaking, turns_of
+from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
 
 if TYPE_CHECKING:
 
@@ -252,12 +253,27 @@ class _UNIXConnector(_Once, unix.Connector):
         return UNIXClient(self.address, self, self.reactor, self.checkPID)
 
 
+TURN_ACCEPTS = 4
+"""Connections that a port accepts in one turn; Twisted accepts a hundred and more."""
+
+
 def accept_unbuffered(port: IListeningPort) -> None:
     """Make a listening port's *later* connections send at once.  Other kinds of ports stay unchanged."""
     if type(port) is tcp.Port:
-        port.transport = TCPServer  # type: ignore[assignment]
+        accept_as(port, TCPServer)
     elif type(port) is unix.Port:
-        port.transport = UNIXServer
+        accept_as(port, UNIXServer)
+
+
+def accept_as(port: Any, transport: Callable[..., Any]) -> None:
+    """Set the class of a port's *later* connections, and accept a few in each turn."""
+    port.transport = transport
+
+    def accept_some() -> None:
+        port.numberAccepts = TURN_ACCEPTS
+        type(port).doRead(port)
+
+    port.doRead = accept_some
 
 
 class Connecting:
@@ -306,6 +322,7 @@ _RECORD_BYTES = 1 << 14
 """The largest plaintext of one TLS record (RFC 8446, section 5.1)."""
 
 
+@implementer(IFramed)
 class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
     """
     TLS for streams: no aggregation, and time limits for the handshake and the end.
@@ -326,6 +343,10 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
 
     def turns(self) -> Turns:
         return turns_of(self.factory.clock)
+
+    def frame_rest(self) -> int | None:
+        # The steps of a handshake take turns; what follows is divided above TLS.
+        return None if self._handshakeDone else _RECORD_BYTES
 
     def makeConnection(self, transport: ITransport) -> None:
         """Called by Twisted with the socket's transport."""

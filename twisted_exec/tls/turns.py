@@ -14,6 +14,8 @@ be many frames. Protocols without frames, such as a splice that only copies, get
 A connection that did little in this turn and the one before never waits: a key is handled when it
 is read, whatever others do.
 
+TLS handshakes of clients take part in the same turns, since each takes a millisecond.
+
 The order of events is that of the stream.  The end of the connection follows the last slice, also
 if the connection is lost meanwhile; a protocol that pauses its transport gets no further slice
 until it resumes it; after ``abortConnection`` the rest is dropped.
@@ -33,16 +35,16 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import Interface
 
-SLICE_BYTES = 256
+SLICE_BYTES = 128
 """
-What is delivered at once of bytes that may be many frames: some dozens, which take less than a
+What is delivered at once of bytes that may be many frames: a dozen or two, which take a third of a
 millisecond.
 """
 
-CONNECTION_SECONDS = 0.001
+CONNECTION_SECONDS = 0.0005
 """CPU time of one connection in one turn, after which the rest of its read waits."""
 
-TURN_SECONDS = 0.003
+TURN_SECONDS = 0.002
 """CPU time of all busy connections in one turn."""
 
 BUSY_SECONDS = 0.00025
@@ -79,6 +81,10 @@ class Turns:
         """Return whether a connection may handle ``size`` bytes in this turn."""
         is_quiet = size <= SLICE_BYTES and self._number - connection.busy_turn > 1
         return is_quiet or self._spent_seconds < TURN_SECONDS
+
+    def admits_handshake(self) -> bool:
+        """Return whether one more step of a TLS handshake may be made in this turn."""
+        return self._spent_seconds < TURN_SECONDS
 
     def used(self, connection: TurnTaking, seconds: float) -> None:
         """Account for CPU time of a connection."""

@@ -20,6 +20,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
@@ -38,6 +39,8 @@ _SECRETS = kinds.SECRETS.resource.path("default")
 TARGET = "target"
 """The Secret that patches are for."""
 COPIED_KEYS = 200
+_CROWD = 64
+"""Connections that one thread opens at once."""
 
 
 @dataclass(frozen=True)
@@ -320,6 +323,26 @@ def _one_byte_chunks() -> Work:
     return _flood(lambda access: (access.connect(STRANGER), chunk), count=b"HTTP/1.1 ")
 
 
+def _handshakes(access: Access, done: Done, until: float) -> None:
+    """Begin many handshakes at once, and leave; the first message is recorded, which costs nothing."""
+    tls, written = ssl.create_default_context(cafile=access.ca), ssl.MemoryBIO()
+    engine = tls.wrap_bio(ssl.MemoryBIO(), written, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        engine.do_handshake()
+    hello = written.read()
+    while time.monotonic() < until:
+        with ExitStack() as stack:
+            lines = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", access.port)))
+                for _ in range(_CROWD)
+            ]
+            for line in lines:
+                line.settimeout(10)
+                line.sendall(hello)
+            for line in lines:
+                done.answers["handshake" if line.recv(1) else "closed"] += 1
+
+
 # Readers of a machine that prints without end.
 
 
@@ -364,6 +387,7 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "spdy-headers": lambda: [_spdy(_bomb())],
     "yes-0": lambda: [_absent],
     **{f"yes-{count}": lambda count=count: [_again(_reader)] * count for count in (1, 4, 8)},
+    "handshakes": lambda: [_again(_handshakes)] * 2,
     "readyz": lambda: [_pipelined()] * 3,
     "message-in-fragments": lambda: [_one_message()],
     "body-in-chunks": lambda: [_one_byte_chunks()],
