@@ -54,7 +54,7 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import StreamTLSFactory, accept_unbuffered, unbuffered_connector
 from twisted_exec.tls.unix import checked_socket_path
 
-HANDSHAKE_SECONDS = 10.0
+HANDSHAKE_SECONDS = 30.0
 
 BACKLOG = 1024
 """

@@ -467,7 +467,7 @@ class Site(server.Site):
         resource: resource.Resource,
         reactor: IReactorTime,
         *,
-        header_seconds: float = 10,
+        header_seconds: float = 30,
         body_seconds: float = 30,
         idle_seconds: float = 90,
         linger_seconds: float = 10,
