@@ -78,6 +78,17 @@ class DiscoveryTests(APITestCase):
         self.assertEqual(namespaces["shortNames"], ["ns"])
         self.assertIs(namespaces["namespaced"], False)
 
+    def test_trailing_slash(self) -> None:
+        """Discovery paths may end with a slash, as in kube-apiserver's OpenAPI; others may not."""
+        group = f"/apis/{GROUP}"
+        for path in ("/version", "/api", "/api/v1", "/apis", group, f"{group}/v1alpha1"):
+            with_slash = self.answer("GET", f"{path}/", user="jane")
+            self.assertEqual(with_slash, self.answer("GET", path, user="jane"))
+        self.assertEqual(self.discover("/apis/", V2), self.discover("/apis", V2))
+        self.assertNotIn("/apis/", self.answer("GET", "/", user="admin")["paths"])
+        for path in ("/openapi/v2/", "/openapi/v3/", f"{MACHINES}/", "/apis//", "/version//"):
+            self.refused(404, "GET", path)
+
     def test_two_versions(self) -> None:
         """A group may have several versions, the preferred one first."""
         group = self.answer("GET", "/apis/authentication.k8s.io", user="jane")

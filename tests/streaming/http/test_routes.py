@@ -25,6 +25,7 @@ class Table(Dispatcher):
             (["GET"], "/machines/special"),
             (["GET", "POST"], "/machines/{name}/exec"),
             (["GET"], "/{kind}/{name}/exec"),
+            (["GET"], "/version/"),
         ):
             self.add(methods, pattern)
 
@@ -71,8 +72,14 @@ class RoutesTests(SynchronousTestCase):
             self.answered("/pods/a/exec"), ["/{kind}/{name}/exec", {"kind": "pods", "name": "a"}]
         )
 
+    def test_trailing_slash(self) -> None:
+        """A pattern with a trailing slash matches only paths that have one, too."""
+        self.assertEqual(self.answered("/version/"), ["/version/", {}])
+        for path in ("/version", "/version//"):
+            self.assertEqual(self.answered(path), 404, path)
+
     def test_unknown(self) -> None:
-        """Unmatched paths are 404, trailing slashes and empty segments included."""
+        """Unmatched paths are 404, other trailing slashes and empty segments included."""
         for path in (
             "/nothing",
             "/machines",

@@ -53,7 +53,7 @@ class Documents:
     def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes."""
         self._add(routes, "/", self._paths)
-        self._add(routes, "/version", discovery.version)
+        self._add_both(routes, "/version", discovery.version)
         if self._registry.of("", "v1"):
             self._add_discovery(routes, "/api", discovery.core_versions, core=True)
         self._add_discovery(
@@ -61,10 +61,10 @@ class Documents:
         )
         for group, versions in self._registry.groups.items():
             if group:
-                self._add(routes, f"/apis/{group}", partial(self._group, group))
+                self._add_both(routes, f"/apis/{group}", partial(self._group, group))
             for version in versions:
                 root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-                self._add(
+                self._add_both(
                     routes,
                     root,
                     partial(discovery.resource_list, self._registry, group, version),
@@ -82,6 +82,15 @@ class Documents:
 
         routes.add(["GET"], path, handle)
 
+    def _add_both(self, routes: GatedRoutes, path: str, document: Callable[[], Object]) -> None:
+        """
+        Add a document of discovery, whose path may end with a slash.
+
+        kubectl requests it without; clients that are generated from kube-apiserver's OpenAPI with.
+        """
+        for each in (path, f"{path}/"):
+            self._add(routes, each, document)
+
     def _add_discovery(
         self, routes: GatedRoutes, path: str, document: Callable[[], Object], *, core: bool
     ) -> None:
@@ -97,7 +106,8 @@ class Documents:
             form = _AGGREGATED.format(group=discovery.AGGREGATED, version=version)
             _respond_document(request, json.dumps(discovered, separators=(",", ":")).encode(), form)
 
-        routes.add(["GET"], path, handle)
+        for each in (path, f"{path}/"):
+            routes.add(["GET"], each, handle)
 
     def _paths(self) -> Object:
         """``GET /``: the list of paths."""

@@ -60,7 +60,7 @@ def split_path(path: bytes) -> list[str]:
     """
     The decoded segments of a request's path (without its query).
 
-    ``/`` has none.  A trailing slash is an empty segment, which matches nothing.
+    ``/`` has none.  A trailing slash is an empty segment, which matches no ``{name}``.
 
     :raises BadRequest: an encoded slash, a dot segment, a NUL, or not UTF-8.
     """
@@ -98,11 +98,12 @@ class RouteTable(Generic[Endpoint]):
 
         :param methods: upper case.
         :param pattern: literal segments and ``{name}`` ones, which match any one
-            non-empty segment.  Where both match, the literal goes first.
+            non-empty segment.  Where both match, the literal goes first.  A path matches with a
+            trailing slash only if its pattern has one.
         :raises ValueError: the pattern already has an endpoint for that method.
         """
         node, names = self._root, []
-        for part in pattern.strip("/").split("/") if pattern != "/" else []:
+        for part in pattern.removeprefix("/").split("/") if pattern != "/" else []:
             if part.startswith("{") and part.endswith("}"):
                 names.append(part[1:-1])
                 node.variable = node.variable or _Node()
