@@ -4,10 +4,11 @@ Tests for :mod:`twisted_exec.tls.pem`.
 
 from __future__ import annotations
 
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
 )
 from hypothesis import given
@@ -77,6 +78,19 @@ class PEMTests(SynchronousTestCase):
         self.assertEqual(
             str(caught.exception), "key 'x.key' is encrypted: give one without a passphrase"
         )
+
+    def test_written_keys(self) -> None:
+        """EC keys are written in SEC 1, others in PKCS #8; both forms are read."""
+        for key, label in (
+            (ec.generate_private_key(ec.SECP256R1()), b"EC PRIVATE KEY"),
+            (ed25519.Ed25519PrivateKey.generate(), b"PRIVATE KEY"),
+        ):
+            text = pem.pem_of_key(key)
+            self.assertTrue(text.startswith(b"-----BEGIN %b-----" % label))
+            older = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            public = key.public_key()
+            self.assertEqual(pem.private_key(text, "key").public_key(), public)
+            self.assertEqual(pem.private_key(older, "key").public_key(), public)
 
     def test_mismatched_pair(self) -> None:
         """Certificate and key of different pairs are refused by name."""

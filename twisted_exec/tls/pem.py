@@ -17,7 +17,12 @@ import idna
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from OpenSSL import SSL
 from OpenSSL.crypto import X509, X509Store
 from OpenSSL.crypto import Error as CryptoError
@@ -161,6 +166,14 @@ def private_key(pem: bytes, what: str) -> PrivateKey:
     if not isinstance(key, PrivateKey):
         raise TLSConfigError(f"{what} is of a kind that TLS cannot use")
     return key
+
+
+def pem_of_key(key: PrivateKey) -> bytes:
+    """Return a private key as PEM, in the form that most clients read."""
+    # fabric8 reads EC keys only in SEC 1 (RFC 5915), and Go, OpenSSL and Python read both forms.
+    is_ec = isinstance(key, ec.EllipticCurvePrivateKey)
+    form = PrivateFormat.TraditionalOpenSSL if is_ec else PrivateFormat.PKCS8
+    return key.private_bytes(Encoding.PEM, form, NoEncryption())
 
 
 def pem_of(chain: Sequence[x509.Certificate]) -> bytes:

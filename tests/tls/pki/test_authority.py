@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tls.support import authority
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki.authority import Authority, Issued, write_private
+from twisted_exec.tls.pki.authority import Authority, Issued, new_key_pem, write_private
 
 
 def leaf(issued: Issued) -> x509.Certificate:
@@ -57,6 +57,12 @@ class IssueTests(SynchronousTestCase):
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self.assertEqual(key.curve.name, "secp256r1")
         self.assertNotEqual(one.key_pem, two.key_pem)
+
+    def test_form_of_keys(self) -> None:
+        """Keys are SEC 1: fabric8 reads no EC key in PKCS #8."""
+        ca = authority("a")
+        for key_pem in (ca.key_pem, ca.issue_client("jane").key_pem, new_key_pem()):
+            self.assertTrue(key_pem.startswith(b"-----BEGIN EC PRIVATE KEY-----\n"))
 
     def test_valid_at_once(self) -> None:
         """A peer whose clock is a little behind accepts a new certificate."""

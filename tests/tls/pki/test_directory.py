@@ -9,12 +9,15 @@ import os
 import stat
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki.authority import new_key_pem
 from twisted_exec.tls.pki.directory import (
     FORWARDING_USER,
     Pair,
@@ -157,6 +160,7 @@ class KubeconfigTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.path = self.mktemp()
+        self.key_pem = new_key_pem()
 
     def kubeconfig(self, *, replace: bool = False) -> None:
         write_kubeconfig(
@@ -164,7 +168,7 @@ class KubeconfigTests(SynchronousTestCase):
             server="https://localhost:6443",
             ca_pem=b"CA",
             certificate_pem=b"CRT",
-            key_pem=b"KEY",
+            key_pem=self.key_pem,
             user="admin: 'x'",
             replace=replace,
         )
@@ -179,10 +183,24 @@ class KubeconfigTests(SynchronousTestCase):
         self.assertEqual(cluster["server"], "https://localhost:6443")
         self.assertEqual(base64.b64decode(cluster["certificate-authority-data"]), b"CA")
         user = document["users"][0]["user"]
-        self.assertEqual(base64.b64decode(user["client-key-data"]), b"KEY")
+        self.assertEqual(base64.b64decode(user["client-key-data"]), self.key_pem)
         context = document["contexts"][0]
         self.assertEqual(document["current-context"], context["name"])
         self.assertEqual(context["context"]["user"], "admin: 'x'")
+
+    def test_older_key(self) -> None:
+        """An EC key of an older directory, in PKCS #8, is embedded in the form that fabric8 reads."""
+        key = pem.private_key(self.key_pem, "key")
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self.key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self.kubeconfig()
+        with open(self.path) as stream:
+            user = yaml.safe_load(stream)["users"][0]["user"]
+        embedded = base64.b64decode(user["client-key-data"])
+        self.assertTrue(embedded.startswith(b"-----BEGIN EC PRIVATE KEY-----\n"))
+        again = pem.private_key(embedded, "key")
+        assert isinstance(again, ec.EllipticCurvePrivateKey)
+        self.assertEqual(again.private_numbers(), key.private_numbers())
 
     def test_no_overwriting(self) -> None:
         """An existing kubeconfig is kept unless replace is true."""

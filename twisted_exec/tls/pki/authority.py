@@ -18,11 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twisted_exec.tls import pem
@@ -116,7 +112,7 @@ class Authority:
     @property
     def key_pem(self) -> bytes:
         """The CA's private key."""
-        return _key_pem(self._key)
+        return pem.pem_of_key(self._key)
 
     def issue_server(
         self,
@@ -199,7 +195,7 @@ class Authority:
         certificate = self._certified(
             key.public_key(), subject, usage, now=now, life=life, names=names
         )
-        return Issued(pem.pem_of([certificate]), _key_pem(key))
+        return Issued(pem.pem_of([certificate]), pem.pem_of_key(key))
 
     def _certified(
         self,
@@ -235,7 +231,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
     builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
     request = builder.add_extension(alternatives, False).sign(key, hashes.SHA256())
-    return Issued(request.public_bytes(Encoding.PEM), _key_pem(key))
+    return Issued(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
 
 
 def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
@@ -248,20 +244,16 @@ def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
     request = builder.sign(key, hashes.SHA256())
-    return Issued(request.public_bytes(Encoding.PEM), _key_pem(key))
+    return Issued(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
 
 
 def new_key_pem() -> bytes:
     """Return a new private key as PEM, to sign something other than certificates."""
-    return _key_pem(ec.generate_private_key(ec.SECP256R1()))
+    return pem.pem_of_key(ec.generate_private_key(ec.SECP256R1()))
 
 
 def _wants_hash(key: pem.PrivateKey) -> bool:
     return not type(key).__name__.startswith("Ed")
-
-
-def _key_pem(key: pem.PrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _builder(

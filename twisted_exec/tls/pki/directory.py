@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import (
@@ -255,10 +256,13 @@ def write_kubeconfig(
     Write a kubeconfig with embedded certificates, mode 0600, atomically.
 
     :param server: ``https://HOST:PORT``.
-    :raises TLSConfigError: it exists and ``replace`` is false, or cannot be written.
+    :param key_pem: embedded as :func:`.pem_of_key` writes keys, whatever its form.
+    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false, or
+        cannot be written.
     """
     if os.path.lexists(path) and not replace:
         raise TLSConfigError(f"{path!r} exists already: give --force to replace it")
+    key_pem = pem.pem_of_key(pem.private_key(key_pem, f"the key of {user!r}"))
     context = f"{user}@{cluster}"
     document = {
         "apiVersion": "v1",
