@@ -113,6 +113,10 @@ class KubectlTests(ChainTestCase):
             self.assertIn("Server Version", await self.run_kubectl("version"))
             told = await self.run_kubectl("explain", "machine.spec.power")
             self.assertIn("power is On or Off.", told)
+            older = await self.run_kubectl(
+                "explain", "--output=plaintext-openapiv2", "machine.spec.power"
+            )
+            self.assertIn("power is On or Off.", older)
             self.assertRegex(await self.run_kubectl("get", "ns"), r"default +Active +\d+s")
 
         await self.each(story)
@@ -225,6 +229,24 @@ class KubectlTests(ChainTestCase):
             self.assertIn("the server doesn't have a resource type", told)
 
         await self.each(story)
+
+    async def test_oldest(self) -> None:
+        """kubectl 1.20 explains, compares and validates with OpenAPI version 2 only."""
+        await self.admin.create(kinds.MACHINECLASSES.resource, CLASS)
+        self.kubectl = needs.oldest_kubectl_program() or ""
+        explained = await self.run_kubectl("explain", "machine.spec")
+        self.assertIn("spec is the desired state of the machine.", explained)
+        on, off = machine("vm"), machine("vm", power="Off")
+        dry = await self.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=on)
+        self.assertIn("created (server dry run)", dry)
+        await self.run_kubectl("apply", "-f", "-", stdin=on)
+        compared = await self.run_kubectl("diff", "-f", "-", stdin=off, code=1)
+        self.assertIn('+  power: "Off"', compared)
+        mistake = machine("vm", pwoer="On")
+        refused = await self.run_kubectl("apply", "-f", "-", stdin=mistake, code=1)
+        self.assertIn('ValidationError(Machine.spec): unknown field "pwoer"', refused)
+
+    test_oldest.skip = needs.oldest_kubectl()  # type: ignore[attr-defined]
 
     async def test_typed_creates(self) -> None:
         """Typed creates, which newer kubectl sends as protobuf."""

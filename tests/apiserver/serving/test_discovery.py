@@ -146,14 +146,42 @@ class OpenAPITests(APITestCase):
         self.assertEqual((body["name"], body["in"]), ("body", "body"))
         self.assertIn(body["schema"]["$ref"].removeprefix("#/definitions/"), definitions)
 
-    def test_v2(self) -> None:
-        """The empty document that older kubectl accepts."""
-        response = self.ask("GET", "/openapi/v2", user="jane")
-        self.assertEqual(response.body, b"")
-        self.assertEqual(
-            response.headers["content-type"],
-            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-        )
+    def test_v2_for_kubectl(self) -> None:
+        """kubectl gets version 2 as protobuf, by the older name of the type, too."""
+        media = "application/com.github.proto-openapi.spec.v2{}v1.0+protobuf"
+        for accept in (media.format("@"), f"{media.format('.')}, application/json;q=0.5"):
+            answer = self.ask("GET", "/openapi/v2", user="jane", headers=[("Accept", accept)])
+            self.assertEqual(answer.headers["content-type"], media.format("."))
+            self.assertEqual(answer.headers["vary"], "Accept")
+            self.assertEqual(answer.body[:6], b"\x0a\x032.0\x12")
+            # explain searches the definitions for the kind, and a dry run searches the patches.
+            identity = f'{{"group":"{GROUP}","version":"v1alpha1","kind":"Machine"}}'
+            for text in (identity, f"[{identity}]"):
+                self.assertIn(text.encode(), answer.body)
+
+    def test_v2_by_default(self) -> None:
+        """Version 2 is JSON for clients that accept anything, and 406 for those that accept neither."""
+        for headers in ([], [("Accept", "*/*")], [("Accept", "application/*")]):
+            answer = self.ask("GET", "/openapi/v2", user="jane", headers=headers)
+            self.assertEqual(answer.headers["content-type"], "application/json")
+            self.assertEqual(answer.json()["swagger"], "2.0")
+        self.refused(406, "GET", "/openapi/v2", headers=[("Accept", "text/html")])
+
+    def test_v2_is_readable(self) -> None:
+        """kubectl reads schemas only if each list has items, and each value one type or reference."""
+
+        def check(place: str, schema: Any) -> None:
+            self.assertTrue(("$ref" in schema) != ("type" in schema), place)
+            self.assertEqual("items" in schema, schema.get("type") == "array", place)
+            inner = dict(schema.get("properties", {}))
+            inner |= {
+                key: schema[key] for key in ("items", "additionalProperties") if key in schema
+            }
+            for name, each in inner.items():
+                check(f"{place}.{name}", each)
+
+        for name, schema in self.answer("GET", "/openapi/v2")["definitions"].items():
+            check(name, schema)
 
     def test_every_version(self) -> None:
         """Each group and version has a document; its URL changes with its content."""
@@ -216,3 +244,9 @@ class OpenAPITests(APITestCase):
         self.assertEqual(list(log["responses"]["200"]["content"]), ["text/plain"])
         told = {each["name"]: each["schema"]["type"] for each in log["parameters"]}
         self.assertEqual((told["follow"], told["tailLines"]), ("boolean", "integer"))
+
+
+class PodsOpenAPITests(OpenAPITests):
+    """OpenAPI documents of a server with Pods."""
+
+    node_pods = True

@@ -16,6 +16,7 @@ from twisted_exec.apiserver.serving.query import (
     accepted,
     continue_token,
     list_options,
+    media_ranges,
     read_continue,
     watch_options,
 )
@@ -37,6 +38,21 @@ _OPTIONS = [
     b"fieldSelector",
 ]
 _QUERIES = some.dictionaries(some.sampled_from(_OPTIONS), some.lists(_VALUES, min_size=1))
+
+
+class MediaRangesTests(SynchronousTestCase):
+    """Tests for :func:`media_ranges`."""
+
+    def test_order(self) -> None:
+        """Weights count first, then types before wildcards, then the order of the header."""
+        for accept, expected in (
+            ("a/a, b/b", ["a/a", "b/b"]),
+            ("*/*, a/*, a/b", ["a/b", "a/*", "*/*"]),
+            ("a/a;q=0.5, b/b;q=0.9, */*", ["*/*", "b/b", "a/a"]),
+            ("a/a;q=high, b/b;q=nan, c/c;q=2", ["a/a", "b/b", "c/c"]),
+            ("", ["application/json"]),
+        ):
+            self.assertEqual([media for media, _ in media_ranges(accept)], expected)
 
 
 class AnythingTests(SynchronousTestCase):

@@ -2,8 +2,7 @@
 OpenAPI documents: for ``kubectl explain``, and validation by clients.
 
 Version 3 is served per group and version, generated from the kinds' schemas.  kubectl before 1.29
-requests version 2 in a binary form only; an empty document satisfies it, and validation then uses
-version 3.  A kube-apiserver in front requests version 2 as JSON (:mod:`.openapi_v2`).
+and a kube-apiserver in front request version 2 (:mod:`.openapi_v2`), kubectl in a binary form.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ from typing import Any
 from twisted_exec.api import patch, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.schema import Schema
+from twisted_exec.apiserver.serving.openapi_binary import encoded
 from twisted_exec.apiserver.serving.openapi_v2 import joined
 from twisted_exec.apiserver.serving.registry import Registry
-
-V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-V2_DOCUMENT = b""
 
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -40,8 +37,11 @@ class OpenAPI:
             for version in versions
         }
         self._documents = {path: _rendered(content) for path, content in documents.items()}
-        self.v2 = _rendered(joined(documents.values()))
+        version_2 = joined(documents.values())
+        self.v2 = _rendered(version_2)
         """``GET /openapi/v2`` as JSON."""
+        self.v2_binary = encoded(version_2)
+        """The same as protobuf."""
 
     def index(self) -> Object:
         """``GET /openapi/v3``.  Hashes in the URLs let clients cache the documents."""

@@ -1,9 +1,10 @@
 """
-OpenAPI version 2, for a kube-apiserver in front, which merges it into its own.
+OpenAPI version 2, for a kube-apiserver in front, which merges it into its own, and for kubectl.
 
 Converted from the version 3 documents: components become definitions, request bodies become
-parameters, and quantities become strings, as version 2 has no ``oneOf``.  Source:
-``k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator``, which requests JSON.
+parameters, and quantities become strings, as version 2 has no ``oneOf``.  kube-apiserver requests
+JSON (``k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator``), kubectl before 1.29 and
+``kubectl explain --output=plaintext-openapiv2`` request protobuf (:mod:`.openapi_binary`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ def _schema(schema: Any) -> Any:
     if isinstance(converted.get("oneOf"), list):
         del converted["oneOf"]
         converted["type"] = "string"
+    if len(converted.get("allOf", ())) == 1:
+        # Version 3 needs it for a description beside a reference; version 2 has both side by side.
+        converted |= converted.pop("allOf")[0]
     return converted
 
 

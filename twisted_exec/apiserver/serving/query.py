@@ -132,7 +132,11 @@ def _included(include: str) -> str:
 
 
 def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """Parse the media ranges of an ``Accept`` header with their parameters, in order."""
+    """
+    Parse the media ranges of an ``Accept`` header with their parameters, the preferred ones first.
+
+    The order is that of Go's ``goautoneg``: by weight (``q``), and types before wildcards.
+    """
     ranges = []
     for item in (accept or "application/json").split(",")[:64]:
         media, *rest = item.split(";")
@@ -140,7 +144,18 @@ def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
             key.strip(): value.strip() for key, _, value in (each.partition("=") for each in rest)
         }
         ranges.append((media.strip().lower(), parameters))
-    return ranges
+    return sorted(ranges, key=_preference)
+
+
+def _preference(media_range: tuple[str, dict[str, str]]) -> tuple[float, bool, bool]:
+    media, parameters = media_range
+    try:
+        weight = float(parameters.get("q", "1"))
+    except ValueError:
+        weight = 1.0
+    if not 0 <= weight <= 1:
+        weight = 1.0  # not a number, too, which could not be sorted
+    return -weight, media.startswith("*"), media.endswith("*")
 
 
 _VALIDATIONS = ("Ignore", "Strict", "Warn")

@@ -13,15 +13,8 @@ from twisted.web import http
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotAcceptable
-from twisted_exec.apiserver.serving import discovery
-from twisted_exec.apiserver.serving.openapi import (
-    V2_CONTENT_TYPE,
-    V2_DOCUMENT,
-    OpenAPI,
-    hash_of,
-    path_of,
-)
-from twisted_exec.apiserver.serving.openapi_v2 import JSON
+from twisted_exec.apiserver.serving import discovery, openapi_binary
+from twisted_exec.apiserver.serving.openapi import OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.query import media_ranges
 from twisted_exec.apiserver.serving.registry import Registry
@@ -33,6 +26,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request, respond, respond_json
 
+_JSON = ("application/json", "application/*", "*/*")
 _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
 
@@ -140,11 +134,18 @@ class Documents:
         await self._allow(context)
         request = context.request
         request.setHeader(b"Vary", b"Accept")
-        accept = request.requestHeaders.getRawHeaders(b"accept", [b""])[0].decode("latin-1")
-        if accept and media_ranges(accept)[0][0] == JSON:
-            _respond_document(request, self._openapi.v2, JSON)
-        else:
-            _respond_document(request, V2_DOCUMENT, V2_CONTENT_TYPE)
+        for media, _ in media_ranges(_accept(request)):
+            if media in _JSON:
+                _respond_document(request, self._openapi.v2, "application/json")
+                return
+            if media in (openapi_binary.CONTENT_TYPE, openapi_binary.REQUESTED):
+                content_type = openapi_binary.CONTENT_TYPE
+                _respond_document(request, self._openapi.v2_binary, content_type)
+                return
+        raise NotAcceptable(
+            "only the following media types are accepted: "
+            f"application/json, {openapi_binary.CONTENT_TYPE}"
+        )
 
     async def _figures(self, context: RequestContext) -> None:
         await self._allow(context)
@@ -165,11 +166,14 @@ def _respond_document(request: Request, body: bytes, content_type: str) -> None:
         respond(request, 200, body, content_type)
 
 
+def _accept(request: Request) -> str:
+    return b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
+
+
 def _aggregated_version(request: Request) -> str:
     """Return the client's preferred aggregated form: ``v2``, ``v2beta1``, or empty for none."""
-    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
-    for media, parameters in media_ranges(accept):
-        if media in ("application/json", "*/*", "application/*"):
+    for media, parameters in media_ranges(_accept(request)):
+        if media in _JSON:
             if "as" not in parameters:
                 return ""
             version = parameters.get("v", "")
