@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import yaml
+
 from tests.apiserver.support import MACHINES, MERGE, REMEMBERED, APITestCase, machine
 
 JSON = "application/json"
@@ -82,7 +84,10 @@ class BodyTests(APITestCase):
         """406 names what there is."""
         for accept in ("text/html", "application/json;as=Foo;g=meta.k8s.io;v=v1"):
             told = self.refused(406, "GET", MACHINES, headers=[("Accept", accept)])
-            self.assertEqual(told, "only the following media types are accepted: application/json")
+            self.assertEqual(
+                told,
+                "only the following media types are accepted: application/json, application/yaml",
+            )
 
     def test_too_large(self) -> None:
         """413, of the body as it comes, and of the object that is kept."""
@@ -439,6 +444,30 @@ class QueryTests(APITestCase):
         for path in (f"{MACHINES}/a/exec", f"{MACHINES}/a/log"):
             self.assertEqual(self.ask("HEAD", path, user="").code, 401, path)
             self.assertEqual(self.ask("HEAD", path).code, 405, path)
+
+    def test_yaml(self) -> None:
+        """Objects, lists, tables, discovery and refusals are YAML for a client that prefers it."""
+        self.make_machine("a")
+        yaml_first = [("Accept", "application/yaml, application/json;q=0.5")]
+        for path in (MACHINES, f"{MACHINES}/a", f"{MACHINES}/none", "/version", "/apis", "/none"):
+            plain, shown = self.ask("GET", path), self.ask("GET", path, headers=yaml_first)
+            self.assertEqual(shown.headers["content-type"], "application/yaml")
+            self.assertEqual(shown.code, plain.code)
+            self.assertEqual(yaml.safe_load(shown.body), plain.json())
+            self.assertFalse(shown.body.startswith(b"{"))
+        table = [("Accept", "application/yaml;as=Table;v=v1;g=meta.k8s.io")]
+        shown = self.ask("GET", MACHINES, headers=table)
+        self.assertEqual(yaml.safe_load(shown.body)["rows"][0]["cells"][0], "a")
+        created = self.ask("POST", MACHINES, machine("b"), headers=yaml_first)
+        self.assertEqual(yaml.safe_load(created.body)["metadata"]["name"], "b")
+        json_first = [("Accept", "application/json, application/yaml")]
+        self.assertTrue(self.ask("GET", MACHINES, headers=json_first).body.startswith(b"{"))
+
+    def test_no_watch_in_yaml(self) -> None:
+        """A watch is JSON only, as in kube-apiserver; the refusal is YAML."""
+        yaml_only = [("Accept", "application/yaml")]
+        refused = self.ask("GET", f"{MACHINES}?watch=1", headers=yaml_only)
+        self.assertEqual((refused.code, yaml.safe_load(refused.body)["code"]), (406, 406))
 
     def test_pretty(self) -> None:
         """JSON is laid out for people who ask for that."""

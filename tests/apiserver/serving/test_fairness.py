@@ -216,12 +216,13 @@ class RequestTests(APITestCase):
         body: Any = None,
         kind: str = "application/json",
         user: str = "jane",
+        accept: str = "application/json",
     ) -> MemoryClient:
         """Send a request, and return its connection."""
         raw = b"" if body is None else json.dumps(body).encode()
         client = self.server.connect()
         head = f"{method} {path} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {user}\r\n"
-        head += f"Content-Type: {kind}\r\nContent-Length: {len(raw)}\r\n\r\n"
+        head += f"Accept: {accept}\r\nContent-Type: {kind}\r\nContent-Length: {len(raw)}\r\n\r\n"
         client.send(head.encode() + raw)
         return client
 
@@ -282,6 +283,18 @@ class RequestTests(APITestCase):
         (response,) = self.send("GET", f"{SECRETS}?pretty=true").responses()
         self.assertEqual(len(response.json()["items"]), 3)
         self.assertNotIn(b"\n    ", response.body)
+
+    def test_yaml(self) -> None:
+        """A large object is YAML for people; a list that would take a second is JSON, which is YAML."""
+        data = {f"k{number}": "" for number in range(4000)}
+        for name in "abc":
+            self.finished(self.send("POST", SECRETS, {"metadata": {"name": name}, "data": data}))
+        accept = "application/yaml"
+        response = self.finished(self.send("GET", f"{SECRETS}/a", accept=accept))
+        self.assertIn(b'\n  k0: ""\n', response.body)
+        (response,) = self.send("GET", SECRETS, accept=accept).responses()
+        self.assertEqual(response.headers["content-type"], accept)
+        self.assertEqual(len(response.json()["items"]), 3)
 
     def test_turns(self) -> None:
         """A user with many such requests does not delay another user by more than one call."""

@@ -5,6 +5,7 @@ Tests for the verbs over HTTP: :mod:`twisted_exec.apiserver.serving.rest` and wh
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 
 from twisted.internet.defer import Deferred
@@ -23,6 +24,7 @@ from tests.apiserver.support import (
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.testing.http import Response
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
@@ -714,3 +716,46 @@ class StatusTests(APITestCase):
             response = self.ask(method, path)
             self.assertEqual(response.headers["content-type"], "application/json")
             self.assertEqual(json.loads(response.body)["kind"], "Status")
+
+
+class CompressionTests(APITestCase):
+    """Long answers are compressed for clients that accept it, as by kube-apiserver."""
+
+    GZIP = "deflate, gzip;q=0.8"
+
+    def get(self, path: str, accept_encoding: str) -> Response:
+        """The answer to a GET, which may take several turns of the reactor."""
+        head = f"GET {path} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer admin\r\n"
+        client = self.server.connect()
+        client.send(f"{head}Accept-Encoding: {accept_encoding}\r\n\r\n".encode())
+        self.clock.advance(0)
+        (answer,) = client.responses()
+        return answer
+
+    def test_compressed(self) -> None:
+        """An object, a list and a document of 128 KiB or more; their content is the same."""
+        data = {"a": base64.b64encode(b"x" * (128 << 10)).decode()}
+        secrets = "/api/v1/namespaces/default/secrets"
+        self.answer("POST", secrets, {"metadata": {"name": "large"}, "data": data}, code=201)
+        for path in (f"{secrets}/large", secrets, f"{secrets}/large?pretty=true", "/openapi/v2"):
+            plain, packed = self.ask("GET", path), self.get(path, self.GZIP)
+            self.assertNotIn("content-encoding", plain.headers)
+            self.assertEqual(packed.headers["content-encoding"], "gzip", path)
+            for name in ("content-type", "cache-control", "etag"):
+                self.assertEqual(packed.headers.get(name), plain.headers.get(name))
+            self.assertLess(len(packed.body), len(plain.body) // 2)
+            self.assertEqual(gzip.decompress(packed.body), plain.body)
+
+    def test_not_compressed(self) -> None:
+        """Short answers, those to other methods and those to clients that do not accept it."""
+        data = {"a": base64.b64encode(b"x" * (128 << 10)).decode()}
+        secrets = "/api/v1/namespaces/default/secrets"
+        created = {"metadata": {"name": "large"}, "data": data}
+        answers = [self.ask("POST", secrets, created, headers=[("Accept-Encoding", "gzip")])]
+        answers.append(self.get(MACHINES, self.GZIP))
+        for coding in ("identity", "gzip;q=0", "gzip; q=0.0", "br, x-gzip2", ""):
+            answers.append(self.get(f"{secrets}/large", coding))
+        for answer in answers:
+            self.assertIn(answer.code, (200, 201))
+            self.assertNotIn("content-encoding", answer.headers)
+            answer.json()

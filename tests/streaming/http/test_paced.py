@@ -4,7 +4,9 @@ Tests for :mod:`twisted_exec.streaming.http.paced`.
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from collections.abc import Iterator
 
 from twisted.internet.task import Clock
@@ -25,10 +27,11 @@ class _Pieces(Dispatcher):
     ended = 0
     broken = False
     piece = PIECE
+    gzip = False
 
     async def dispatch(self, request: Request) -> None:
         try:
-            await respond_pieces(request, 200, self.pieces())
+            await respond_pieces(request, 200, self.pieces(), gzip=self.gzip)
         finally:
             self.ended += 1
 
@@ -99,6 +102,55 @@ class PacedTests(SynchronousTestCase):
             self.turn()
         self.assertEqual(self.resource.made, 100)
         client.lose()
+
+    def compressed(self) -> MemoryClient:
+        """A client whose response is compressed."""
+        self.resource.gzip = True
+        client = self.ask()
+        self.turn()
+        return client
+
+    def test_compressed(self) -> None:
+        """A long response is compressed piece by piece, and says so."""
+        (response,) = self.compressed().responses()
+        self.assertEqual(response.headers["content-encoding"], "gzip")
+        self.assertEqual(response.headers["vary"], "Accept-Encoding")
+        self.assertNotIn("content-length", response.headers)
+        self.assertLess(len(response.body), len(PIECE))
+        self.assertEqual(len(json.loads(gzip.decompress(response.body))), 100 * len(PIECE))
+
+    def test_compressed_from(self) -> None:
+        """A response of less than 128 KiB is not compressed, one of 128 KiB is."""
+        for count, coding in ((1, None), (127, None), (128, "gzip")):
+            self.resource.count, self.resource.piece = count, b"x" * 1024
+            (response,) = self.compressed().responses()
+            self.assertEqual(response.headers.get("content-encoding"), coding, count)
+
+    def test_compressed_in_turns(self) -> None:
+        """A large piece is compressed in slices, of which a turn has a few."""
+        self.resource.count, self.resource.gzip = 1, True
+        self.resource.piece = os.urandom(4 << 20).hex().encode()
+        client = self.ask()
+        first = len(client.received())
+        self.assertTrue(0 < first < 512 << 10, first)
+        self.turn()
+        self.assertGreater(len(client.received()), 3 << 20)
+
+    def test_compressed_for_a_stopped_reader(self) -> None:
+        """The memory of a compressor counts while its client does not read."""
+        self.resource.gzip = True
+        client = self.ask()
+        client.protocol.pauseProducing()
+        self.assertGreaterEqual(len(self.server.site.unread), 256 << 10)
+        client.lose()
+        self.assertEqual(self.left_over(), 0)
+
+    def test_left_while_it_began(self) -> None:
+        """A client may leave before it is known whether its response is compressed."""
+        self.resource.gzip, self.resource.piece = True, b"x"
+        client = self.ask()
+        client.lose()
+        self.assertEqual((self.resource.ended, self.left_over()), (1, 0))
 
     def test_stopped_reader(self) -> None:
         """For a client that does not read no pieces are made until it reads again."""

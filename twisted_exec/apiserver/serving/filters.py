@@ -7,7 +7,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import cast
@@ -19,19 +19,23 @@ from twisted.internet.interfaces import IAddress
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import TooManyRequests
+from twisted_exec.api.yaml_text import yaml_bytes
 from twisted_exec.apiserver.serving.fairness import CHEAP, cost_of_json
-from twisted_exec.apiserver.serving.query import Query
+from twisted_exec.apiserver.serving.query import YAML, Query, prefers_yaml
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.paced import respond_pieces
 from twisted_exec.streaming.http.site import Request
+
+_NEVER = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 
 
 class APIRequest(Request):
     """
     A request to the API server.
 
-    :ivar is_laid_out: the body of the response is indented already.
+    :ivar is_laid_out: the body of the response is indented, or YAML, already.
     """
 
     is_laid_out = False
@@ -63,23 +67,58 @@ class APIRequest(Request):
         address_type = IPv4Address if version == 4 else IPv6Address
         return address_type("TCP", forwarded, 0)
 
-    @property
-    def pretty(self) -> bool:
-        """True if JSON is indented for people: ``?pretty=true``."""
-        return self.query.flag("pretty")
+    @cached_property
+    def accept(self) -> str:
+        """The ``Accept`` header."""
+        return b",".join(self.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
 
-    def laid_out(self, body: bytes, content_type: str) -> bytes:
-        """As :meth:`Request.laid_out`; a large document remains as it is."""
-        if not self.pretty or not content_type.startswith("application/json"):
-            return body
-        if self.is_laid_out or cost_of_json(body) > CHEAP:
-            return body
-        return indented(body)
+    @cached_property
+    def is_yaml(self) -> bool:
+        """True if the response is YAML; a verb that negotiates more sets it."""
+        return prefers_yaml(self.accept)
+
+    @property
+    def accepts_gzip(self) -> bool:
+        """True if a long response may be compressed."""
+        lines = self.requestHeaders.getRawHeaders(b"accept-encoding", [])
+        codings = (each.partition(b";") for each in b",".join(lines).split(b","))
+        # As in kube-apiserver, only for GET.
+        return self.method == b"GET" and any(
+            coding.strip().lower() == b"gzip" and weight.replace(b" ", b"") not in _NEVER
+            for coding, _, weight in codings
+        )
+
+    @property
+    def layout(self) -> Callable[[bytes], bytes] | None:
+        """The function that lays JSON out for this client: YAML, or ``?pretty=true``."""
+        if self.is_yaml:
+            return as_yaml
+        return indented if self.query.flag("pretty") else None
+
+    def laid_out(self, body: bytes, content_type: str) -> tuple[bytes, str]:
+        """As :meth:`Request.laid_out`; a large document remains as it is: JSON is YAML, too."""
+        if not content_type.startswith("application/json"):
+            return body, content_type
+        layout = None if self.is_laid_out or cost_of_json(body) > CHEAP else self.layout
+        body = body if layout is None else layout(body)
+        return body, YAML if self.is_yaml else content_type
 
 
 def indented(text: bytes) -> bytes:
     """Indent JSON for people."""
     return json.dumps(json.loads(text), indent=2).encode() + b"\n"
+
+
+def as_yaml(text: bytes) -> bytes:
+    """Convert JSON to YAML."""
+    return yaml_bytes(json.loads(text))
+
+
+async def respond_document(request: APIRequest, code: int, body: bytes, content_type: str) -> None:
+    """Send a whole document, compressed if it is large and the client accepts that."""
+    body, content_type = request.laid_out(body, content_type)
+    request.is_laid_out = True
+    await respond_pieces(request, code, iter((body,)), content_type, gzip=request.accepts_gzip)
 
 
 def request_of(context: RequestContext) -> APIRequest:

@@ -85,6 +85,13 @@ class Form:
 
     shape: str = ""
     include: str = "Metadata"
+    is_yaml: bool = False
+
+
+JSON_TYPES = ("application/json", "application/*", "*/*")
+"""Media ranges that JSON satisfies."""
+
+YAML = "application/yaml"
 
 
 OBJECT, LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
@@ -92,7 +99,12 @@ OBJECT, LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
 
 
 def accepted(
-    accept: str, include: str = "", *, tables: bool = True, partial: Sequence[str] = (OBJECT, LIST)
+    accept: str,
+    include: str = "",
+    *,
+    tables: bool = True,
+    partial: Sequence[str] = (OBJECT, LIST),
+    yaml: bool = True,
 ) -> Form:
     """
     Choose the first acceptable form that is available.
@@ -101,25 +113,34 @@ def accepted(
     :param include: ``includeObject`` of the query, for tables.
     :param tables: a Table is available.
     :param partial: available metadata-only kinds.
+    :param yaml: YAML is available.
     :raises NotAcceptable: none is available, or the wrong metadata-only kind is requested.
     :raises BadRequest: ``includeObject`` has an unknown value.
     """
     for media, parameters in media_ranges(accept):
-        if media not in ("application/json", "application/*", "*/*"):
+        is_yaml = media == YAML
+        if media not in JSON_TYPES and not (is_yaml and yaml):
             continue
         requested = parameters.get("as", "")
         if not requested:
-            return Form()
+            return Form(is_yaml=is_yaml)
         if parameters.get("g") != "meta.k8s.io" or parameters.get("v") != "v1":
             continue
         if requested == "Table" and tables:
-            return Form("Table", _included(include))
+            return Form("Table", _included(include), is_yaml=is_yaml)
         if requested in partial:
-            return Form("Partial")
+            return Form("Partial", is_yaml=is_yaml)
         if requested in (OBJECT, LIST):
             actual = "a list" if requested == OBJECT else "not a list"
             raise NotAcceptable(f"you requested {requested}, but the requested object is {actual}")
-    raise NotAcceptable("only the following media types are accepted: application/json")
+    available = f"application/json, {YAML}" if yaml else "application/json"
+    raise NotAcceptable(f"only the following media types are accepted: {available}")
+
+
+def prefers_yaml(accept: str) -> bool:
+    """Return whether a client prefers YAML to JSON, as far as its ``Accept`` header says."""
+    ranges = (media for media, _ in media_ranges(accept))
+    return next((media for media in ranges if media in (*JSON_TYPES, YAML)), "") == YAML
 
 
 def _included(include: str) -> str:

@@ -27,12 +27,13 @@ from twisted_exec.apiserver.serving.filters import (
     APIRequest,
     Limits,
     attributes_of,
-    indented,
     request_of,
+    respond_document,
 )
 from twisted_exec.apiserver.serving.query import (
     LIST,
     OBJECT,
+    YAML,
     Form,
     ListOptions,
     Query,
@@ -55,10 +56,10 @@ from twisted_exec.streaming.http.paced import respond_pieces
 from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import Request, respond_json
 
-_PRETTY_ITEMS = 500
-_PRETTY_BYTES = 2 << 20
-_PRETTY_VALUES = 1 << 15
-"""Longer answers are never pretty-printed: formatting one takes a second or more."""
+_LAID_OUT_ITEMS = 500
+_LAID_OUT_BYTES = 2 << 20
+_LAID_OUT_VALUES = 1 << 15
+"""Longer answers are neither indented nor converted to YAML: that takes a second or more."""
 
 _Action = Callable[[RequestContext, Target], Awaitable[None]]
 
@@ -173,7 +174,7 @@ class REST:
         chosen, user = selectors_of(query), context.user
         with self._limits.short(user):
             visibility = await self._visibility(user, "watch", target, chosen)
-        form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
+        form = _form(request, query, (OBJECT, LIST), tables=not announces(query), yaml=False)
         options = watch_options(query, form)
         with self._limits.long(user):
             await self._watches.run(request, target, options, visibility)
@@ -330,28 +331,31 @@ class REST:
             metadata["continue"] = page.next
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
+        request = request_of(context)
         pieces = list_pieces(kind, page.items, metadata, form, self._now())
-        if request_of(context).pretty and len(page.items) <= _PRETTY_ITEMS:
+        if request.layout is not None and len(page.items) <= _LAID_OUT_ITEMS:
             start, size = [], 0
             for piece in pieces:
                 start.append(piece)
                 size += len(piece)
-                if size > _PRETTY_BYTES:
+                if size > _LAID_OUT_BYTES:
                     break
             else:
                 await self._respond_json(context, 200, b"".join(start))
                 return
             pieces = chain(start, pieces)
-        await respond_pieces(context.request, 200, pieces)
+        content_type = YAML if request.is_yaml else "application/json"
+        await respond_pieces(request, 200, pieces, content_type, gzip=request.accepts_gzip)
 
     async def _respond_json(self, context: RequestContext, code: int, encoded: bytes) -> None:
-        """Respond with JSON, indented if the client wants that."""
+        """Respond with JSON, laid out as the client wants."""
         request = request_of(context)
-        if request.pretty and body.most_values(encoded) <= _PRETTY_VALUES:
+        layout = request.layout
+        if layout is not None and body.most_values(encoded) <= _LAID_OUT_VALUES:
             work = Work(self._queue, context.user, cost_of_json(encoded))
-            encoded = await work.run(indented, encoded)
+            encoded = await work.run(layout, encoded)
             request.is_laid_out = True
-        respond_json(request, code, encoded)
+        await respond_document(request, code, encoded, "application/json")
 
     async def _respond(
         self,
@@ -404,10 +408,17 @@ def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
 
 
 def _form(
-    request: Request, query: Query, partial: Sequence[str] = (OBJECT,), *, tables: bool = True
+    request: APIRequest,
+    query: Query,
+    partial: Sequence[str] = (OBJECT,),
+    *,
+    tables: bool = True,
+    yaml: bool = True,
 ) -> Form:
-    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
-    return accepted(accept, query.text("includeObject"), tables=tables, partial=partial)
+    include = query.text("includeObject")
+    form = accepted(request.accept, include, tables=tables, partial=partial, yaml=yaml)
+    request.is_yaml = form.is_yaml
+    return form
 
 
 def content_type(request: Request) -> str:

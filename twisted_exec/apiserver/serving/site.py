@@ -14,9 +14,10 @@ from twisted.web import http
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotAcceptable
 from twisted_exec.apiserver.serving import discovery, openapi_binary
+from twisted_exec.apiserver.serving.filters import APIRequest, request_of, respond_document
 from twisted_exec.apiserver.serving.openapi import OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.serving.probes import Probes
-from twisted_exec.apiserver.serving.query import media_ranges
+from twisted_exec.apiserver.serving.query import JSON_TYPES, YAML, media_ranges
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
@@ -24,9 +25,8 @@ from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import not_found
-from twisted_exec.streaming.http.site import Request, respond, respond_json
+from twisted_exec.streaming.http.site import respond, respond_json
 
-_JSON = ("application/json", "application/*", "*/*")
 _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
 
@@ -90,7 +90,7 @@ class Documents:
     ) -> None:
         async def handle(context: RequestContext) -> None:
             await self._allow(context)
-            request = context.request
+            request = request_of(context)
             version = _aggregated_version(request)
             request.setHeader(b"Vary", b"Accept")
             if not version:
@@ -98,7 +98,9 @@ class Documents:
                 return
             discovered = discovery.aggregated(self._registry, core=core, api_version=version)
             form = _AGGREGATED.format(group=discovery.AGGREGATED, version=version)
-            _respond_document(request, json.dumps(discovered, separators=(",", ":")).encode(), form)
+            await _respond_tagged(
+                request, json.dumps(discovered, separators=(",", ":")).encode(), form
+            )
 
         for each in (path, f"{path}/"):
             routes.add(["GET"], each, handle)
@@ -120,7 +122,7 @@ class Documents:
 
     async def _openapi_v3(self, context: RequestContext) -> None:
         await self._allow(context)
-        request = context.request
+        request = request_of(context)
         path = request.path.decode("ascii", "replace").removeprefix("/openapi/v3/")
         document = self._openapi.of(path)
         if document is None:
@@ -128,19 +130,19 @@ class Documents:
         if (request.args or {}).get(b"hash") == [hash_of(document).encode()]:
             # The URL contains a hash of the content: clients may cache it on disk, as kubectl does.
             request.setHeader(b"Cache-Control", b"public, immutable, max-age=31536000")
-        _respond_document(request, document, "application/json")
+        await _respond_tagged(request, document, "application/json")
 
     async def _openapi_v2(self, context: RequestContext) -> None:
         await self._allow(context)
-        request = context.request
+        request = request_of(context)
         request.setHeader(b"Vary", b"Accept")
-        for media, _ in media_ranges(_accept(request)):
-            if media in _JSON:
-                _respond_document(request, self._openapi.v2, "application/json")
+        for media, _ in media_ranges(request.accept):
+            if media in JSON_TYPES:
+                await _respond_tagged(request, self._openapi.v2, "application/json")
                 return
             if media in (openapi_binary.CONTENT_TYPE, openapi_binary.REQUESTED):
                 content_type = openapi_binary.CONTENT_TYPE
-                _respond_document(request, self._openapi.v2_binary, content_type)
+                await _respond_tagged(request, self._openapi.v2_binary, content_type)
                 return
         raise NotAcceptable(
             "only the following media types are accepted: "
@@ -149,7 +151,7 @@ class Documents:
 
     async def _figures(self, context: RequestContext) -> None:
         await self._allow(context)
-        request = context.request
+        request = request_of(context)
         respond(request, 200, metrics_text(self._metrics), CONTENT_TYPE)
 
     async def _allow(self, context: RequestContext) -> None:
@@ -158,25 +160,23 @@ class Documents:
         await self._gate.authorize(Attributes(context.user, "get", path=path))
 
 
-def _respond_document(request: Request, body: bytes, content_type: str) -> None:
+async def _respond_tagged(request: APIRequest, body: bytes, content_type: str) -> None:
     """Send a document, or 304 if the client's copy is current."""
     if request.setETag(b'"%s"' % hash_of(body).encode()) is http.CACHED:
         request.finish()
     else:
-        respond(request, 200, body, content_type)
+        await respond_document(request, 200, body, content_type)
 
 
-def _accept(request: Request) -> str:
-    return b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
-
-
-def _aggregated_version(request: Request) -> str:
+def _aggregated_version(request: APIRequest) -> str:
     """Return the client's preferred aggregated form: ``v2``, ``v2beta1``, or empty for none."""
-    for media, parameters in media_ranges(_accept(request)):
-        if media in _JSON:
+    for media, parameters in media_ranges(request.accept):
+        if media == YAML:
+            return ""
+        if media in JSON_TYPES:
             if "as" not in parameters:
                 return ""
             version = parameters.get("v", "")
             if parameters.get("g") == discovery.AGGREGATED and version in ("v2", "v2beta1"):
                 return version
-    raise NotAcceptable("only the following media types are accepted: application/json")
+    raise NotAcceptable(f"only the following media types are accepted: application/json, {YAML}")

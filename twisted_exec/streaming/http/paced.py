@@ -8,11 +8,13 @@ room until the reactor has served others, or one fast client would occupy the se
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.streaming.http.site import Request, respond
@@ -22,6 +24,17 @@ _TURN_BYTES = 256 << 10
 
 _TURN_PIECES = 4
 """Pieces that one long response may write in one turn: even a small one may take a while to make."""
+
+GZIP_BYTES = 128 << 10
+"""Size of the smallest response that is compressed, as in kube-apiserver."""
+
+_SLICE_BYTES = 64 << 10
+"""Bytes that are compressed at once: 1 ms where they compress badly."""
+
+_GZIP_LEVEL = 1
+_GZIP_WINDOW = 31  # zlib: the largest window, and the header of gzip
+_GZIP_MEMORY = 256 << 10
+"""Memory of a compressor, according to ``zconf.h``."""
 
 STALLED_SECONDS = 30.0
 """Time limit for a client that reads nothing of a response."""
@@ -126,10 +139,11 @@ class PacedAnswer(Paced):
         super().__init__(request.channel.site.reactor)
         self.request = request
 
-    def begin(self) -> None:
+    def begin(self, content_type: str = "application/json") -> None:
         """Send the head."""
-        self.request.setHeader(b"Content-Type", b"application/json")
-        self.request.setHeader(b"Cache-Control", b"no-cache, private")
+        self.request.setHeader(b"Content-Type", content_type.encode())
+        if not self.request.responseHeaders.hasHeader(b"Cache-Control"):
+            self.request.setHeader(b"Cache-Control", b"no-cache, private")
         self.request.registerProducer(self, True)
         self.request.write(b"")
 
@@ -155,10 +169,15 @@ class PacedAnswer(Paced):
 
 
 class _Long(PacedAnswer):
-    """A long response, of which the client must read something now and then."""
+    """
+    A long response, of which the client must read something now and then.
 
-    def __init__(self, request: Request) -> None:
+    :param held: bytes that the response holds besides its current piece.
+    """
+
+    def __init__(self, request: Request, held: int = 0) -> None:
         super().__init__(request)
+        self._held = held
         self._stalled: IDelayedCall | None = None
         self._latest = self._clock.callLater(LONGEST_SECONDS, self.evict)
         self._unread = request.channel.site.unread
@@ -174,7 +193,7 @@ class _Long(PacedAnswer):
         if self._stalled is None:
             self._stalled = self._clock.callLater(STALLED_SECONDS, self.evict)
             self.request.channel.stalled = True
-            self._unread.keep(self, self._piece_bytes)
+            self._unread.keep(self, self._piece_bytes + self._held)
 
     def resumeProducing(self) -> None:
         self._go_on()
@@ -197,24 +216,41 @@ class _Long(PacedAnswer):
         super().end()
 
 
-async def respond_pieces(request: Request, code: int, pieces: Iterator[bytes]) -> None:
+async def respond_pieces(
+    request: Request,
+    code: int,
+    pieces: Iterator[bytes],
+    content_type: str = "application/json",
+    *,
+    gzip: bool = False,
+) -> None:
     """
-    Send a JSON document that is produced in pieces.
+    Send a document that is produced in pieces.
 
     A single piece is sent as an ordinary response.  Returns after the last write; a client that
     does not read is cut.
 
     :param pieces: at least one.
+    :param gzip: compress a document of :data:`GZIP_BYTES` or more.
     """
-    first, second = next(pieces), next(pieces, None)
-    if second is None:
-        respond(request, code, first, "application/json")
+    start = [next(pieces), *islice(pieces, 1)]
+    if gzip:
+        if len(start) > 1:
+            start += await _more(request, pieces, GZIP_BYTES - sum(map(len, start)))
+        gzip = sum(map(len, start)) >= GZIP_BYTES
+    if len(start) == 1 and not gzip:
+        respond(request, code, start[0], content_type)
         return
     request.setResponseCode(code)
-    answer = _Long(request)
-    answer.begin()
+    pieces = chain(start, pieces)
+    if gzip:
+        request.setHeader(b"Content-Encoding", b"gzip")
+        request.responseHeaders.addRawHeader(b"Vary", b"Accept-Encoding")
+        pieces = _compressed(pieces)
+    answer = _Long(request, _GZIP_MEMORY if gzip else 0)
+    answer.begin(content_type)
     try:
-        await _write_all(answer, first, second, pieces)
+        await _write_all(answer, pieces)
     except BaseException:
         answer.evict()  # a truncated body must not look complete
         raise
@@ -223,10 +259,30 @@ async def respond_pieces(request: Request, code: int, pieces: Iterator[bytes]) -
         answer.end()
 
 
-async def _write_all(
-    answer: PacedAnswer, first: bytes, second: bytes, rest: Iterator[bytes]
-) -> None:
-    for piece in chain([first, second], rest):
+async def _more(request: Request, pieces: Iterator[bytes], size: int) -> list[bytes]:
+    """Return pieces of at least this size, or all; each is made in a turn of its own."""
+    more: list[bytes] = []
+    while size > 0:
+        await deferLater(request.channel.site.reactor, 0)
+        piece = next(pieces, None)
+        if piece is None:
+            break
+        more.append(piece)
+        size -= len(piece)
+    return more
+
+
+def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Compress a document in slices; some results are empty."""
+    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    for piece in pieces:
+        for start in range(0, len(piece), _SLICE_BYTES):
+            yield compressor.compress(piece[start : start + _SLICE_BYTES])
+    yield compressor.flush()
+
+
+async def _write_all(answer: PacedAnswer, pieces: Iterator[bytes]) -> None:
+    for piece in pieces:
         await answer.room()
         if answer.gone:
             return

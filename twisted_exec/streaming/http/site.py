@@ -137,9 +137,13 @@ class Request(server.Request):
         if is_chunked and self._chunks > MAX_CHUNKS + self.content.tell() // _CHUNK_BYTES:
             self.channel.refuse(BadRequest("the request's body comes in too many small chunks"))
 
-    def laid_out(self, body: bytes, content_type: str) -> bytes:
-        """Format a whole response body; programs override this, such as for ``?pretty``."""
-        return body
+    def laid_out(self, body: bytes, content_type: str) -> tuple[bytes, str]:
+        """
+        Format a whole response body; programs override this, such as for ``?pretty``.
+
+        :return: the body and its content type.
+        """
+        return body, content_type
 
     def process(self) -> None:
         self.site = self.channel.site
@@ -595,7 +599,7 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
     """Send a whole body and finish; does nothing if the client left."""
     if request.gone or request.finished:
         return
-    body = request.laid_out(body, content_type)
+    body, content_type = request.laid_out(body, content_type)
     request.setResponseCode(code)
     request.setHeader(b"Content-Type", content_type.encode())
     request.setHeader(b"Content-Length", b"%d" % len(body))
