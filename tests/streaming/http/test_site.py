@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import resource
+import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -82,6 +84,14 @@ class AnswerTests(SynchronousTestCase):
             self.assertEqual((answer.code, answer.json()), (200, {"body": "hi"}))
             self.assertEqual(answer.headers["content-type"], "application/json")
         self.assertFalse(client.closed)
+
+    def test_date(self) -> None:
+        """Each answer has the server's time of day, with which clients compare their clocks."""
+        client, before = self.server.connect(), int(time.time())
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        (answer,) = client.responses()
+        date = parsedate_to_datetime(answer.headers["date"]).timestamp()
+        self.assertTrue(before <= date <= time.time())
 
     def test_one_write(self) -> None:
         """Head and body go out together; a long body is not copied for that."""

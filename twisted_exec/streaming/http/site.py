@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any, Protocol, cast
 
@@ -149,11 +150,19 @@ class Request(server.Request):
         self.site = self.channel.site
         agent = (self.getHeader(b"user-agent") or b"").decode("latin-1")
         self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT])
+        # RFC 9110, section 6.6.1; clients compare their clock with it.
+        self.setHeader(b"Date", _date(int(time.time())))
         self.site.resource.render(self)
 
     def connectionLost(self, reason: Failure) -> None:
         self.gone = True
         super().connectionLost(reason)
+
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> bytes:
+    date: bytes = http.datetimeToString(seconds)
+    return date
 
 
 @implementer(IFramed)
