@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from twisted_exec.cli import pki, store, token
 from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.doctor import command as doctor
 from twisted_exec.cli.iri import commands as iri
 from twisted_exec.cli.space import commands as space
 
@@ -49,4 +50,5 @@ def make_parser() -> argparse.ArgumentParser:
     token.register(commands)
     space.register(commands)
     store.register(commands)
+    doctor.register(commands)
     return parser

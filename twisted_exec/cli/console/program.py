@@ -120,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "machine",
         metavar="NAME",
-        type=_machine,
+        type=machine_name,
         help="the machine; or KIND/NAME, where there are several kinds of them, such as "
         "instances/NAME",
     )
@@ -130,7 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="whose machine it is, where there are several of that name "
         "(default: the first that is found)",
     )
-    parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
+    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
     add_session_options(parser)
     add_space_options(parser)
     add_cluster_options(parser)
@@ -174,19 +174,23 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class _Machine:
-    """:param among: possible dialects, by the given kind."""
+class MachineName:
+    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
 
     name: str
     kind: str = ""
     among: Sequence[Dialect] = DIALECTS
 
 
-def _machine(text: str) -> _Machine:
-    """Parse a name, alone or with kind and group as in ``kubectl get -o name``."""
+def machine_name(text: str) -> MachineName:
+    """
+    Parse a name, alone or with kind and group as in ``kubectl get -o name``.
+
+    :raises argparse.ArgumentTypeError: it is no name.
+    """
     kind, _, name = text.partition("/")
     among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
-    return _Machine(_name(name), kind, among) if among else _Machine(_name(text))
+    return MachineName(object_name(name), kind, among) if among else MachineName(object_name(text))
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
@@ -200,7 +204,12 @@ def _is_kind(kind: str, dialect: Dialect) -> bool:
     return group in ("", dialect.group, f"{dialect.version}.{dialect.group}")
 
 
-def _name(text: str) -> str:
+def object_name(text: str) -> str:
+    """
+    Check the name of an object.
+
+    :raises argparse.ArgumentTypeError: it is no name.
+    """
     wrong = path_segment(text) if text else ["it is empty"]
     if wrong:
         raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")

@@ -29,7 +29,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     read_file,
 )
 from twisted_exec.kube.transport.proxy import Proxy, proxied
-from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.client import Check, ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pem import validity_problem
@@ -63,18 +63,20 @@ def endpoint(
     *,
     timeout_seconds: float = 10.0,
     offered: Sequence[bytes] = (b"http/1.1",),
+    check: Check | None = None,
 ) -> IStreamClientEndpoint:
     """
     Return the endpoint of the API server.
 
     :param offered: protocols for ALPN, the preferred first.
+    :param check: an additional check of the server's certificate.
 
     ``connect()`` fires after the server is verified.  It fails with
     :class:`KubeConfigError` if a PEM file cannot be used, with
     :class:`~twisted_exec.kube.transport.proxy.ProxyError` if a proxy refuses, and with
     the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
     """
-    return _ServerEndpoint(config, reactor, timeout_seconds, offered)
+    return _ServerEndpoint(config, reactor, timeout_seconds, offered, check)
 
 
 @implementer(IStreamClientEndpoint)
@@ -84,6 +86,7 @@ class _ServerEndpoint:
     reactor: Any
     timeout_seconds: float
     offered: Sequence[bytes]
+    check: Check | None
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
@@ -99,7 +102,7 @@ class _ServerEndpoint:
         host, port = host_and_port(config)
         own: ClientTLS | None = None
         if config.url.scheme == "https":
-            own = tls(config, self.offered)
+            own = tls(config, self.offered, self.check)
         elif config.has_credentials and config.in_the_clear:
             raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
         if not config.proxy_url:
@@ -149,11 +152,13 @@ def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
     return outcome
 
 
-def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> ClientTLS:
+def tls(
+    config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",), check: Check | None = None
+) -> ClientTLS:
     """
     Return the TLS settings of ``config``, from its current PEM.
 
-    :param offered: as of :func:`endpoint`.
+    :param offered: as of :func:`endpoint`, and so is ``check``.
     :raises KubeConfigError: a file is missing or malformed.
     """
     host, _ = host_and_port(config)
@@ -164,6 +169,7 @@ def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> Clie
             certificate_pem=config.certificate.read(),
             key_pem=config.key.read(),
             insecure_skip_verify=config.insecure_skip_tls_verify,
+            check=check,
             alpn=offered,
         )
     except TLSConfigError as error:

@@ -57,7 +57,7 @@ Answer = tuple[int, Mapping[str, str], bytes]
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
 """Exceptions of Twisted's response parser, other than its own classes."""
 
-_TOLD = ("retry-after", "content-type", "cache-control")
+_TOLD = ("retry-after", "content-type", "cache-control", "date")
 
 
 @dataclass(frozen=True)

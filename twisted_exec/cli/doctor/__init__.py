@@ -1,0 +1,3 @@
+"""
+``twisted-exec doctor``: find out why a console does not open.
+"""

@@ -1,0 +1,84 @@
+"""
+``twisted-exec doctor``: options and output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.cli import command
+from twisted_exec.cli.cluster_options import add_cluster_options
+from twisted_exec.cli.console.program import machine_name, object_name
+
+_DESCRIPTION = """\
+Check everything that a console needs, from the kubeconfig to the machine's line, and say what is
+wrong and what to do. The console is opened as an observer, which changes nothing. Without MACHINE
+the checks end at the API server.
+"""
+_EPILOG = "Exit code: 0 if a console can be opened, 1 if a check found an error."
+
+_TIMEOUT_SECONDS = 10.0
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``doctor`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="find out why a console does not open",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "machine",
+        metavar="MACHINE",
+        nargs="?",
+        type=machine_name,
+        help="the machine, or KIND/NAME as for kubectl console",
+    )
+    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
+    parser.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        help="API of the machine, if there are several of that name",
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s"
+    )
+    add_cluster_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    among = options.machine.among if options.machine else DIALECTS
+    if options.dialect:
+        among = [dialect for dialect in among if dialect.name == options.dialect]
+    if not among:
+        return command.failed("doctor", f"dialect {options.dialect} has no {options.machine.kind}")
+    options.among = among
+    return command.run_in_reactor("doctor", lambda reactor: _examine(options, reactor))
+
+
+async def _examine(options: argparse.Namespace, reactor: Any) -> int:
+    from twisted_exec.cli.doctor.machine import check_machine
+    from twisted_exec.cli.doctor.report import Report, Unusable
+    from twisted_exec.cli.doctor.server import check_user, reach_server
+
+    name = options.machine.name if options.machine else ""
+    report = Report(name)
+    seconds = options.request_timeout or _TIMEOUT_SECONDS
+    try:
+        server = await reach_server(options, reactor, report, seconds)
+        client = server.client()
+        try:
+            await check_user(server, client)
+            if name:
+                await check_machine(server, client, name, options.among)
+        finally:
+            await client.close()
+    except Unusable:
+        pass  # the report has the error
+    sys.stdout.write(report.json() if options.output == "json" else report.text())
+    return 0 if report.is_healthy else 1
