@@ -188,4 +188,7 @@ class TapTests(SynchronousTestCase):
         self.assertEqual((parsed.certificate, parsed.key), ("", ""))
         self.assertEqual(parsed.signer, "twisted-exec.dev/poollet-serving")
         self.assertIn("exclude each other", self.refusal(*self.least, "--cert-dir=certs"))
-        self.assertIn("--tls-cert-file is missing", self.refusal(*least))
+        self.assertIn(
+            "required options are missing: --tls-cert-file, --tls-private-key-file",
+            self.refusal(*least),
+        )

@@ -12,7 +12,7 @@ import sys
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.descriptors import MOST_SESSIONS, SessionLimits, descriptor_limit
-from twisted_exec.program.start import SessionOptions
+from twisted_exec.program.options import SessionOptions
 
 
 def with_descriptors(test: SynchronousTestCase, soft: int) -> None:
@@ -106,7 +106,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import succeed
 from twisted.logger import globalLogBeginner, textFileLogObserver
 from twisted_exec.program.descriptors import restore_descriptor_limit
-from twisted_exec.program.start import SessionOptions, make_service
+from twisted_exec.program.options import SessionOptions
+from twisted_exec.program.start import make_service
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
 options = SessionOptions()
 options.parseOptions(sys.argv[1:])

@@ -14,7 +14,6 @@ import uuid
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.heard import hear_signals
-from twisted_exec.program.start import BrowserOptions, ProgramOptions, duration, refusal, seconds
 
 _FAILING = """
 from twisted.internet import reactor, task
@@ -134,130 +133,6 @@ class TellStartTests(SynchronousTestCase):
     def test_failed(self) -> None:
         """A program that fails to start does not send READY=1."""
         self.assertEqual(self.run_told("errback(OSError('full'))"), (1, [b"STOPPING=1"]))
-
-
-class ProgramOptionsTests(SynchronousTestCase):
-    """Tests for :class:`ProgramOptions`."""
-
-    def test_one_line(self) -> None:
-        """A usage error is one line that refers to the help, with exit code 1."""
-
-        class XOptions(ProgramOptions):
-            program = "exec-x"
-            optParameters = [["port", "p", "6443", "Where to listen."]]
-
-        for arguments in (["--prot", "1"], ["surplus"], ["--port"]):
-            with self.assertRaises(SystemExit) as caught:
-                XOptions().parseOptions(arguments)
-            line = str(caught.exception.code)
-            self.assertTrue(line.startswith("exec-x: "), line)
-            self.assertIn("see twistd exec-x --help", line)
-            self.assertNotIn("\n", line)
-
-    def test_paths(self) -> None:
-        """Relative paths are made absolute when options are read; an omitted path stays None."""
-
-        class XOptions(ProgramOptions):
-            program = "exec-x"
-            paths = ("state", "other")
-            optParameters = [["state", None, "here", "A path."], ["other", None, None, "Another."]]
-
-        options = XOptions()
-        options.parseOptions([])
-        self.assertEqual((options["state"], options["other"]), (os.path.abspath("here"), None))
-
-    def test_duration(self) -> None:
-        """Longer times are written as Go writes them."""
-        for text, wanted in (("8760h", 31536000), ("1h30m", 5400), ("45s", 45), ("0s", 0)):
-            self.assertEqual(duration(text), wanted)
-        for text in ("", "1", "h", "1d", "30m1h", "-1h", "1.5h", "99999999h"):
-            with self.assertRaises(ValueError) as caught:
-                duration(text)
-            told = f"{text!r} is no duration such as 8760h, 1h30m or 45s"
-            self.assertEqual(str(caught.exception), told)
-
-    def test_names_the_option(self) -> None:
-        """The message for an invalid value names its option; that for a surplus word quotes it."""
-
-        class XOptions(ProgramOptions):
-            program = "exec-x"
-            optParameters = [
-                ["port", "p", 1, "Where to listen.", int],
-                ["drain", None, 5.0, "How long.", seconds],
-            ]
-
-        for arguments, told in (
-            (["--port", "x"], "--port: invalid literal for int() with base 10: 'x'"),
-            (["--drain", "nan"], "--drain: 'nan' is no number of seconds from 0 to 3600"),
-            (["--drain=-1"], "--drain: '-1' is no number of seconds from 0 to 3600"),
-            (["surplus"], "'surplus' belongs to no option"),
-        ):
-            with self.assertRaises(SystemExit) as caught:
-                XOptions().parseOptions(arguments)
-            line = f"exec-x: {told}; see twistd exec-x --help"
-            self.assertEqual(caught.exception.code, line)
-        options = XOptions()
-        options.parseOptions(["--port=7", "--drain=0.5"])
-        self.assertEqual((options["port"], options["drain"]), (7, 0.5))
-
-    def test_refusal(self) -> None:
-        """Python prints it and exits with 1."""
-        self.assertEqual(
-            refusal("exec-x", "no --kubeconfig\nis given").code,
-            "exec-x: no --kubeconfig is given; see twistd exec-x --help",
-        )
-
-    def test_usage(self) -> None:
-        """The help shows defaults that are not empty."""
-
-        class XOptions(ProgramOptions):
-            program = "exec-x"
-            optParameters = [
-                ["file", None, "", "A file that has a description which goes on over two lines."],
-                ["port", None, 7, "A port.", int],
-            ]
-
-        usage = XOptions().getUsage(80)
-        self.assertIn("[default: 7]", usage)
-        self.assertNotRegex(usage, r"\[default:\s*\]")
-
-    def test_long_names(self) -> None:
-        """Beneath a long option name the help starts on the next line; words are not broken."""
-
-        class XOptions(ProgramOptions):
-            program = "exec-x"
-            longdesc = "What it is."
-            optParameters = [
-                ["cluster-signing-kube-apiserver-certificate", "c", "a", "Words and more " * 6],
-                ["storage", None, None, f"One of {'x' * 75}."],
-            ]
-
-        lines = XOptions().getUsage(80).splitlines()
-        self.assertEqual(
-            lines[1:4],
-            [
-                "  -c, --cluster-signing-kube-apiserver-certificate=",
-                " " * 10 + "Words and more Words and more Words and more Words and more Words and",
-                " " * 10 + "more Words and more [default: a]",
-            ],
-        )
-        self.assertIn(f"{' ' * 10}{'x' * 75}.", lines)
-        self.assertEqual(lines[-1], "What it is.")
-
-
-class BrowserOptionsTests(SynchronousTestCase):
-    """Tests for :class:`BrowserOptions`."""
-
-    def test_origins(self) -> None:
-        """Sites are named one by one, in any spelling."""
-        options = BrowserOptions()
-        options.parseOptions(["--allowed-origin", "https://A.example:443", "--allowed-origin=null"])
-        self.assertEqual(options["allowed-origin"], [b"https://a.example", b"null"])
-
-    def test_no_origin(self) -> None:
-        """An allowed origin that is not a site is refused."""
-        with self.assertRaises(SystemExit):
-            BrowserOptions().parseOptions(["--allowed-origin", "*"])
 
 
 class FailProgramTests(SynchronousTestCase):

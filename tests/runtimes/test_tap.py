@@ -32,7 +32,7 @@ class TapTests(SynchronousTestCase):
         self.config = os.path.join(self.directory, "runtime.yaml")
         with open(self.config, "w") as file:
             file.write(CONFIG)
-        self.least = [f"--config={self.config}", "--iri-listen=unix:///run/x/iri.sock"]
+        self.least = [f"--classes={self.config}", "--iri-listen=unix:///run/x/iri.sock"]
 
     def options(self, *more: str) -> Options:
         options = Options()
@@ -56,6 +56,21 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(result.state_directory, os.path.abspath("exec-runtime-state"))
         self.assertEqual((result.streaming.address, result.streaming.base_url), ("", ""))
         self.assertEqual((result.iri_tls, result.drain_seconds), (None, 5.0))
+
+    def test_config(self) -> None:
+        """
+        ``--config`` names a TOML file with options; any other file has the classes, as in earlier
+        releases.
+        """
+        path = os.path.join(self.directory, "runtime.toml")
+        with open(path, "w") as file:
+            file.write(f'classes = "{self.config}"\niri-listen = "{self.least[1][13:]}"\n')
+        for arguments in ([f"--config={path}"], [f"--config={self.config}", self.least[1]]):
+            options = Options()
+            options.parseOptions(arguments)
+            result = settings(options)
+            self.assertEqual([each.name for each in result.classes], ["shell"])
+            self.assertEqual(result.iri_target, "unix:///run/x/iri.sock")
 
     def test_everything(self) -> None:
         """All options reach the service."""
@@ -93,7 +108,7 @@ class TapTests(SynchronousTestCase):
     def test_refusals(self) -> None:
         """Missing and wrong options are reported."""
         for more, message in (
-            (["--config=", "--iri-listen=unix:///x"], "--config is missing"),
+            (["--classes=", "--iri-listen=unix:///x"], "--classes is missing"),
             ([self.least[0]], "--iri-listen is missing"),
             ([*self.least, "--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file go"),
             ([*self.least, "--base-url=host"], "is not a URL"),
@@ -116,7 +131,7 @@ class TapTests(SynchronousTestCase):
             ([*self.least, "--no-such-option"], "no-such-option"),
             ([self.least[0], "--iri-listen=tcp:1"], "is neither unix:///absolute/path nor"),
             ([self.least[0], "--iri-listen=dns:///h:1"], "TCP needs mutual TLS"),
-            (["--config=/nonexistent", self.least[1]], "cannot read /nonexistent"),
+            (["--classes=/nonexistent", self.least[1]], "cannot read /nonexistent"),
         ):
             self.assertIn(message, self.refusal(*more))
 

@@ -25,19 +25,21 @@ from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
-from twisted_exec.program.start import duration, make_service, seconds
+from twisted_exec.program.options import Required, duration, seconds
+from twisted_exec.program.start import make_service
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
 _NEEDED = {
-    "tls-cert-file": "the serving certificate",
-    "tls-private-key-file": "the private key of the serving certificate",
-    "client-ca-file": "the CA of users and poollets",
-    "machinepoollet-client-certificate": "the client certificate for poollets",
-    "machinepoollet-client-key": "the private key of the client certificate",
-    "machinepoollet-certificate-authority": "the CA of poollets' serving certificates",
+    "tls-cert-file": Required("the serving certificate"),
+    "tls-private-key-file": Required("the private key of the serving certificate"),
+    "client-ca-file": Required("the CA of users and poollets", unless=["aggregated"]),
+    "machinepoollet-client-certificate": Required("the client certificate for poollets"),
+    "machinepoollet-client-key": Required("the private key of the client certificate"),
+    "machinepoollet-certificate-authority": Required("the CA of poollets' serving certificates"),
 }
+_STORAGE = Required("the store of the objects, such as sqlite:PATH")
 
 
 def _address_types(text: str) -> tuple[str, ...]:
@@ -107,6 +109,20 @@ class Options(KubeletOptions, AggregatedOptions):
 
     program = "exec-apiserver"
     paths = (*_NEEDED, *_SIGNING_FILES, *IDENTITY_PATHS, *KUBELET_PATHS, "kubeconfig")
+    required = {**_NEEDED, "storage": _STORAGE}
+    group = "API server"
+    groups = {
+        "API server": [],
+        "Poollets": [
+            *(name for name in _NEEDED if name.startswith("machinepoollet-")),
+            "preferred-address-types",
+            "machinepoollet-timeout",
+            "any-pool-name",
+        ],
+        "Storage": ["storage", *(each[0] for each in QUOTA_OPTIONS)],
+        "Certificates that the server signs": [*_SIGNING_FILES, "cluster-signing-duration"],
+        "Start and stop": ["drain-seconds", "shutdown-delay-seconds"],
+    }
     synopsis = "[options]"
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
@@ -216,11 +232,7 @@ class Options(KubeletOptions, AggregatedOptions):
             raise UsageError(
                 "--cluster-signing-duration needs --cluster-signing-cert-file: nothing is signed"
             )
-        for name, what in _NEEDED.items():
-            if not self[name] and not (self["aggregated"] and name == "client-ca-file"):
-                raise UsageError(f"--{name} is missing: {what}")
-        if not self["storage"]:
-            raise UsageError("--storage is missing: the store of the objects, such as sqlite:PATH")
+        self.check_required()
         try:
             # Here too, because usage.Options does not coerce defaults.
             self["preferred-address-types"] = _address_types(self["preferred-address-types"])

@@ -21,12 +21,14 @@ from twisted_exec.nodeserver.leaves.registry import RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, OWNED, POLICIES
 from twisted_exec.nodeserver.service import USERS_SHARE, Settings
-from twisted_exec.program.start import ProgramOptions, SessionOptions, seconds
+from twisted_exec.program.options import ProgramOptions, Required, SessionOptions, seconds
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS
 
 
 class SyncOptions(ProgramOptions):
     """Options of the syncer."""
+
+    group = "Nodes"
 
     optFlags = [["sync-pods", None, "Create the root's Pods in their leaves (Kosmos has its own)."]]
 
@@ -49,13 +51,12 @@ ENVIRONMENT = {
 }
 """Environment variables for options that were not given; Kosmos sets them for its certificate."""
 
-_NO_CERTIFICATE = (
-    "--tls-cert-file is missing: the serving certificate for the root; give it with "
-    "--tls-private-key-file, or --cert-dir for one that the root signs"
+_CERTIFICATE = (
+    "the serving certificate for the root; give it with --tls-private-key-file, or --cert-dir for "
+    "one that the root signs"
 )
-_NO_CLIENTS = (
-    "--client-ca-file is missing: the CA of the client certificate of the root's API server "
-    "(its --kubelet-client-certificate)"
+_CLIENTS = Required(
+    "the CA of the client certificate of the root's API server (its --kubelet-client-certificate)"
 )
 
 
@@ -82,6 +83,12 @@ class ServerOptions(SessionOptions):
 
     environ: Mapping[str, str] = os.environ
     users_share = USERS_SHARE
+    required = {
+        "tls-cert-file": Required(_CERTIFICATE, unless=["cert-dir"]),
+        "client-ca-file": _CLIENTS,
+    }
+    group = "Serving"
+    groups = {"Root": ["kubeconfig", "context"]}
 
     optParameters = [
         ["kubeconfig", None, None, "Of the root; default $KUBECONFIG, or the ServiceAccount."],
@@ -90,7 +97,7 @@ class ServerOptions(SessionOptions):
         ["tls-cert-file", None, "", "Serving certificate; default $APISERVER_CERT_LOCATION."],
         ["tls-private-key-file", None, "", "Its private key; default $APISERVER_KEY_LOCATION."],
         ["cert-dir", None, "", "Directory for a certificate that the root signs, instead."],
-        ["client-ca-file", None, "", "CA of the root's API server as a client (required)."],
+        ["client-ca-file", None, "", "CA of the root's API server as a client."],
         ["client-allowed-names", None, "", "Accepted common names, comma-separated; default all."],
         [
             "health-listen",
@@ -123,8 +130,7 @@ class ServerOptions(SessionOptions):
             raise UsageError(f"--cert-dir and --{variables[0]} exclude each other")
         if not self["cert-dir"]:
             self._look_around(variables)
-        if not self["client-ca-file"]:
-            raise UsageError(_NO_CLIENTS)
+        self.check_required()
         super().postOptions()
 
     def _look_around(self, variables: list[str]) -> None:
@@ -133,9 +139,7 @@ class ServerOptions(SessionOptions):
             if not variables:
                 self[name] = self.environ.get(variable, "")
         missing = [name for name in ENVIRONMENT if not self[name]]
-        if len(missing) == len(ENVIRONMENT):
-            raise UsageError(_NO_CERTIFICATE)
-        if missing:
+        if 0 < len(missing) < len(ENVIRONMENT):
             other = "" if variables else f" (or {ENVIRONMENT[missing[0]]})"
             raise UsageError(f"--{missing[0]}{other} is missing: certificate and key go together")
 
@@ -165,6 +169,14 @@ class ServerOptions(SessionOptions):
 class LeafOptions(ProgramOptions):
     """Options that define the leaves."""
 
+    required = {
+        "leaves": Required(
+            "the file with the leaf clusters; give it, or --kosmos, or --spaces, or several",
+            unless=["kosmos", "spaces"],
+        )
+    }
+    group = "Leaves"
+
     optParameters = [
         ["leaves", None, "", "YAML file with the leaf clusters."],
         ["root-name", None, DEFAULT_ROOT, "Name of this root in its leaves."],
@@ -177,11 +189,7 @@ class LeafOptions(ProgramOptions):
 
     def postOptions(self) -> None:
         """:raises UsageError: no source of leaves is given, or the root's name is invalid."""
-        if not self["leaves"] and not self["kosmos"] and not self["spaces"]:
-            raise UsageError(
-                "--leaves is missing: the file with the leaf clusters; give it, or --kosmos, or "
-                "--spaces, or several"
-            )
+        self.check_required()
         if not self["root-name"]:
             raise UsageError("--root-name must not be empty")
         for problem in names.label_value(self["root-name"]):

@@ -35,7 +35,8 @@ from twisted_exec.poollet.machines import downward
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.references import Domain
 from twisted_exec.poollet.service import SIGNER, Poollet, Settings
-from twisted_exec.program.start import BrowserOptions, make_service, seconds
+from twisted_exec.program.options import BrowserOptions, Required, seconds
+from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 from twisted_exec.tls.unix import uid_of
@@ -64,6 +65,40 @@ class Options(BrowserOptions):
 
     program = PROGRAM
     paths = _FILES
+    required = {
+        "machine-pool-name": Required(),
+        "machine-runtime-endpoint": Required(),
+        "tls-cert-file": Required(unless=["cert-dir"]),
+        "tls-private-key-file": Required(unless=["cert-dir"]),
+    }
+    group = "Sessions"
+    groups = {
+        "API server": ["kubeconfig", "context", "bootstrap-kubeconfig", "dialect"],
+        "Pool": ["machine-pool-name", "provider-id", "addresses"],
+        "Machine runtime": [
+            "machine-runtime-endpoint",
+            "iri-revision",
+            *_FILES[:3],
+            "runtime-ca-file",
+            "runtime-uid",
+            "exec-url-allowed",
+        ],
+        "Serving": [
+            "listen",
+            "tls-cert-file",
+            "tls-private-key-file",
+            "cert-dir",
+            "serving-cert-signer",
+            "client-ca-file",
+            "requestheader-client-ca-file",
+            "requestheader-allowed-names",
+            "pool-proxy-suffices",
+        ],
+        "Downward API": [
+            *(f"{kind}-downward-api-label" for kind in DOWNWARD),
+            "machine-downward-api-annotation",
+        ],
+    }
     synopsis = "--machine-pool-name=NAME --machine-runtime-endpoint=TARGET [options]"
     longdesc = "Runs the machines of one pool on a machine runtime, and serves their consoles."
 
@@ -77,9 +112,9 @@ class Options(BrowserOptions):
             "Kubeconfig for requesting a client certificate, kept in --cert-dir.",
         ],
         ["dialect", None, DEFAULT, f"API group and kinds of machines: {NAMES}.", by_name],
-        ["machine-pool-name", None, None, "Name of the MachinePool to serve (required)."],
+        ["machine-pool-name", None, None, "Name of the MachinePool to serve."],
         ["provider-id", None, None, "providerID of the pool; default twisted-exec://NAME."],
-        ["machine-runtime-endpoint", None, None, "gRPC target of the machine runtime (required)."],
+        ["machine-runtime-endpoint", None, None, "gRPC target of the machine runtime."],
         [
             "iri-revision",
             None,
@@ -90,7 +125,7 @@ class Options(BrowserOptions):
         ["machine-runtime-cert-file", None, None, "Client certificate for a TCP target."],
         ["machine-runtime-private-key-file", None, None, "Private key of that certificate."],
         ["listen", None, "tcp:20250", "Endpoint to listen on, without TLS."],
-        ["tls-cert-file", None, None, "Serving certificate (required unless --cert-dir)."],
+        ["tls-cert-file", None, None, "Serving certificate."],
         ["tls-private-key-file", None, None, "Private key of that certificate."],
         ["cert-dir", None, "", "Directory for certificates that the API server signs."],
         ["serving-cert-signer", None, SIGNER, "signerName for the serving certificate."],
@@ -199,10 +234,7 @@ class Options(BrowserOptions):
             )
         if self["serving-cert-signer"] != SIGNER and not self["cert-dir"]:
             raise UsageError("--serving-cert-signer needs --cert-dir: no certificate is requested")
-        needed = ("machine-pool-name", "machine-runtime-endpoint")
-        for name in needed if self["cert-dir"] else (*needed, *files):
-            if not self[name]:
-                raise UsageError(f"--{name} is missing")
+        self.check_required()
         try:
             revision(self["iri-revision"] or self["dialect"].iri_revision)
         except ValueError as problem:

@@ -1,9 +1,9 @@
 """
-Options, start and end of programs under twistd.
+Start and end of programs under twistd.
 
-Errors take one line and exit code 1, never a traceback.  By default twistd prints the whole help
-before a usage error, a traceback for exceptions of ``makeService`` and ``startService``, and exits
-with code 0 if an asynchronous start fails.
+Errors take one line and exit code 1, never a traceback.  By default twistd prints a traceback for
+exceptions of ``makeService`` and ``startService``, and exits with code 0 if an asynchronous start
+fails.
 
 systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
 after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import signal
 import socket
 import sys
-import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
-from functools import wraps
 from socket import gaierror
 from typing import Any, Protocol, cast
 
@@ -37,11 +34,10 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorCore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.python.usage import Options, UsageError
 
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
-from twisted_exec.wire.upgrade import read_origin
+from twisted_exec.program.options import refusal
 
 
 def use_monotonic_clock(reactor: Any) -> None:
@@ -83,221 +79,7 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 _log = Logger()
-_CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
 _exit_code = 0
-
-
-class ProgramOptions(Options):
-    """
-    Options with error messages of one line, which name the option.
-
-    :cvar program: the plugin's name, for messages.
-    :cvar paths: options that are converted to absolute paths, because twistd changes the working
-        directory when it becomes a daemon.
-    """
-
-    program = ""
-    paths: Sequence[str] = ()
-    optParameters: list[list[Any]] = []
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.optParameters = [_naming(*each) for each in cls.__dict__.get("optParameters", [])]
-
-    def parseArgs(self, *surplus: str) -> None:
-        """:raises UsageError: there is an argument without an option."""
-        if surplus:
-            raise UsageError(f"{surplus[0]!r} belongs to no option")
-
-    def getUsage(self, width: int | None = None) -> str:
-        """
-        Return the help text, without empty defaults.
-
-        :param width: in columns; by default the terminal's.
-        """
-        width = width or _columns()
-        longest = max(map(len, self.longOpt))
-        if width - longest >= _LEAST_COLUMNS:
-            return _NO_DEFAULT.sub("", super().getUsage(width))
-        # Beside long option names Twisted leaves space for two words, so descriptions go below them.
-        lines = _NO_DEFAULT.sub("", super().getUsage(_ENDLESS_COLUMNS)).splitlines()
-        return "".join(f"{_below(line, width)}\n" for line in lines)
-
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """
-        Read the command line.
-
-        :raises SystemExit: with the message; the exit code is 1.
-        """
-        try:
-            super().parseOptions(options)
-        except UsageError as error:
-            why = str(error).removeprefix("Parameter type enforcement failed: ")
-            raise refusal(self.program, why) from None
-        for name in self.paths:
-            if self[name]:
-                self[name] = os.path.abspath(self[name])
-
-    def certificates(self) -> dict[str, str]:
-        """Return the configured paths of certificates and CAs by the names of their options."""
-        return {
-            name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
-        }
-
-
-_NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")
-_OPTION = re.compile(r"(.{6}--\S+) +(\S.*)")
-_LEAST_COLUMNS = 50
-_ENDLESS_COLUMNS = 100_000
-
-
-def _columns() -> int:
-    columns = os.environ.get("COLUMNS", "")
-    return (
-        int(columns)
-        if columns.isdecimal() and columns.isascii() and 20 <= int(columns) <= 500
-        else 80
-    )
-
-
-def _below(line: str, width: int) -> str:
-    """Return a line of help with the description of an option below its name."""
-    option = _OPTION.fullmatch(line)
-    if option is None:
-        return textwrap.fill(line, width)
-    indent = " " * 10
-    help_text = textwrap.fill(
-        option[2],
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return f"{option[1]}\n{help_text}"
-
-
-def _naming(name: str, *rest: Any) -> list[Any]:
-    """Return an option's definition whose coercion, if any, names the option in errors."""
-    if len(rest) < 4:
-        return [name, *rest]
-    coerce: Callable[[str], Any] = rest[3]
-
-    @wraps(coerce)
-    def named(text: str) -> Any:
-        try:
-            return coerce(text)
-        except ValueError as error:
-            raise ValueError(f"--{name}: {error}") from None
-
-    return [name, *rest[:3], named]
-
-
-def _sessions(text: str) -> int:
-    """:raises ValueError: the text is not a number from 1 to 100000."""
-    if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
-        raise ValueError(f"{text!r} is not a number from 1 to 100000")
-    return int(text)
-
-
-class SessionOptions(ProgramOptions):
-    """
-    Options of a program that serves sessions.
-
-    :cvar descriptors_per_session: file descriptors that one session holds.
-    :cvar users_share: by default one user may have this part of all sessions.
-    """
-
-    descriptors_per_session = 2
-    users_share = 4
-
-    optParameters = [
-        [
-            "max-sessions",
-            None,
-            None,
-            "Limit of concurrent sessions; default: as many as file descriptors allow, up to 10000.",
-            _sessions,
-        ],
-        [
-            "max-sessions-per-user",
-            None,
-            None,
-            "Limit of one user's sessions; default: a part of --max-sessions.",
-            _sessions,
-        ],
-    ]
-
-    def session_limits(self) -> SessionLimits:
-        """
-        Return the limits, computed from the process's current limit of descriptors.
-
-        :raises ValueError: so many sessions do not fit.
-        """
-        try:
-            return SessionLimits.fitting(
-                self["max-sessions"],
-                self["max-sessions-per-user"],
-                per_session=self.descriptors_per_session,
-                users_share=self.users_share,
-            )
-        except ValueError as problem:
-            raise ValueError(f"--max-sessions: {problem}") from None
-
-
-class BrowserOptions(SessionOptions):
-    """Options of a program that serves browsers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["allowed-origin"] = []
-
-    def opt_allowed_origin(self, origin: str) -> None:
-        """
-        A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be
-        repeated.
-        """
-        try:
-            self["allowed-origin"].append(read_origin(origin))
-        except ValueError as error:
-            raise UsageError(f"--allowed-origin: {error}") from None
-
-
-def seconds(text: str) -> float:
-    """
-    Coerce an option's value to seconds.
-
-    :raises ValueError: it is not a number from 0 to 3600.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise ValueError(f"{text!r} is no number of seconds from 0 to 3600")
-    return seconds
-
-
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
-
-
-def duration(text: str) -> float:
-    """
-    Coerce a duration in Go's format, such as ``8760h`` or ``1h30m``, to seconds.
-
-    :raises ValueError: it is malformed.
-    """
-    match = _DURATION.fullmatch(text)
-    if not text or match is None:
-        raise ValueError(f"{text!r} is no duration such as 8760h, 1h30m or 45s")
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return hours * 3600.0 + minutes * 60.0 + seconds
-
-
-def refusal(program: str, why: str) -> SystemExit:
-    """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
-    line = " ".join(why.split())
-    return SystemExit(f"{program}: {line}; see twistd {program} --help")
 
 
 class Startable(Protocol):

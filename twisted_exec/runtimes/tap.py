@@ -11,6 +11,7 @@ from twisted.application.service import IService
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
+from twisted_exec.program.options import Required
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.tls.errors import TLSConfigError
@@ -26,18 +27,29 @@ class Options(ServingOptions):
     """Command line of the runtime."""
 
     program = PROGRAM
-    paths = ("config", *FILES)
-    required = ("config", "iri-listen")
-    synopsis = "--config=FILE --iri-listen=TARGET [options]"
+    paths = ("classes", *FILES)
+    required = {"classes": Required()}
+    group = "Machines"
+    synopsis = "--classes=FILE --iri-listen=TARGET [options]"
     longdesc = "Runs shells and virtual machines on this host, and serves their consoles."
 
     optParameters = [
-        ["config", None, None, "YAML file with the machine classes of this host (required)."],
+        ["classes", None, None, "YAML file with the machine classes of this host."],
         ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
     ]
     optFlags = [
         ["keep-machines", None, "Let machines outlive this program, if their driver supports it."]
     ]
+
+    def is_options_file(self, path: str) -> bool:
+        """Return whether the file has options: earlier releases had ``--config`` for the classes."""
+        return path.endswith(".toml")
+
+    def postOptions(self) -> None:
+        """See :meth:`ServingOptions.postOptions`."""
+        if self["config"] and not self.is_options_file(self["config"]):
+            self["classes"] = self["classes"] or self["config"]
+        super().postOptions()
 
 
 def makeService(options: Options) -> IService:
@@ -64,7 +76,7 @@ def settings(options: Options) -> Settings:
     """
     return Settings(
         streaming=options.listening(),
-        classes=load(options["config"]),
+        classes=load(options["classes"]),
         state_directory=options["state-dir"],
         iri_target=options["iri-listen"],
         iri_revision=options["iri-revision"],

@@ -10,7 +10,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import PROVIDER_TYPES
-from twisted_exec.program.start import ProgramOptions
+from twisted_exec.program.options import ProgramOptions
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.service import LEASE, NAMESPACE, Settings
 
@@ -20,6 +20,11 @@ class Options(ProgramOptions):
 
     program = PROGRAM
     paths = ("state-dir",)
+    group = "Space Manager"
+    groups = {
+        "Cluster with the Spaces": ["kubeconfig", "context"],
+        "Leader election": ["namespace", "lease"],
+    }
     synopsis = "[options]"
     longdesc = (
         "Manages Spaces: creates and discovers control planes, and manages their credentials."

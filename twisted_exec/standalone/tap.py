@@ -13,7 +13,8 @@ from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
-from twisted_exec.program.start import make_service, seconds
+from twisted_exec.program.options import seconds
+from twisted_exec.program.start import make_service
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
@@ -34,6 +35,12 @@ class Options(OIDCOptions):
     paths = ("state-dir", "token-auth-file", "client-ca-file", *OIDC_PATHS)
     # Two of the API server, two of the poollet, one of the runtime and one of the machine.
     descriptors_per_session = 6
+    group = "Start and stop"
+    groups = {
+        "API server": ["port", "dialect", "pods-view", "no-pods-view"],
+        "Storage": ["state-dir", "storage", *(each[0] for each in QUOTA_OPTIONS)],
+        "Users": ["token-auth-file", "client-ca-file"],
+    }
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "

@@ -14,7 +14,7 @@ from twisted_exec.apiserver.aggregated.trust import Overrides, is_header_name
 from twisted_exec.apiserver.identity.options import IdentityOptions
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.program.start import BrowserOptions
+from twisted_exec.program.options import BrowserOptions
 
 _AGENT = "exec-apiserver"
 _NAMES = "requestheader-allowed-names"
@@ -56,6 +56,8 @@ def _headers(text: str) -> tuple[str, ...]:
 
 class AggregatedOptions(IdentityOptions):
     """Options of a server that may be behind a host."""
+
+    group = "Behind another API server"
 
     optFlags = [
         [

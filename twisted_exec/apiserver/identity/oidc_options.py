@@ -12,7 +12,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.auth.jose.keys import ALGORITHMS
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url
-from twisted_exec.program.start import BrowserOptions
+from twisted_exec.program.options import BrowserOptions
 
 PATHS = ("authentication-config", "oidc-ca-file")
 """The options that name one file each."""
@@ -38,6 +38,8 @@ def _algorithms(text: str) -> tuple[str, ...]:
 
 class OIDCOptions(BrowserOptions):
     """Options of a program that authenticates users by an identity provider."""
+
+    group = "Identity providers (OIDC)"
 
     optParameters = [
         [

@@ -14,7 +14,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
-from twisted_exec.program.start import duration
+from twisted_exec.program.options import duration
 
 PATHS = ("token-auth-file", "service-account-signing-key-file", *OIDC_PATHS)
 """The options that name one file each."""
@@ -26,6 +26,8 @@ _LONGEST_LONGEST_SECONDS = 1 << 32
 
 class IdentityOptions(OIDCOptions):
     """Options of a program that authenticates users and programs."""
+
+    group = "Users"
 
     optParameters = [
         ["token-auth-file", None, None, "Tokens, as CSV: token,user,uid,groups."],

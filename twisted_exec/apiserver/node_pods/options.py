@@ -11,7 +11,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
-from twisted_exec.program.start import BrowserOptions, seconds
+from twisted_exec.program.options import BrowserOptions, seconds
 
 _FILES = {
     "kubelet-client-certificate": "the client certificate for kubelets",
@@ -27,6 +27,8 @@ _TIMEOUT = "kubelet-timeout"
 
 class KubeletOptions(BrowserOptions):
     """Options of a server that may have Pods on Nodes."""
+
+    group = "Pods on Nodes"
 
     optParameters = [
         [

@@ -28,7 +28,7 @@ from twisted_exec.nodeserver.nodes.addresses import (
 from twisted_exec.nodeserver.nodes.conditions import LEAF, POLICIES
 from twisted_exec.nodeserver.nodes.plan import FULL, NODE_SOURCES, NONE
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
-from twisted_exec.program.start import ProgramOptions
+from twisted_exec.program.options import ProgramOptions
 
 NAMESPACE, LEASE = "kube-system", PROGRAM
 
@@ -62,6 +62,8 @@ class NodeOptions(ProgramOptions):
     """
 
     environ: Mapping[str, str] = os.environ
+    group = "Nodes"
+    groups = {"Leader election": ["namespace", "lease"]}
 
     optParameters = [
         ["upkeep", None, FULL, f"How much of Nodes to keep: {', '.join(NODE_SOURCES)}."],

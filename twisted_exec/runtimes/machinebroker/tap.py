@@ -20,6 +20,7 @@ from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
+from twisted_exec.program.options import Required
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.machinebroker.target import Identity, Place, cluster_name
@@ -39,14 +40,24 @@ class Options(ServingOptions):
 
     program = PROGRAM
     paths = (*FILES, "token-key-file")
-    required = ("namespace", "iri-listen")
+    required = {
+        "namespace": Required(),
+        "source-cluster-name": Required(
+            "the prefix of users' names in the target", unless=["own-identity"]
+        ),
+    }
+    group = "Target cluster"
+    groups = {
+        "Program": ["state-dir", "token-key-file"],
+        "Space": ["space", "provider", "space-viewpoint"],
+    }
     synopsis = "--namespace=NAME --source-cluster-name=NAME --iri-listen=TARGET [options]"
     longdesc = "Creates machines in another cluster, and proxies their consoles."
 
     optParameters = [
         ["kubeconfig", None, None, "Kubeconfig of the target cluster; default: $KUBECONFIG."],
         ["context", None, None, "Context; default: the kubeconfig's current context."],
-        ["namespace", None, None, "Namespace of the machines in the target (required)."],
+        ["namespace", None, None, "Namespace of the machines in the target."],
         [
             "machine-pool-name",
             None,
@@ -65,7 +76,7 @@ class Options(ServingOptions):
             DEFAULT.name,
             f"API of the target: {', '.join(each.name for each in DIALECTS)}.",
         ],
-        ["source-cluster-name", None, "", "Prefix of users' names in the target (required)."],
+        ["source-cluster-name", None, "", "Prefix of users' names in the target."],
         ["token-key-file", None, "", "File with a key that all replicas behind one address share."],
         ["state-dir", None, "exec-broker-state", "Directory for the private socket of consoles."],
         [
@@ -121,10 +132,6 @@ class Options(ServingOptions):
         )
         if self["source-cluster-name"]:
             _checked("source-cluster-name", cluster_name, self["source-cluster-name"])
-        elif not self["own-identity"]:
-            raise UsageError(
-                "--source-cluster-name is missing: the prefix of users' names in the target"
-            )
         _checked("base-url", _base_url, self["base-url"])
 
 

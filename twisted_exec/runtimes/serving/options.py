@@ -10,7 +10,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions.registry import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
-from twisted_exec.program.start import BrowserOptions, seconds
+from twisted_exec.program.options import BrowserOptions, Required, seconds
 from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.tls.unix import uid_of
 
@@ -27,14 +27,17 @@ FILES = (
 class ServingOptions(BrowserOptions):
     """
     Addresses, certificates and clients of the runtime interface and of the stream server.
-
-    :cvar required: options without a default.
     """
 
-    required: tuple[str, ...] = ("iri-listen",)
+    required = {"iri-listen": Required()}
+    group = "Runtime interface"
+    groups = {
+        "Consoles": ["streaming-listen", "base-url", "tls-cert-file", "tls-private-key-file"],
+        "Sessions": ["drain-seconds", "audit-log"],
+    }
 
     optParameters = [
-        ["iri-listen", None, None, "gRPC target: unix:///PATH, or dns:///HOST:PORT (required)."],
+        ["iri-listen", None, None, "gRPC target: unix:///PATH, or dns:///HOST:PORT."],
         [
             "iri-revision",
             None,
@@ -83,9 +86,7 @@ class ServingOptions(BrowserOptions):
 
         :raises UsageError: an option is missing or wrong.
         """
-        for name in self.required:
-            if not self[name]:
-                raise UsageError(f"--{name} is missing")
+        self.check_required()
         try:
             revision(self["iri-revision"])
         except ValueError as problem:

@@ -1,0 +1,429 @@
+"""
+Options of programs under twistd: command line, configuration file and help.
+
+Errors take one line and exit code 1.  By default twistd prints the whole help before a usage error.
+
+A configuration file is TOML with the names of options as keys; the command line takes precedence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getopt
+import os
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from twisted.python.usage import Options, UsageError
+
+from twisted import __version__ as twisted_version
+from twisted_exec import __version__
+from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.wire.upgrade import read_origin
+
+_CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
+_MAX_FILE_BYTES = 1 << 20
+CONFIG = "config"
+
+
+@dataclass(frozen=True)
+class Required:
+    """
+    A required option.
+
+    :param what: its value, in a few words, for the message when it is missing.
+    :param unless: other options; with one of them the option is not required.
+    """
+
+    what: str = ""
+    unless: Sequence[str] = ()
+
+
+class ProgramOptions(Options):
+    """
+    Options with a configuration file and with error messages of one line, which name the option.
+
+    :cvar program: the plugin's name, for messages.
+    :cvar paths: options that are converted to absolute paths, because twistd changes the working
+        directory when it becomes a daemon.
+    :cvar required: required options by name.
+    :cvar group: heading of the class's own options in the help.
+    :cvar groups: further headings, each with the names of its options.
+    """
+
+    _LAST = "Program"
+
+    program = ""
+    paths: Sequence[str] = ()
+    required: Mapping[str, Required] = {}
+    group = _LAST
+    groups: Mapping[str, Sequence[str]] = {}
+    optParameters: list[list[Any]] = [
+        [CONFIG, None, None, "TOML file with options; the command line takes precedence."],
+    ]
+    _headings: dict[str, str] = {CONFIG: group, "help": group, "version": group}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = cls.__dict__
+        cls.optParameters = [_naming(*each) for each in own.get("optParameters", [])]
+        names = [each[0] for each in (*cls.optParameters, *own.get("optFlags", []))]
+        names += [name[4:].replace("_", "-") for name in own if name.startswith("opt_")]
+        chosen = {name: title for title, listed in own.get("groups", {}).items() for name in listed}
+        inherited: dict[str, str] = {}
+        for base in reversed(cls.__bases__):
+            inherited |= getattr(base, "_headings", {})
+        cls._headings = {**inherited, **{name: chosen.get(name, cls.group) for name in names}}
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, required in self._required().items():
+            unless = " or ".join(f"--{other}" for other in required.unless)
+            mark = f"required unless {unless}" if unless else "required"
+            self.docs[name] = f"{self.docs[name].rstrip('.')} ({mark})."
+
+    def opt_version(self) -> None:
+        """Show the versions of this program and of Twisted."""
+        print(f"{self.program or 'twisted-exec'} {__version__} (Twisted {twisted_version})")
+        sys.exit(0)
+
+    def parseArgs(self, *surplus: str) -> None:
+        """:raises UsageError: there is an argument without an option."""
+        if surplus:
+            raise UsageError(f"{surplus[0]!r} belongs to no option")
+
+    def getUsage(self, width: int | None = None) -> str:
+        """
+        Return the help text: options under headings, without empty defaults.
+
+        :param width: in columns; by default the terminal's.
+        """
+        width = width or _columns()
+        longest = max(map(len, self.longOpt))
+        if width - longest >= _LEAST_COLUMNS:
+            text = _NO_DEFAULT.sub("", super().getUsage(width))
+        else:
+            # Beside long option names Twisted leaves space for two words, so descriptions go below
+            # them.
+            lines = _NO_DEFAULT.sub("", super().getUsage(_ENDLESS_COLUMNS)).splitlines()
+            text = "".join(f"{_below(line, width)}\n" for line in lines)
+        return self._under_headings(text)
+
+    def _under_headings(self, text: str) -> str:
+        """Sort the options of a help text by heading, in the order of the classes."""
+        options, blank, description = text.partition("\n\n")
+        sections: dict[str, list[str]] = {}
+        section: list[str] = []
+        for line in options.splitlines()[1:]:
+            if match := _OPTION_NAME.match(line):
+                section = sections.setdefault(self._headings.get(match[1], self.group), [])
+            section.append(line)
+        classes = [cls for cls in type(self).__mro__ if issubclass(cls, ProgramOptions)]
+        order = [title for cls in classes for title in cls._titles() if title != self._LAST]
+        titles = sorted(sections, key=lambda title: [*order, title].index(title))
+        return (
+            "\n".join(
+                f"{title}:\n" + "".join(f"{line}\n" for line in sections[title]) for title in titles
+            )
+            + blank[:1]
+            + description
+        )
+
+    @classmethod
+    def _titles(cls) -> list[str]:
+        """Return the headings of this class alone."""
+        own = cls.__dict__
+        return [*own.get("groups", ()), own.get("group", ProgramOptions.group)]
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """
+        Read the command line and the configuration file.
+
+        :raises SystemExit: with the message; the exit code is 1.
+        """
+        arguments = list(sys.argv[1:] if options is None else options)
+        try:
+            super().parseOptions([*self._from_file(arguments), *arguments])
+        except UsageError as error:
+            why = str(error).removeprefix("Parameter type enforcement failed: ")
+            raise refusal(self.program, why) from None
+        for name in self.paths:
+            if self[name]:
+                self[name] = os.path.abspath(self[name])
+
+    def is_options_file(self, path: str) -> bool:
+        """Return whether ``--config`` names a file with options."""
+        return True
+
+    def _from_file(self, arguments: Sequence[str]) -> list[str]:
+        """
+        Return the options of the configuration file, if there is one, as arguments.
+
+        Options that the command line has are left out: those that may be repeated would otherwise
+        have the values of both.
+        """
+        try:
+            pairs, _ = getopt.getopt(arguments, self.shortOpt, [*self.longOpt])
+        except getopt.error:
+            return []  # the caller parses the same arguments, and reports it
+        names = [
+            (self.synonyms.get(name.lstrip("-"), name.lstrip("-")), text) for name, text in pairs
+        ]
+        paths = [text for name, text in names if name == CONFIG]
+        if not paths or not paths[-1] or not self.is_options_file(paths[-1]):
+            return []
+        replaced = {name for name, _ in names}
+        replaced |= {_opposite(name) for name in replaced}
+        result: list[str] = []
+        for key, value in _read(paths[-1]).items():
+            words = self._arguments(paths[-1], key, value)
+            if key not in replaced:
+                result += words
+        return result
+
+    def _arguments(self, path: str, key: str, value: object) -> list[str]:
+        """
+        Return a key of the configuration file as arguments.
+
+        :raises UsageError: the key is unknown, or its value has another type.
+        """
+        where = f"--{CONFIG} {path}"
+        parameters = {name.removesuffix("=") for name in self.longOpt if name.endswith("=")}
+        flags = {name for name in self.longOpt if not name.endswith("=")} - {"help", "version"}
+        known = (parameters | flags) - {CONFIG}
+        if key not in known:
+            near = difflib.get_close_matches(key, sorted(known), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{where}: unknown key {key!r}{hint}")
+        if key in flags:
+            if not isinstance(value, bool):
+                raise UsageError(f"{where}: {key} must be true or false, not {value!r}")
+            return [f"--{key}"] if value else []
+        is_repeatable = f"opt_{key.replace('-', '_')}" in dir(self)
+        values = value if is_repeatable and isinstance(value, list) else [value]
+        for each in values:
+            if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+                kind = "a list of strings" if is_repeatable else "a string or a number"
+                raise UsageError(f"{where}: {key} must be {kind}, not {each!r}")
+        return [f"--{key}={each}" for each in values]
+
+    def check_required(self) -> None:
+        """
+        Check that all required options are present.
+
+        :raises UsageError: some are not; the message names all of them.
+        """
+        missing = [
+            (name, required.what)
+            for name, required in self._required().items()
+            if not self[name] and not any(self[other] for other in required.unless)
+        ]
+        if len(missing) == 1:
+            ((name, what),) = missing
+            raise UsageError(f"--{name} is missing" + (f": {what}" if what else ""))
+        if missing:
+            listed = ", ".join(
+                f"--{name}" + (f" ({what})" if what else "") for name, what in missing
+            )
+            raise UsageError(f"required options are missing: {listed}")
+
+    @classmethod
+    def _required(cls) -> dict[str, Required]:
+        """Return the required options of all base classes, those of the last class first."""
+        required: dict[str, Required] = {}
+        for base in cls.__mro__:
+            for name, each in base.__dict__.get("required", {}).items():
+                required.setdefault(name, each)
+        return required
+
+    def certificates(self) -> dict[str, str]:
+        """Return the configured paths of certificates and CAs by the names of their options."""
+        return {
+            name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
+        }
+
+
+def _opposite(flag: str) -> str:
+    """Return the flag that reverses another: ``no-scheduler`` of ``scheduler``."""
+    return flag[3:] if flag.startswith("no-") else f"no-{flag}"
+
+
+def _read(path: str) -> dict[str, Any]:
+    """:raises UsageError: the file cannot be read, or is not TOML."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--{CONFIG}: cannot read {path}: {why}") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise UsageError(f"--{CONFIG}: {path} is larger than {_MAX_FILE_BYTES >> 20} MiB")
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--{CONFIG}: {path} is not TOML: {error}") from None
+
+
+_NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")
+_OPTION = re.compile(r"(.{6}--\S+) +(\S.*)")
+_OPTION_NAME = re.compile(r"\s+(?:-\w, )?--([\w-]+)")
+_LEAST_COLUMNS = 50
+_ENDLESS_COLUMNS = 100_000
+
+
+def _columns() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return (
+        int(columns)
+        if columns.isdecimal() and columns.isascii() and 20 <= int(columns) <= 500
+        else 80
+    )
+
+
+def _below(line: str, width: int) -> str:
+    """Return a line of help with the description of an option below its name."""
+    option = _OPTION.fullmatch(line)
+    if option is None:
+        return textwrap.fill(line, width)
+    indent = " " * 10
+    help_text = textwrap.fill(
+        option[2],
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return f"{option[1]}\n{help_text}"
+
+
+def _naming(name: str, *rest: Any) -> list[Any]:
+    """Return an option's definition whose coercion, if any, names the option in errors."""
+    if len(rest) < 4:
+        return [name, *rest]
+    coerce: Callable[[str], Any] = rest[3]
+
+    @wraps(coerce)
+    def named(text: str) -> Any:
+        try:
+            return coerce(text)
+        except ValueError as error:
+            raise ValueError(f"--{name}: {error}") from None
+
+    return [name, *rest[:3], named]
+
+
+def _sessions(text: str) -> int:
+    """:raises ValueError: the text is not a number from 1 to 100000."""
+    if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
+        raise ValueError(f"{text!r} is not a number from 1 to 100000")
+    return int(text)
+
+
+class SessionOptions(ProgramOptions):
+    """
+    Options of a program that serves sessions.
+
+    :cvar descriptors_per_session: file descriptors that one session holds.
+    :cvar users_share: by default one user may have this part of all sessions.
+    """
+
+    group = "Sessions"
+    descriptors_per_session = 2
+    users_share = 4
+
+    optParameters = [
+        [
+            "max-sessions",
+            None,
+            None,
+            "Limit of concurrent sessions; default: as many as file descriptors allow, up to 10000.",
+            _sessions,
+        ],
+        [
+            "max-sessions-per-user",
+            None,
+            None,
+            "Limit of one user's sessions; default: a part of --max-sessions.",
+            _sessions,
+        ],
+    ]
+
+    def session_limits(self) -> SessionLimits:
+        """
+        Return the limits, computed from the process's current limit of descriptors.
+
+        :raises ValueError: so many sessions do not fit.
+        """
+        try:
+            return SessionLimits.fitting(
+                self["max-sessions"],
+                self["max-sessions-per-user"],
+                per_session=self.descriptors_per_session,
+                users_share=self.users_share,
+            )
+        except ValueError as problem:
+            raise ValueError(f"--max-sessions: {problem}") from None
+
+
+class BrowserOptions(SessionOptions):
+    """Options of a program that serves browsers."""
+
+    group = "Sessions"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["allowed-origin"] = []
+
+    def opt_allowed_origin(self, origin: str) -> None:
+        """
+        A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be
+        repeated.
+        """
+        try:
+            self["allowed-origin"].append(read_origin(origin))
+        except ValueError as error:
+            raise UsageError(f"--allowed-origin: {error}") from None
+
+
+def seconds(text: str) -> float:
+    """
+    Coerce an option's value to seconds.
+
+    :raises ValueError: it is not a number from 0 to 3600.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise ValueError(f"{text!r} is no number of seconds from 0 to 3600")
+    return seconds
+
+
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
+
+
+def duration(text: str) -> float:
+    """
+    Coerce a duration in Go's format, such as ``8760h`` or ``1h30m``, to seconds.
+
+    :raises ValueError: it is malformed.
+    """
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is no duration such as 8760h, 1h30m or 45s")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return hours * 3600.0 + minutes * 60.0 + seconds
+
+
+def refusal(program: str, why: str) -> SystemExit:
+    """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
+    line = " ".join(why.split())
+    return SystemExit(f"{program}: {line}; see twistd {program} --help")
