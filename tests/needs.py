@@ -20,6 +20,16 @@ def kubectl() -> str | None:
     return None if shutil.which("kubectl") else "kubectl is not on PATH (kubernetes-client)"
 
 
+def zsh() -> str | None:
+    """Why tests with zsh cannot run here, or ``None``."""
+    return None if shutil.which("zsh") else "zsh is not on PATH (zsh)"
+
+
+def fish() -> str | None:
+    """Why tests with fish cannot run here, or ``None``."""
+    return None if shutil.which("fish") else "fish is not on PATH (fish)"
+
+
 def qemu() -> str | None:
     """Why tests with virtual machines cannot run here, or ``None``."""
     if not shutil.which(PROGRAM):

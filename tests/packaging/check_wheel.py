@@ -29,7 +29,7 @@ PROGRAMS = (
     "exec-standalone",
 )
 PLUGINS = ("twisted/plugins/twisted_exec_plugins.py", "twisted/plugins/twisted_exec_drivers.py")
-COMMANDS = ("kubectl-console", "twisted-exec")
+COMMANDS = ("kubectl-console", "kubectl_complete-console", "twisted-exec")
 SOURCES = (
     "CHANGELOG.rst",
     "CONTRIBUTING.rst",

@@ -19,8 +19,11 @@ from twisted_exec.program import start as program_module
 
 from .test_plugins import PROGRAMS
 
-OF_ITSELF = {"scheduler"}
-"""Flags that say what is so anyway; they are there to be refused beside their contrary."""
+OF_ITSELF = {"scheduler", "config"}
+"""
+Options that no service reads: a flag for the default, which exists to be refused beside its
+opposite, and the file with options, which is read with the command line.
+"""
 
 
 def remembering(kind: type) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from twisted_exec.cli import pki, store, token
+from twisted_exec.cli.completion import command as completion
 from twisted_exec.cli.console.program import one_line
 from twisted_exec.cli.doctor import command as doctor
 from twisted_exec.cli.iri import commands as iri
@@ -28,7 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments, without the program's name.
     :return: the exit code.
     """
-    options = make_parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == [completion.COMPLETE]:
+        return completion.answer(arguments[1:])
+    options = make_parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except BrokenPipeError:  # twisted-exec ... | head
@@ -51,4 +55,5 @@ def make_parser() -> argparse.ArgumentParser:
     space.register(commands)
     store.register(commands)
     doctor.register(commands)
+    completion.register(commands)
     return parser

@@ -196,9 +196,9 @@ class ProgramOptions(Options):
         where = f"--{CONFIG} {path}"
         parameters = {name.removesuffix("=") for name in self.longOpt if name.endswith("=")}
         flags = {name for name in self.longOpt if not name.endswith("=")} - {"help", "version"}
-        known = (parameters | flags) - {CONFIG}
-        if key not in known:
-            near = difflib.get_close_matches(key, sorted(known), 1)
+        keys = (parameters | flags) - {CONFIG}
+        if key not in keys:
+            near = difflib.get_close_matches(key, sorted(keys), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"{where}: unknown key {key!r}{hint}")
         if key in flags:

@@ -1,0 +1,3 @@
+"""
+Completion of command lines in shells, and in kubectl.
+"""
