@@ -87,6 +87,15 @@ class FindTests(FoundTestCase):
         told = self.refused(Forbidden, "one", client=limited)
         self.assertIn("name the provider with --provider", told)
         self.refused(Forbidden, "one", "shop", client=limited)
+        self.refused(NotFound, "two", "lab", client=limited)
+
+    def test_may_only_read_imported(self) -> None:
+        """The namespace of an imported Space is enough."""
+        self.hub.space(namespace="team", spec=IMPORTED)
+        limited = Limited(self.client, "team")
+        self.assertEqual(str(self.find("one", "team", client=limited).name), "team/one")
+        told = self.refused(Forbidden, "two", "team", client=limited)
+        self.assertIn("spaces of spaceprovider-team are not for you", told)
 
 
 class UsableTests(FoundTestCase):

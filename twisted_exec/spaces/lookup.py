@@ -35,17 +35,10 @@ async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSp
     :raises Conflict: several providers have a Space of this name.
     :raises APIError: the Spaces cannot be read.
     """
-    chosen = await _at(hub, name, namespace_of(provider or DEFAULT_PROVIDER))
-    if chosen is None and provider:
-        chosen = await _at(hub, name, provider)
-        if chosen is not None and chosen.name.provider:
-            chosen = None
-    if chosen is not None:
-        return chosen
     if provider:
-        return Directory[FoundSpace]().find(
-            name, provider
-        )  # raises NotFound with the right message
+        return await _of_provider(hub, name, provider)
+    if (chosen := await _of_default(hub, name)) is not None:
+        return chosen
     try:
         listed = await hub.list(SPACES, field_selector=f"metadata.name={name}")
     except APIError as refused:
@@ -60,16 +53,44 @@ async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSp
     return matches.find(name)
 
 
+async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
+    try:
+        return await _at(hub, name, namespace_of(DEFAULT_PROVIDER))
+    except APIError as refused:
+        # Without access to the default provider, the name may still match a Space elsewhere.
+        if refused.code == Forbidden.code:
+            return None
+        raise
+
+
+async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
+    """
+    Return the Space of a provider, or the imported one in the namespace of this name.
+
+    A user needs access to the right namespace only, so a refusal in the other one does not matter.
+    """
+    own, refusal = namespace_of(provider), None
+    for namespace in (own, provider):
+        try:
+            chosen = await _at(hub, name, namespace)
+        except APIError as refused:
+            if refused.code != Forbidden.code:
+                raise
+            if namespace == own:
+                refusal = refused
+            continue
+        if chosen is not None and (namespace == own or not chosen.name.provider):
+            return chosen
+    if refusal is not None:
+        raise refusal
+    return Directory[FoundSpace]().find(name, provider)  # raises NotFound with the right message
+
+
 async def _at(hub: IKubeClient, name: str, namespace: str) -> FoundSpace | None:
     try:
         space = await hub.get(SPACES, name, namespace)
     except NotFound:
         return None
-    except APIError as refused:
-        # Without access to the default provider, the name may still match a Space elsewhere.
-        if refused.code == Forbidden.code and namespace == namespace_of(DEFAULT_PROVIDER):
-            return None
-        raise
     space_name = name_of(space)
     return None if space_name is None else FoundSpace(space_name, space)
 

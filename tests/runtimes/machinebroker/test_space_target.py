@@ -4,13 +4,15 @@ Tests for :mod:`twisted_exec.runtimes.machinebroker.space_target`: a broker whos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.contracts.machine_runtime import machine
-from tests.spaces.support import SPACE, Hub, Servers, kubeconfig
+from tests.spaces.support import IMPORTED, SPACE, Hub, Servers, kubeconfig
 from twisted_exec.api import spaces
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
@@ -18,7 +20,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.host import TargetWatching
 from twisted_exec.runtimes.machinebroker.objects import to_object
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
-from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
+from twisted_exec.runtimes.machinebroker.space_target import LOOKUP_SECONDS, SpaceTarget
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
 from twisted_exec.spaces.client import SpaceClient
@@ -44,8 +46,12 @@ class SpaceTargetTests(SynchronousTestCase):
                 self.successResultOf(cluster.client().create(resource, each))
 
     def target(self, provider: str = "") -> SpaceTarget:
-        client = SpaceClient(self.hub.cluster.client(), self.clock, make_client=self.servers.make)
-        target = SpaceTarget(client, "one", provider, self.servers.make)
+        hub, make = self.hub.cluster.client(), self.servers.make
+
+        def spaces_of(namespaces: Sequence[str]) -> SpaceClient:
+            return SpaceClient(hub, self.clock, namespaces=namespaces, make_client=make)
+
+        target = SpaceTarget(hub, spaces_of, "one", provider, make, self.clock)
         self.addCleanup(lambda: self.successResultOf(target.stop()))
         return target
 
@@ -125,6 +131,38 @@ class SpaceTargetTests(SynchronousTestCase):
         self.assertIn("there are several spaces", self.trouble(self.start()))
         self.start("kind")
         self.assertEqual(self.told.config().server, TWO)
+
+    def test_provider_appears_later(self) -> None:
+        """A broker of a provider may start before its Space exists, and reads no other namespace's list."""
+        broker = self.start("kcp")
+        missing = 'there is no space "one" of the provider "kcp"'
+        self.assertIn(missing, self.trouble(broker))
+        self.hub.both(kubeconfig(ONE), provider="kcp")
+        self.clock.advance(LOOKUP_SECONDS)
+        self.assertEqual(self.told.config().server, ONE)
+        listed = {each[2] for each in self.hub.cluster.requests if each[0] in ("list", "watch")}
+        self.assertEqual(listed, {"spaceprovider-kcp"})
+
+    def test_misspelt_provider_is_logged(self) -> None:
+        """A misspelt provider is logged once, however often the Space is looked up."""
+        with capturedLogs() as logged:
+            self.start("kpc")
+            for _ in range(9):
+                self.clock.advance(LOOKUP_SECONDS)
+        (message,) = [each for each in logged if each["log_namespace"].endswith("SpaceTarget")]
+        self.assertEqual(
+            formatEvent(message), 'there is no space "one" of the provider "kpc"; waiting for it'
+        )
+
+    def test_imported(self) -> None:
+        """The provider of an imported Space is its namespace, and no other namespace is listed."""
+        self.hub.secret(kubeconfig(ONE), namespace="team", own="theirs")
+        self.hub.space(namespace="team", secret="theirs", spec=IMPORTED)
+        self.start("team")
+        self.clock.advance(1)
+        self.assertEqual(self.told.config().server, ONE)
+        listed = {each[2] for each in self.hub.cluster.requests if each[0] in ("list", "watch")}
+        self.assertEqual(listed, {"team"})
 
     def test_the_one(self) -> None:
         """Once found it is that one, whichever others there come to be of its name."""

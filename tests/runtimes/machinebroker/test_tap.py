@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from twisted.application.service import IService
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.spaces.support import IMPORTED, Hub, kubeconfig
 from tests.taps import refusal
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
-from twisted_exec.runtimes.machinebroker.tap import Options, makeService, settings
+from twisted_exec.runtimes.machinebroker.tap import Options, _target, makeService, settings
 
 KUBECONFIG = """
 apiVersion: v1
@@ -82,6 +85,23 @@ class TapTests(SynchronousTestCase):
         path.write_text(KUBECONFIG)
         options = self.options(*LEAST, f"--kubeconfig={path}", "--space=a", "--provider=kcp")
         self.assertTrue(IService.providedBy(makeService(options)))
+
+    def test_imported_space(self) -> None:
+        """The provider of an imported Space is its namespace, as for ``twisted-exec space``."""
+        clock, hub = Clock(), Hub()
+        hub.secret(kubeconfig(), namespace="team", own="theirs")
+        hub.space(namespace="team", secret="theirs", spec=IMPORTED)
+        path = Path(self.mktemp())
+        path.write_text(KUBECONFIG)
+        options = self.options(*LEAST, f"--kubeconfig={path}", "--space=one", "--provider=team")
+        client: Any = hub.cluster.client()
+        target = _target(options, client, clock)
+        assert target is not None
+        target.start()
+        self.addCleanup(lambda: self.successResultOf(target.stop()))
+        clock.advance(1)
+        self.assertEqual((target.problem, target.there), ("", True))
+        self.assertEqual(target.config().server, "https://one.example")
 
     def test_own_identity_suffices(self) -> None:
         """A broker with its own identity needs no prefix for users."""

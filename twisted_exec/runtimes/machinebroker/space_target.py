@@ -2,26 +2,43 @@
 A Space as the target of a broker.
 
 The Space is looked up by name once and then fixed, even if another provider gets a Space of the
-same name.  If it disappears and returns, it is another server, and the broker's watches restart.
+same name.  With a provider, only the namespace of the Space is watched, so a broker needs no access
+to others; which namespace that is, shows when the Space exists.  If it disappears and returns, it is another server, and the broker's watches restart.
 New credentials do not change the target: existing streams continue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    maybeDeferred,
+    succeed,
+)
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.credentials.late import LateCredentials
+from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
+from twisted_exec.spaces.lookup import find_space
+
+LOOKUP_SECONDS = 5.0
+"""Longest interval between lookups while the Space does not exist."""
+
+MakeSpaceClient = Callable[[Sequence[str]], SpaceClient]
+"""Creates a client that watches these namespaces; empty for all."""
 
 
 def _nothing(*_: object) -> None:
@@ -33,10 +50,12 @@ class SpaceTarget:
     """
     Follows one Space.
 
-    :param spaces: the client of Spaces; this object starts and stops it.
+    :param hub: client of the cluster with the Spaces.
+    :param make_spaces: creates the client of Spaces; this object starts and stops it.
     :param name: name of the Space.
     :param provider: provider of the Space, see
         :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
+    :param clock: times the lookups.
     :ivar client: client of the Space's current API server.
     :ivar available: called with true when there is a new server, and with false when its
         credentials changed.
@@ -45,8 +64,20 @@ class SpaceTarget:
 
     _log = Logger()
 
-    def __init__(self, spaces: SpaceClient, name: str, provider: str, make: MakeKubeClient) -> None:
-        self._spaces, self._reference = spaces, (name, provider)
+    def __init__(
+        self,
+        hub: IKubeClient,
+        make_spaces: MakeSpaceClient,
+        name: str,
+        provider: str,
+        make: MakeKubeClient,
+        clock: Any,
+    ) -> None:
+        self._hub, self._make_spaces, self._clock = hub, make_spaces, clock
+        self._reference = (name, provider)
+        self._spaces: SpaceClient | None = None
+        self._finding: Deferred[None] | None = None
+        self._not_found = ""
         self._label = f'space "{provider}/{name}"' if provider else f'space "{name}"'
         self._client = make(
             LateCredentials(self._label, self.config, moved=self._moved, reread=self._reread)
@@ -61,15 +92,45 @@ class SpaceTarget:
 
     def start(self) -> None:
         """Follow the Space until :meth:`stop`."""
-        self._unfollow = self._spaces.follow(self)
-        self._spaces.startService()
-        self._spaces.when_synced().addCallbacks(lambda _: self._first_lookup(), _nothing)
+        self._finding = Deferred.fromCoroutine(self._begin()).addErrback(self._ended)
 
     def stop(self) -> Deferred[Any]:
         """:return: fires when no request is pending; never fails."""
         self._unfollow()
-        ending = [maybeDeferred(self._spaces.stopService), self._client.close()]
+        ending = [self._client.close()]
+        finding, self._finding = self._finding, None
+        if finding is not None:
+            finding.cancel()
+            ending.append(finding)
+        if self._spaces is not None:
+            ending.append(maybeDeferred(self._spaces.stopService))
         return DeferredList(ending, consumeErrors=True)
+
+    async def _begin(self) -> None:
+        namespaces = [await self._namespace()] if self._reference[1] else []
+        self._spaces = spaces = self._make_spaces(namespaces)
+        self._unfollow = spaces.follow(self)
+        spaces.startService()
+        spaces.when_synced().addCallbacks(lambda _: self._first_lookup(), _nothing)
+
+    async def _namespace(self) -> str:
+        """Return the namespace of the Space: its provider's, or its own if it is imported."""
+        backoff = Backoff(longest_seconds=LOOKUP_SECONDS)
+        while True:
+            try:
+                space = await find_space(self._hub, *self._reference)
+            except APIError as error:
+                if error.message != self._not_found:
+                    self._log.warn("{why}; waiting for it", why=error.message)
+                self._not_found = error.message
+            else:
+                return space.name.namespace
+            await deferLater(self._clock, backoff.pause())
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._not_found = "the lookup failed; see the log"
+            self._log.failure("looking up {label} failed", failure, label=self._label)
 
     @property
     def there(self) -> bool:
@@ -123,6 +184,8 @@ class SpaceTarget:
                 self.available(True)
 
     def _lookup(self) -> ISpaceConnection | None:
+        if self._spaces is None:
+            return None
         if self._name is not None:
             return next((each for each in self._spaces.all() if each.name == self._name), None)
         try:
@@ -131,6 +194,8 @@ class SpaceTarget:
             return None  # _why returns the reason
 
     def _why(self) -> str:
+        if self._spaces is None:
+            return self._not_found or f"{self._label} was not looked up yet"
         if self._name is None:
             try:
                 self._spaces.connection(*self._reference)

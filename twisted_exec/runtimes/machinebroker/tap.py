@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api import names
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
-from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS, namespace_of
+from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
 from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
@@ -89,7 +90,8 @@ class Options(ServingOptions):
             "provider",
             None,
             "",
-            "Provider of the Space; default: the provider named default, or the only one.",
+            "Whose Space: a SpaceProviderDesc, or the namespace of an imported one. Without it, the"
+            " provider default if it has the Space, else the only one.",
         ],
         [
             "space-viewpoint",
@@ -204,16 +206,19 @@ def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | No
     name, provider = options["space"], options["provider"]
     if not name:
         return None
-    make = kube_client_factory(reactor, PROGRAM)
-    spaces = SpaceClient(
-        hub,
-        reactor,
-        viewpoint=options["space-viewpoint"],
-        namespaces=[namespace_of(provider)] if provider else (),
-        agent=PROGRAM,
-        make_client=make,
-    )
-    return SpaceTarget(spaces, name, provider, make)
+    make, viewpoint = kube_client_factory(reactor, PROGRAM), options["space-viewpoint"]
+
+    def make_spaces(namespaces: Sequence[str]) -> SpaceClient:
+        return SpaceClient(
+            hub,
+            reactor,
+            viewpoint=viewpoint,
+            namespaces=namespaces,
+            agent=PROGRAM,
+            make_client=make,
+        )
+
+    return SpaceTarget(hub, make_spaces, name, provider, make, reactor)
 
 
 def settings(options: Options) -> Settings:
