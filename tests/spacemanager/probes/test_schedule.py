@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -74,6 +75,26 @@ class ProbesTests(SynchronousTestCase):
         self.look(was_well=False)
         self.clock.advance(0)
         self.assertEqual(self.probed, [CONTENTS])
+
+    def test_again_while_running(self) -> None:
+        """A probe that is under way may be too early to notice, so another one follows it."""
+        running: list[Deferred[ProbeResult]] = []
+
+        async def probe(contents: Any, what: str) -> ProbeResult:
+            running.append(Deferred())
+            return await running[-1]
+
+        probes = ProbeSchedule(probe, self.clock, self.changed.append, random.Random(1))
+        probes.look(KEY, CONTENTS, "it", "default")
+        self.clock.advance(0)
+        probes.again(KEY)
+        running[0].callback(ProbeResult("digest", VALID, ANSWERS, "v1"))
+        self.clock.advance(0)
+        self.assertEqual(len(running), 2)
+        running[1].callback(ProbeResult("digest", VALID, ANSWERS, "v1"))
+        self.clock.advance(0)
+        self.assertEqual(len(running), 2)
+        self.assertTrue(self.successResultOf(probes.stop()) is not None)
 
     def test_away_and_back(self) -> None:
         """What was found before a space could not be used for a while says nothing of it afterwards."""

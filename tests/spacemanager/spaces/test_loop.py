@@ -10,6 +10,8 @@ import base64
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spacemanager.live import World, condition, message
@@ -471,13 +473,63 @@ class ProviderTests(WorldTestCase):
         self.world.settle(3)
         self.assertEqual(self.world.reasons("one").count("NoProvider"), 1)
 
-    def test_gone_and_probed(self) -> None:
-        """What a Space of a provider that is gone says of its API server is what a probe found lately."""
+    def stopped_with_provider(self, *physical: Physical, seconds: float = 2.0) -> None:
+        """Let API servers stop this long after their provider is closed, as local ones do."""
+        provider = self.world.made[-1][1]
+
+        def close() -> Deferred[None]:
+            closing: Deferred[None] = deferLater(self.world.clock, seconds)
+            return closing.addCallback(lambda _: self.world.silent.update(physical))
+
+        provider.close = close  # type: ignore[method-assign]
+
+    def test_gone_and_stopped(self) -> None:
+        """
+        A Space whose API server stopped on the manager's host together with its provider is NotReady
+        within seconds, and Ready as soon as the provider is back.
+        """
         self.ready()
+        self.stopped_with_provider(ONE)
+        self.world.drop(PROVIDERS, "p")
+        self.world.settle(4)
+        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("False", "Unreachable"))
+        self.assertIn(
+            'SpaceProviderDesc "p"', message(self.world.seen("one"), PHYSICAL_SPACE_READY)
+        )
+        self.assertEqual(self.world.phase("one"), "NotReady")
+        self.world.settle(600)
+        self.assertEqual(self.world.reasons("one").count("Unreachable"), 1)
+        self.world.silent.clear()
+        self.world.desc("p")
+        self.world.settle(3)
+        self.assertEqual(self.world.phase("one"), "Ready")
+
+    def test_gone_before_the_manager(self) -> None:
+        """A new manager finds out at once that such an API server has stopped."""
+        self.ready()
+        self.manager.stop()
         self.world.drop(PROVIDERS, "p")
         self.world.silent.add(ONE)
-        self.world.settle(700)
-        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY)[0], "Unknown")
+        self.world.manager()
+        self.world.settle(4)
+        self.assertEqual(self.world.phase("one"), "NotReady")
+
+    def test_gone_and_running(self) -> None:
+        """A Space that is still served when its provider is gone stays Ready, also for a new manager."""
+        self.ready()
+        self.world.drop(PROVIDERS, "p")
+        self.world.settle(4)
+        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("True", "Answers"))
+        self.assertEqual(self.world.phase("one"), "Ready")
+
+    def test_gone_and_unreachable(self) -> None:
+        """On another host the API server may still be reachable for others, so the Space stays Ready."""
+        self.spaces.server = lambda physical: f"https://{physical}.example"
+        self.ready()
+        self.stopped_with_provider(ONE)
+        self.world.drop(PROVIDERS, "p")
+        self.world.settle(4)
+        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("Unknown", "Unreachable"))
         self.assertEqual(self.world.phase("one"), "Ready")
 
     def test_made_anew(self) -> None:

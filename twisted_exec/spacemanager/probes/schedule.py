@@ -32,7 +32,11 @@ AT_ONCE = 8
 
 @dataclass
 class _Entry:
-    """State of the probes of one Space."""
+    """
+    State of the probes of one Space.
+
+    :ivar repeat: another probe follows the one under way at once.
+    """
 
     digest: str
     contents: Contents
@@ -41,6 +45,7 @@ class _Entry:
     backoff: Backoff
     in_no_hurry: bool = False
     was_away: bool = False
+    repeat: bool = False
     result: ProbeResult | None = None
     timer: IDelayedCall | None = None
     running: Deferred[None] | None = None
@@ -87,8 +92,8 @@ class ProbeSchedule:
         :param what: name of the Space for messages.
         :param was_well: an earlier leader found them healthy, so the first probe is not urgent.  It
             does not matter for a kubeconfig that replaces another: nothing has proved that yet.
-        :param is_away: the provider reports that the physical space is not usable.  When it becomes
-            usable again, old results are discarded.
+        :param is_away: there is no provider, or it reports that the physical space is not usable.
+            When it becomes usable again, old results are discarded.
         """
         if not contents:
             self.forget(key)
@@ -117,10 +122,14 @@ class ProbeSchedule:
         return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """Move a Space's next probe to now; does nothing if none is scheduled."""
+        """Probe a Space now; if a probe is under way, it may be too early, and another one follows."""
         entry = self._entries.get(key)
-        if entry is not None and entry.timer is not None:
+        if entry is None:
+            return
+        if entry.timer is not None:
             entry.timer.reset(0.0)
+        else:
+            entry.repeat = True
 
     def forget(self, key: Key) -> None:
         """Stop probing a Space."""
@@ -162,7 +171,8 @@ class ProbeSchedule:
             pause = PROBE_SECONDS * self._random.uniform(0.9, 1.1)
         else:
             pause = entry.backoff.pause()
-        self._begin_in(key, entry, pause)
+        repeat, entry.repeat = entry.repeat, False
+        self._begin_in(key, entry, 0.0 if repeat else pause)
         if result != before:
             self._changed(key)
 

@@ -195,6 +195,8 @@ class ProviderRegistry(Service):
         self._log.info("provider {name}: closed", name=view.name)
         self._followers.tell(view.name, None)
         stopping: Deferred[None] = Deferred.fromCoroutine(view.stop())
+        # Again: only now is everything stopped that ran with the provider.
+        stopping.addCallback(lambda _: self._followers.tell(view.name, None))
         self._stopping.add(stopping)
         over: Deferred[None] = Deferred()  # the worker may be cancelled, the closing may not
         stopping.addBoth(lambda _: over.callback(None))

@@ -242,6 +242,8 @@ class SpaceLoop(Service):
             return
         self._queues.drop(name)
         for key in self._index.keys_of(name):
+            if view is None:
+                self._probes.again(key)  # some physical spaces stop with their provider
             self._add(key, name)
         if view is not None:
             self._discover(view)

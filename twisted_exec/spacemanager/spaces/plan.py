@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from twisted_exec.api import spaces
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import is_loopback
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -223,7 +225,7 @@ def _finalizers(observation: Observation) -> list[Step]:
 
 def _wanted(observation: Observation) -> Plan:
     if not observation.provider.is_there:
-        return Plan(physical=_as_probed(observation), synced=no_provider(observation.provider.name))
+        return _without_provider(observation)
     if observation.rival:
         return _second(observation)
     if not observation.is_managed and not observation.provider.passes:
@@ -233,6 +235,28 @@ def _wanted(observation: Observation) -> Plan:
     if isinstance(observation.answer, Absent):
         return _absent(observation)
     return _there(observation, observation.answer)
+
+
+def _without_provider(observation: Observation) -> Plan:
+    """
+    Report the last probe.  Spaces of some providers run without them, others stop with them.
+
+    An API server that cannot be reached may still be reachable for others, unless its address is on
+    loopback, which only leads to this host.
+    """
+    physical, synced = _as_probed(observation), no_provider(observation.provider.name)
+    if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):
+        physical = ("False", physical[1], f"{physical[2]}; {synced[2]}")
+    return Plan(physical=physical, synced=synced)
+
+
+def _is_on_loopback(observation: Observation) -> bool:
+    """Return whether all addresses of the API server are on loopback."""
+    secrets = [secret for secret in observation.secrets.values() if secret is not None]
+    endpoints = [space_secrets.endpoint_in(secret) or {} for secret in secrets]
+    return bool(endpoints) and all(
+        is_loopback(urlsplit(str(each.get("server", "")))) for each in endpoints
+    )
 
 
 def no_provider(name: str) -> ConditionValue:

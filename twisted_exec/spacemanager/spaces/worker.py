@@ -258,8 +258,11 @@ class SpaceWorker:
                     contents[viewpoint] = content
         phase = (self.space.get("status") or {}).get("Phase")
         what = f"the kubeconfig of space {self._namespace}/{self._name}"
-        was_well = phase == spaces.READY and self._memory.probed is None
-        is_away = isinstance(self._answer, SpaceInfo) and self._answer.state != USABLE
+        # Without its provider, the physical space may have stopped since the last probe.
+        was_well = phase == spaces.READY and self._memory.probed is None and provider.is_there
+        is_away = not provider.is_there or (
+            isinstance(self._answer, SpaceInfo) and self._answer.state != USABLE
+        )
         result = self._context.probes.look(
             self._key,
             contents,
