@@ -9,7 +9,9 @@ import re
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.kubeconfig.loader import _OUTSIDE, MAX_INLINE_BYTES
+from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver import ownership
+from twisted_exec.nodeserver.kubelet_api import logs, streams
 from twisted_exec.nodeserver.leaves.file import LOOK_SECONDS, load
 from twisted_exec.nodeserver.leaves.leaf import ASK_SECONDS
 from twisted_exec.nodeserver.root_pods import MAX_NODE_WATCHES
@@ -81,3 +83,14 @@ class LeavesPageTests(SynchronousTestCase):
         self.assertIn(f"Up to {MAX_NODE_WATCHES} Nodes", self.page)
         self.assertEqual(LOOK_SECONDS, 2)
         self.assertIn("every two seconds", self.page)
+
+    def test_frozen_leaf(self) -> None:
+        """The time limits for requests to a leaf are the same on all pages."""
+        self.assertEqual(ASK_SECONDS, CONNECT_SECONDS)
+        self.assertEqual(streams.ANSWER_SECONDS, logs.ANSWER_SECONDS)
+        for name in ("nodeserver", "nodeserver-pages"):
+            page = " ".join(pages.page(f"reference/{name}").split())
+            connection = "the leaf accepts no connection, TLS included, "
+            self.assertIn(f"{connection}within {CONNECT_SECONDS:g} seconds", page)
+            answer = f"answer the request within {streams.ANSWER_SECONDS:g} seconds"
+            self.assertIn(answer, page)

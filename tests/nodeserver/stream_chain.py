@@ -27,6 +27,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
 from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes
@@ -134,6 +135,7 @@ class ChainTestCase(TestCase):
     """
 
     timeout = 120
+    connect_seconds = CONNECT_SECONDS
 
     async def asyncSetUp(self) -> None:
         self.clients: list[Raw] = []
@@ -151,7 +153,15 @@ class ChainTestCase(TestCase):
         access = NodeAccess(self.everyone, self.everyone)
         shared = SharedDownloads(reactor)
         self.addCleanup(shared.close)
-        self.hop = Hop(access, self.roots, self.leaves, self.sessions, reactor, shared)
+        self.hop = Hop(
+            access,
+            self.roots,
+            self.leaves,
+            self.sessions,
+            reactor,
+            shared,
+            self.connect_seconds,
+        )
         self.port = await self._listen(
             NodeRoutes(self.hop, new_registry(process=False), self.routes())
         )

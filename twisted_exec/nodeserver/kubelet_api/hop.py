@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.web.iweb import IRequest
 
+from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
 from twisted_exec.streaming.context import RequestContext
@@ -27,6 +28,7 @@ class Hop:
 
     :param clock: the reactor.
     :param shared: the connections that followed logs share.
+    :param connect_seconds: time limit for a connection to a leaf, TLS included.
     """
 
     access: NodeAccess
@@ -35,6 +37,7 @@ class Hop:
     sessions: Sessions
     clock: Any
     shared: SharedDownloads
+    connect_seconds: float = CONNECT_SECONDS
 
     async def admit(self, context: RequestContext, node: str | None = None) -> str:
         """

@@ -96,7 +96,12 @@ class LogLocator:
 
 def log_routes(hop: Hop) -> list[Route]:
     """Return the routes of ``/containerLogs``, with and without the Pod's UID."""
-    about: dict[str, Any] = {"sessions": hop.sessions, "clock": hop.clock, "tells_loss": True}
+    about: dict[str, Any] = {
+        "sessions": hop.sessions,
+        "clock": hop.clock,
+        "connect_seconds": hop.connect_seconds,
+        "tells_loss": True,
+    }
     reading = Relay(LogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
     following = Relay(
         LogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False

@@ -53,7 +53,6 @@ from twisted_exec.wire.remotecommand.messages import STATUS_LIMIT_BYTES, decode_
 MAX_OUTPUT_BYTES = 4 << 20
 """Limit of stdout and stderr together; a kubelet's runtime gives up at 16 MiB."""
 
-CONNECT_SECONDS = 5.0
 LINGER_SECONDS = 1.0
 """How long the leaf may take to close the connection after the last byte."""
 
@@ -74,7 +73,7 @@ async def _run(hop: Hop, context: RequestContext) -> None:
     location = await _locate(hop, context)
     context.has_session = True
     session = hop.sessions.open(location.subject, context.evidence)
-    command = Command(hop.clock)
+    command = Command(hop.clock, hop.connect_seconds)
     try:
         await command.start(location)
         session.carry(command.end, command.cut, lambda: (0, command.printed_bytes))
@@ -117,14 +116,15 @@ class Command:
     """
     A command that runs in a leaf.
 
+    :param connect_seconds: time limit for the connection to the leaf.
     :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
         Cancelling it abandons the command.
     """
 
     _carrier: ClientCarrier
 
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
+    def __init__(self, clock: IReactorTime, connect_seconds: float) -> None:
+        self._clock, self._connect_seconds = clock, connect_seconds
         self.over: Deferred[Ending] = Deferred(lambda _: self.cut())
         self._output, self._errors = bytearray(), bytearray()
         self._status, self._upgraded = b"", False
@@ -168,7 +168,7 @@ class Command:
 
     async def _ask(self, location: Location, attempt: Attempt) -> Upgraded:
         label, connection = await connect_first(
-            location.endpoints, clock=self._clock, timeout_seconds=CONNECT_SECONDS
+            location.endpoints, clock=self._clock, timeout_seconds=self._connect_seconds
         )
         audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
         head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])

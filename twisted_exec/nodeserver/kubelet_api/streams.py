@@ -83,6 +83,7 @@ def stream_routes(hop: Hop) -> list[Route]:
         hop=HOP,
         sessions=hop.sessions,
         clock=hop.clock,
+        connect_seconds=hop.connect_seconds,
         answer_seconds=ANSWER_SECONDS,
         leave_seconds=LEAVE_SECONDS,
         credential_headers=hop.access.gate.credential_headers.current,

@@ -105,7 +105,9 @@ async def to_leaf(
     """
     leaf = pod.leaf
     connecting = sharing(hop.shared) if shares else endpoint
-    way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock, connecting=connecting)
+    way = Upstream(
+        leaf.config, f'leaf "{leaf.name}"', hop.clock, hop.connect_seconds, connecting=connecting
+    )
     try:
         location = await way.to(
             subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams

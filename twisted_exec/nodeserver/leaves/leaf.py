@@ -31,6 +31,7 @@ from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
@@ -38,8 +39,11 @@ from twisted_exec.nodeserver.objects import Shared
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule, trimmed
 from twisted_exec.program.tasks import StoppingParts
 
-ASK_SECONDS = 5.0
-"""Timeout for requesting one Pod from a leaf: a user waits, and so does the root."""
+ASK_SECONDS = CONNECT_SECONDS
+"""
+Timeout for requesting one Pod from a leaf: a user waits, and so does the root.  The same as for the
+connection of a stream, so that a frozen leaf always delays its users by the same time.
+"""
 
 PATIENCE_SECONDS = 1.0
 """Grace period for missing credentials at the start, before the log mentions them."""
