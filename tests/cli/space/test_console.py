@@ -113,12 +113,12 @@ class SpaceConsoleTests(HubTestCase):
         await self.put_space(self.config("t1", url))
         return consoles
 
-    def as_robot(self) -> str:
+    def as_robot(self, token: str = "secret-token") -> str:
         """Return the path of a kubeconfig with a token and no client certificate."""
         path = self.mktemp()
         ca = Material(data=read(pki().serving_ca))
         with open(path, "wb") as file:
-            file.write(written(ClientConfig(self.server.url, ca=ca, token="secret-token"), "hub"))
+            file.write(written(ClientConfig(self.server.url, ca=ca, token=token), "hub"))
         return path
 
     async def test_hostile(self) -> None:
@@ -138,6 +138,28 @@ class SpaceConsoleTests(HubTestCase):
         await self.console(*words, url, kubeconfig=self.as_robot())
         shown = consoles.heads[0].getRawHeaders("authorization")
         self.assertEqual(shown, ["Bearer secret-token"])
+
+    async def test_not_a_user_of_the_space(self) -> None:
+        """If the Space's server does not know the user, the error names ``--space-credentials``."""
+        await self.start_space("t1")
+        await self.put_space(self.config("t1"))
+        words = ("--space", "one", "--send-token-to", self.behind.url)
+        output = await self.console(*words, kubeconfig=self.as_robot())
+        self.assertTrue(output.startswith("the server does not accept these credentials: "), output)
+        self.assertIn('the API server of space "default/one" has users of its own', output)
+        self.assertIn("--space-credentials", output)
+
+    async def test_no_such_hint(self) -> None:
+        """``--space-credentials`` is no remedy if the hub, or the Space's own credentials, are refused."""
+        await self.start_space("t1")
+        await self.put_space(self.config("t1"))
+        output = await self.console("--space", "one", kubeconfig=self.as_robot("unknown"))
+        self.assertIn("does not accept these credentials", output)
+        self.assertNotIn("--space-credentials", output)
+        await self.take("t2")
+        output = await self.console("--space", "one", "--space-credentials")
+        self.assertIn("does not accept these credentials", output)
+        self.assertNotIn("users of its own", output)
 
     async def test_hostile_and_a_certificate(self) -> None:
         """A client certificate is used with an untrusted server, and no token is sent."""

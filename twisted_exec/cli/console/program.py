@@ -453,7 +453,9 @@ class _Console(Program):
         from twisted_exec.cli.space.console import visit
 
         visiting = visit(self._config, self._options, reactor)
-        return visiting.addCallback(lambda visit: opened(visit.config, visit.agent))
+        return visiting.addCallback(
+            lambda visit: opened(visit.config, visit.agent).addErrback(visit.explain)
+        )
 
 
 def patiently(

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.cli.space.options import viewpoint_of
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS
@@ -42,10 +43,19 @@ class Visit:
 
     :param config: the server, and the credentials for it.
     :param agent: the ``User-Agent``.
+    :param remedy: appended to the server's message if it does not accept the credentials.
     """
 
     config: ClientConfig
     agent: str = AGENT
+    remedy: str = ""
+
+    def explain(self, refused: Failure) -> Failure:
+        """Add the remedy to a refusal of the Space's server; an errback."""
+        error = refused.value
+        if isinstance(error, APIError) and error.code == Unauthorized.code and self.remedy:
+            error.message = f"{error.message}; {self.remedy}"
+        return refused
 
 
 def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Deferred[Visit]:
@@ -76,7 +86,11 @@ async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) 
         )
         if not config.proxy_url:
             config = replace(config, proxy_url=proxy_for(config.url, os.environ))
-        return Visit(_named(config, options))
+        remedy = (
+            f"the API server of {view.label} has users of its own; --space-credentials connects as the "
+            "Space's own user"
+        )
+        return Visit(_named(config, options), remedy=remedy)
     finally:
         await hub.close()
 
