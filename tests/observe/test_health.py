@@ -131,3 +131,8 @@ class HealthTests(SynchronousTestCase):
             text,
             "[-]storage failed: reason withheld\n[+]iri ok\nreadyz check failed\n",
         )
+
+    def test_reason(self) -> None:
+        """For clients that may read it, the listing has the reason in one line."""
+        text = listing([("storage", "disk\nfull"), ("iri", None)], with_reasons=True)
+        self.assertEqual(text, "[-]storage failed: disk full\n[+]iri ok\nreadyz check failed\n")

@@ -3,8 +3,8 @@ Health and readiness probes.
 
 ``/healthz`` says that the process answers; ``/readyz`` also checks everything that it
 depends on.  Neither needs authentication, so concurrent requests share one round
-of probes, each probe has a time limit, and the *reason* of a failure goes to the log, not into
-the answer.
+of probes, each probe has a time limit, and the *reason* of a failure goes to the log, and into the
+answer only for clients on the program's host.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Health:
         round_.addCallback(self._tell)
         return answer
 
-    async def ready(self) -> tuple[bool, str]:
+    async def ready(self, *, with_reasons: bool = False) -> tuple[bool, str]:
         """
-        Return whether all probes passed, and the listing; at most a second old.
+        Return whether all probes passed, and the listing (:func:`listing`); at most a second old.
 
         Cached, because requests need no authentication and each round costs the API server and the
         runtime work, too.  A program without probes is not ready.
@@ -80,7 +80,7 @@ class Health:
         if self._clock.seconds() >= self._fresh_until:
             self._results = await self.check()
             self._fresh_until = self._clock.seconds() + _FRESH_SECONDS
-        return is_ready(self._results), listing(self._results)
+        return is_ready(self._results), listing(self._results, with_reasons=with_reasons)
 
     def _tell(self, results: Results) -> None:
         waiting, self._waiting = self._waiting or [], None
@@ -118,14 +118,21 @@ def is_ready(results: Results) -> bool:
     return bool(results) and all(error is None for _name, error in results)
 
 
-def listing(results: Results, check: str = "readyz", excluded: Sequence[str] = ()) -> str:
+def listing(
+    results: Results,
+    check: str = "readyz",
+    excluded: Sequence[str] = (),
+    *,
+    with_reasons: bool = False,
+) -> str:
     """
     Return the verbose answer, in the format of Kubernetes.
 
     :param check: the name of the path: ``readyz``, ``healthz`` or ``livez``.
     :param excluded: names of probes to ignore.
+    :param with_reasons: include the reasons of failed probes, which may name paths and addresses.
     """
-    lines = [_line(name, error, name in excluded) for name, error in results]
+    lines = [_line(name, error, name in excluded, with_reasons) for name, error in results]
     names = [name for name, _ in results]
     if unknown := [f'"{one_line(name)}"' for name in excluded if name not in names]:
         lines.append(
@@ -139,7 +146,9 @@ def listing(results: Results, check: str = "readyz", excluded: Sequence[str] = (
     return "\n".join([*lines, f"{check} check {verdict}", ""])
 
 
-def _line(name: str, error: str | None, excluded: bool) -> str:
+def _line(name: str, error: str | None, excluded: bool, with_reasons: bool) -> str:
     if excluded:
         return f"[+]{name} excluded: ok"
-    return f"[+]{name} ok" if error is None else f"[-]{name} failed: reason withheld"
+    if error is None:
+        return f"[+]{name} ok"
+    return f"[-]{name} failed: {one_line(error) if with_reasons else 'reason withheld'}"

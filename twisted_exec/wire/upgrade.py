@@ -83,17 +83,11 @@ HOP_BY_HOP = HeaderSet.of(
     "Upgrade",
 )
 
-_SET_BY_HOP = HeaderSet.of(
-    "Host",
-    "Content-Length",
-    "Expect",
-    "Audit-Id",
-    "Origin",
-    # By which proxies say for whom they ask.  No program here reads them, but one behind might.
-    "Forwarded",
-    "X-Real-IP",
-    prefixes=("X-Forwarded-",),
-)
+FORWARDED = HeaderSet.of("Forwarded", "X-Real-IP", prefixes=("X-Forwarded-",))
+"""Headers in which proxies name their clients."""
+
+# No program here reads FORWARDED for another hop, but one behind might.
+_SET_BY_HOP = HeaderSet.of("Host", "Content-Length", "Expect", "Audit-Id", "Origin") | FORWARDED
 _NOT_FORWARDED = HOP_BY_HOP | _SET_BY_HOP
 
 

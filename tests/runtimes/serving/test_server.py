@@ -122,6 +122,7 @@ class StreamCase(RuntimeCase):
         raw.transport.write(f"{request}{close}\r\n".encode())
         await raw.over
         head, _, content = raw.got.partition(b"\r\n\r\n")
+        self.text = content.decode()
         return int(head.split()[1]), json.loads(content) if content.startswith(b"{") else {}
 
     def audit(self) -> list[dict[str, Any]]:
@@ -274,6 +275,7 @@ class ProbeTests(StreamCase):
         well = False
         while (await self.ask("GET /readyz HTTP/1.1\r\nHost: x\r\n"))[0] != 503:
             pass  # the last answer counts for a second
+        self.assertIn("[-]state failed: disk full", self.text)
         self.assertEqual((await self.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n"))[0], 200)
 
 

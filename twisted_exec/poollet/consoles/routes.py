@@ -17,6 +17,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.poollet.consoles.exec_route import PoolAccess
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.probes import respond_ready
 from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import respond, respond_text
 from twisted_exec.streaming.proxy import Proxy
@@ -73,8 +74,7 @@ class PoolletRoutes(GatedDispatcher):
         respond_text(context.request, 200, "ok")
 
     async def _readyz(self, context: RequestContext) -> None:
-        ready, listing = await self._health.ready()
-        respond_text(context.request, 200 if ready else 503, listing)
+        await respond_ready(context.request, self._health)
 
     async def _metrics(self, context: RequestContext) -> None:
         await self._gate.authorize(Attributes(context.user, "get", path="/metrics"))

@@ -30,6 +30,7 @@ from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache, Reservation
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
+from twisted_exec.streaming.http.probes import respond_ready
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import (
     Dispatcher,
@@ -107,8 +108,7 @@ class ServerRoutes(Dispatcher):
         respond_text(request, 200, "ok")
 
     async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
-        ready, listing = await self._server.health.ready()
-        respond_text(request, 200 if ready else 503, listing)
+        await respond_ready(request, self._server.health)
 
     async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
         respond(request, 200, metrics_text(self._server.registry), CONTENT_TYPE)

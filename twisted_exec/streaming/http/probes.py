@@ -8,14 +8,44 @@ and continues to serve.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry
+from twisted.internet.address import UNIXAddress
 
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Dispatcher, Request, respond, respond_text
+from twisted_exec.wire.upgrade import FORWARDED
+
+
+def is_local(request: Request) -> bool:
+    """
+    Return whether a client on this host sent a request: by a UNIX socket or a loopback address, and
+    not through a proxy, which may have forwarded the request of another host.
+    """
+    headers = request.requestHeaders
+    if headers.hasHeader(b"via") or any(
+        name in FORWARDED for name, _ in headers.getAllRawHeaders()
+    ):
+        return False
+    peer = request.getClientAddress()
+    if isinstance(peer, UNIXAddress):
+        return True
+    try:
+        address = ipaddress.ip_address(getattr(peer, "host", ""))
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+async def respond_ready(request: Request, health: Health) -> None:
+    """Answer ``/readyz``; clients on this host get the reasons of failed probes."""
+    ready, listing = await health.ready(with_reasons=is_local(request))
+    respond_text(request, 200 if ready else 503, listing)
 
 
 class ProbeRoutes(Dispatcher):
@@ -43,8 +73,7 @@ class ProbeRoutes(Dispatcher):
         respond_text(request, 200, "ok")
 
     async def _ready(self, request: Request, names: Mapping[str, str]) -> None:
-        ready, listing = await self._health.ready()
-        respond_text(request, 200 if ready else 503, listing)
+        await respond_ready(request, self._health)
 
     async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
         assert self._registry is not None
