@@ -54,6 +54,16 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(self.options().types(), PROVIDER_TYPES)
         self.assertEqual(self.options("--providers=kcp, local,kcp").types(), ("kcp", "local"))
 
+    def test_ports(self) -> None:
+        """The range of ports is inclusive; without the option the provider chooses one."""
+        self.assertIsNone(self.options()["space-port-range"])
+        options = self.options("--space-port-range=21000-21009")
+        self.assertEqual(options["space-port-range"], range(21000, 21010))
+        self.assertTrue(IService.providedBy(makeService(options)))
+        for wrong in ("21000", "9-8", "0-9", "1-65536", "a-b", "-5", "1-2-3"):
+            told = self.refusal(f"--space-port-range={wrong}")
+            self.assertIn(f"{wrong!r} is no range of ports from 1 to 65535", told)
+
     def test_refused(self) -> None:
         """Invalid options are refused at startup with the option and the reason."""
         self.assertIn(

@@ -407,6 +407,22 @@ def seconds(text: str) -> float:
     return seconds
 
 
+_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
+
+
+def port_range(text: str) -> range:
+    """
+    Coerce a range of ports, such as ``21000-21099``, which includes both.
+
+    :raises ValueError: it is malformed, or empty.
+    """
+    parts = _PORTS.fullmatch(text)
+    first, last = map(int, parts.groups()) if parts else (0, 0)
+    if not 1 <= first <= last <= 65535:
+        raise ValueError(f"{text!r} is no range of ports from 1 to 65535, such as 21000-21099")
+    return range(first, last + 1)
+
+
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 

@@ -10,7 +10,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import PROVIDER_TYPES
-from twisted_exec.program.options import ProgramOptions
+from twisted_exec.program.options import ProgramOptions, port_range
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.service import LEASE, NAMESPACE, Settings
 
@@ -49,6 +49,13 @@ class Options(ProgramOptions):
             None,
             ",".join(PROVIDER_TYPES),
             "Comma-separated list of the enabled provider types.",
+        ],
+        [
+            "space-port-range",
+            None,
+            None,
+            "Ports of 127.0.0.1 for the API servers of local Spaces: FIRST-LAST.",
+            port_range,
         ],
         ["namespace", None, NAMESPACE, "Namespace of the Lease for leader election."],
         ["lease", None, LEASE, "Name of the Lease, shared by all managers of a cluster."],

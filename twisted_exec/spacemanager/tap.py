@@ -7,7 +7,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from twisted.application.service import IService
 
@@ -43,19 +43,22 @@ PROVIDERS = {
 """The module of each provider type; it has a function ``make``."""
 
 
-def provider_makers(types: Iterable[str]) -> Mapping[str, MakeProvider]:
+def provider_makers(types: Iterable[str], **local: Any) -> Mapping[str, MakeProvider]:
     """
     Return the makers of these provider types.
+
+    :param local: options for the type ``local``, see :mod:`.providers.local.provider`.
 
     A module is imported when its first provider is made: the libraries of the others are not
     needed.
     """
-    return {each: _maker(PROVIDERS[each]) for each in types}
+    return {each: _maker(PROVIDERS[each], local if each == LOCAL else {}) for each in types}
 
 
-def _maker(module: str) -> MakeProvider:
+def _maker(module: str, options: Mapping[str, Any]) -> MakeProvider:
     def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
-        return cast(MakeProvider, import_module(module).make)(spec, around)
+        provider: ISpaceProvider = import_module(module).make(spec, around, **options)
+        return provider
 
     return make
 
@@ -74,9 +77,8 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[SpaceManager]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
-    manager = SpaceManager(
-        options.settings(), client, provider_makers(options.types()), space_loop, reactor
-    )
+    makers = provider_makers(options.types(), ports=options["space-port-range"])
+    manager = SpaceManager(options.settings(), client, makers, space_loop, reactor)
     certificates = {"kubeconfig": lambda: config.current().certificate.data}
     ExpiryMetrics(manager.registry, Expiry({}, certificates).ends)
     return ServiceWithCleanup(manager, client.close)

@@ -125,6 +125,7 @@ class Settings:
         descriptors allow.
     :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
+    :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     """
 
     state_directory: str
@@ -141,6 +142,7 @@ class Settings:
     client_ca: str = ""
     sessions: SessionLimits | None = None
     limits: Limits = NO_LIMITS
+    space_ports: range | None = None
 
 
 class Standalone(AsyncService):
@@ -333,6 +335,7 @@ class Standalone(AsyncService):
                 self._reactor,
                 lambda: self._now().timestamp(),
                 exclusive=self._is_exclusive,
+                ports=self.settings.space_ports,
             )
         )
 

@@ -7,13 +7,10 @@ The first start creates a provider called ``default``, whose spaces are processe
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, LOCAL, PROVIDER_TYPES, PROVIDERS
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.spacemanager.interfaces import MakeProvider
-from twisted_exec.spacemanager.providers.local import provider as local
 from twisted_exec.spacemanager.service import Settings, SpaceManager
 from twisted_exec.spacemanager.tap import provider_makers, space_loop
 from twisted_exec.standalone.machines import DemoObject
@@ -39,6 +36,7 @@ def manager(
     now: Callable[[], float],
     *,
     exclusive: bool,
+    ports: range | None = None,
 ) -> SpaceManager:
     """
     Return the manager, not started.
@@ -50,8 +48,8 @@ def manager(
     :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A
         separate manager process still waits for the Lease: two managers would create each physical
         space twice.
+    :param ports: ports for the API servers of local spaces; ``None`` for the default range.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if exclusive else "")
-    makers: dict[str, MakeProvider] = dict(provider_makers(PROVIDER_TYPES))
-    makers[LOCAL] = partial(local.make, client_ca=client_ca)
+    makers = provider_makers(PROVIDER_TYPES, client_ca=client_ca, ports=ports)
     return SpaceManager(settings, client, makers, space_loop, reactor, now=now)

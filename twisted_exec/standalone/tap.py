@@ -13,7 +13,7 @@ from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
-from twisted_exec.program.options import seconds
+from twisted_exec.program.options import port_range, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
@@ -40,6 +40,7 @@ class Options(OIDCOptions):
         "API server": ["port", "dialect", "pods-view", "no-pods-view"],
         "Storage": ["state-dir", "storage", *(each[0] for each in QUOTA_OPTIONS)],
         "Users": ["token-auth-file", "client-ca-file"],
+        "Spaces": ["space-port-range", "without-spaces"],
     }
     synopsis = "[options]"
     longdesc = (
@@ -50,6 +51,13 @@ class Options(OIDCOptions):
     optParameters = [
         ["state-dir", None, "exec-state", "Directory for all state; one program at a time."],
         ["port", None, 6443, "Port of the API server on 127.0.0.1; 0: any free port.", _port],
+        [
+            "space-port-range",
+            None,
+            None,
+            "Ports of 127.0.0.1 for the API servers of local Spaces: FIRST-LAST.",
+            port_range,
+        ],
         [
             "storage",
             None,
@@ -117,4 +125,5 @@ def _settings(options: Options) -> Settings:
         spaces=not options["without-spaces"],
         sessions=options.session_limits(),
         limits=limits,
+        space_ports=options["space-port-range"],
     )

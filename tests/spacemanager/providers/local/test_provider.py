@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,11 +32,21 @@ from twisted_exec.spacemanager.providers.local import process, records
 from twisted_exec.spacemanager.providers.local import provider as local
 from twisted_exec.spacemanager.providers.local.process import (
     LOWEST,
+    NoFreePort,
     environment,
     free_port,
     highest,
 )
 from twisted_exec.spacemanager.providers.local.space import ACCESS
+
+
+@contextmanager
+def busy_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that is in use."""
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        yield used.getsockname()[1]
 
 
 class LocalContractTests(SpaceProviderContract, TestCase):
@@ -154,6 +167,20 @@ class KeptTests(TestCase):
         self.assertEqual(
             info.message, "its process ended: the disk is full: free some; it is started again"
         )
+
+    async def test_no_port_left(self) -> None:
+        """A space waits for a free port of the range, and says so; then it gets that port."""
+        with busy_port() as port:
+            self.world.means = replace(self.world.means, ports=range(port, port + 1))
+            self.provider = self.world.make()
+            await self.provider.create(self.red, SpaceRequest("owner"))
+            while not (info := await self.provider.get(self.red)).message:
+                await pause(0.01)
+            self.assertEqual((info.state, info.reason), (BUILDING, "NoPort"))
+            self.assertIn(f"no free port from {port} to {port}", info.message)
+            self.assertNotIn("process ended", info.message)
+        await self.until_state(self.red, USABLE)
+        self.assertEqual(self.port(self.red), str(port))
 
     async def test_deaf(self) -> None:
         """A process that ignores SIGTERM is killed with its process group."""
@@ -305,3 +332,13 @@ class PortTests(SynchronousTestCase):
         self.assertTrue(LOWEST <= port < highest())
         with self.assertRaises(ServiceUnavailable):
             free_port(range(65536))
+
+    def test_range(self) -> None:
+        """All ports of a range are tried, and the error names the range and the option."""
+        with busy_port() as port:
+            ports = range(port, port + 1)
+            with self.assertRaises(NoFreePort) as caught:
+                free_port([], ports)
+        self.assertIn(f"no free port from {port} to {port} on 127.0.0.1", caught.exception.message)
+        self.assertIn("--space-port-range", caught.exception.message)
+        self.assertEqual(free_port([], ports), port)

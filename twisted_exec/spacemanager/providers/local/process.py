@@ -29,28 +29,33 @@ from twisted_exec.api.status import ServiceUnavailable, one_line
 
 LOWEST = 20000
 _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
-_TRIES = 100
 
 
-def free_port(used: Collection[int]) -> int:
+class NoFreePort(ServiceUnavailable):
+    """All ports for spaces are in use."""
+
+
+def free_port(used: Collection[int], ports: range | None = None) -> int:
     """
-    Return a free loopback port below the kernel's ephemeral range, so that a space that was
-    stopped for a while finds its port still free.
+    Return a free loopback port.
 
     :param used: ports of spaces that may not be running.
-    :raises ServiceUnavailable: no free port was found.
+    :param ports: permitted ports; by default those from :data:`LOWEST` to the kernel's ephemeral
+        range, so that a space that was stopped for a while finds its port still free.
+    :raises NoFreePort: none is free.
     """
-    for _ in range(_TRIES):
-        port = random.randrange(LOWEST, highest())
+    ports = ports or range(LOWEST, highest())
+    for port in random.sample(ports, len(ports)):
         if port not in used and _is_free(port):
             return port
-    raise ServiceUnavailable(
-        f"local spaces: no free port from {LOWEST} to {highest()} on 127.0.0.1; free some"
+    raise NoFreePort(
+        f"local spaces: no free port from {ports[0]} to {ports[-1]} on 127.0.0.1; delete a Space,"
+        " stop other programs there, or give a larger --space-port-range"
     )
 
 
 def highest() -> int:
-    """Return the first port beyond our range."""
+    """Return the first port beyond the default range."""
     try:
         with open(_RANGE, encoding="ascii") as file:
             lowest_given = int(file.read(64).split()[0])

@@ -314,7 +314,10 @@ class LocalProvider:
 
 
 def space_environment(
-    spec: ProviderSpec, around: ProviderContext, client_ca: str = ""
+    spec: ProviderSpec,
+    around: ProviderContext,
+    client_ca: str = "",
+    ports: range | None = None,
 ) -> SpaceEnvironment:
     """Return the environment of a provider's spaces; see :func:`make`."""
     return SpaceEnvironment(
@@ -323,15 +326,23 @@ def space_environment(
         partial(argv, client_ca=client_ca),
         environment(),
         lambda path: enrolled(path, spec.name, around.reactor, around.now),
+        ports=ports,
     )
 
 
-def make(spec: ProviderSpec, around: ProviderContext, client_ca: str = "") -> ISpaceProvider:
+def make(
+    spec: ProviderSpec,
+    around: ProviderContext,
+    client_ca: str = "",
+    ports: range | None = None,
+) -> ISpaceProvider:
     """
     Create the provider of a SpaceProviderDesc of type ``local``; it needs no Secret.
 
     :param client_ca: path of a further client CA for the spaces; empty for none.
+    :param ports: ports for the API servers of new spaces; ``None`` for the default range.
     """
     store = Store(os.path.join(around.directory, "local", spec.name))
-    provider: ISpaceProvider = LocalProvider(store, space_environment(spec, around, client_ca))
+    environment = space_environment(spec, around, client_ca, ports)
+    provider: ISpaceProvider = LocalProvider(store, environment)
     return provider

@@ -30,7 +30,7 @@ from twisted_exec.spacemanager.interfaces import (
     Physical,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.providers.local.process import Run, free_port
+from twisted_exec.spacemanager.providers.local.process import NoFreePort, Run, free_port
 from twisted_exec.spacemanager.providers.local.records import Record, Store
 
 STATE, ACCESS, LOG = "state", "access.json", "log"
@@ -55,6 +55,7 @@ class SpaceEnvironment:
     :param enrol: creates a kubeconfig, given the path of the administrator's.
     :param slots: limits concurrent starts: importing takes a whole core.
     :param now: seconds since the epoch.
+    :param ports: see :func:`~twisted_exec.spacemanager.providers.local.process.free_port`.
     """
 
     reactor: Any
@@ -63,6 +64,7 @@ class SpaceEnvironment:
     environment: Mapping[str, str]
     enrol: Callable[[str], Deferred[Access]]
     slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(2))
+    ports: range | None = None
 
 
 class LocalSpace:
@@ -199,11 +201,13 @@ class LocalSpace:
 
     async def _keep(self) -> None:
         while True:
-            began = self._environment.reactor.seconds()
+            began, reason = self._environment.reactor.seconds(), "Restarting"
             try:
                 if self.is_lost:
                     raise ServiceUnavailable(self._status()[2])
                 why = await self._run_once()
+            except NoFreePort as error:
+                reason, why = "NoPort", error.message
             except (APIError, OSError) as error:
                 why = error.message if isinstance(error, APIError) else str(error.strerror)
             finally:
@@ -211,7 +215,8 @@ class LocalSpace:
             if self._environment.reactor.seconds() - began > STEADY_SECONDS:
                 self._backoff.reset()
             pause = self._backoff.pause()
-            self._tell(BUILDING, "Restarting", f"its process ended: {why}; it is started again")
+            ended = f"its process ended: {why}; it is started again"
+            self._tell(BUILDING, reason, why if reason == "NoPort" else ended)
             self._log.warn("local space {name}: {why}", name=self.record.name, why=why)
             await deferLater(self._environment.reactor, pause)
 
@@ -235,7 +240,7 @@ class LocalSpace:
         if not self.record.made:
             # The port is not published yet, and may be in use by now.
             used = [record.port for record in self._store.records().values()]
-            self._write(replace(self.record, port=free_port(used)))
+            self._write(replace(self.record, port=free_port(used, self._environment.ports)))
         await self._end_run()
         self._store.make_home(self.record)
         self._store.remove_file(self._file(STATE, KUBECONFIG))
