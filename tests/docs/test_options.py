@@ -61,7 +61,8 @@ def of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Defaults]]
             for command in action.choices.values():
                 yield from of_parser(command)
         elif not isinstance(action, argparse._HelpAction):
-            default = str(action.default) if action.default else None
+            has_default = action.default and action.default != argparse.SUPPRESS
+            default = str(action.default) if has_default else None
             for form in action.option_strings or [str(action.metavar)]:
                 options[form] = default
     if options:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec.cli import pki, store, token
+from twisted_exec import __version__
+from twisted_exec.cli import man, pki, store, token
 from twisted_exec.cli.completion import command as completion
 from twisted_exec.cli.console.program import one_line
 from twisted_exec.cli.doctor import command as doctor
@@ -48,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="twisted-exec",
         description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     pki.register(commands)
     iri.register(commands)
@@ -56,4 +58,5 @@ def make_parser() -> argparse.ArgumentParser:
     store.register(commands)
     doctor.register(commands)
     completion.register(commands)
+    man.register(commands)
     return parser

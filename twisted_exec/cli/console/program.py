@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from twisted_exec import __version__
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of
@@ -132,6 +133,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
     add_session_options(parser)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     add_space_options(parser)
     add_cluster_options(parser)
     return parser
