@@ -167,7 +167,7 @@ class MachineTests(KindTestCase):
         empty = {"metadata": {"name": "a"}, "spec": {}}
         self.assertEqual(
             [column.read(empty) for column in self.kind.columns],
-            ["<none>", "<none>", "<none>", "<unknown>"],
+            ["<none>", "<none>", "<none>", "<unknown>", "<unknown>", "<none>", "<none>"],
         )
         full = self.create(
             spec={
@@ -177,8 +177,24 @@ class MachineTests(KindTestCase):
             }
         )
         self.assertEqual(
-            [column.read(full) for column in self.kind.columns], ["small", "os", "p", "Pending"]
+            [column.read(full) for column in self.kind.columns],
+            ["small", "os", "p", "Pending", "<unknown>", "<none>", "<none>"],
         )
+
+    def test_ready_columns(self) -> None:
+        """A machine that runs without its line is not ready, and the table shows why."""
+        for status, reason, message, cells in (
+            (
+                "False",
+                "LineLost",
+                "line was lost",
+                ["Running", "False", "LineLost", "line was lost"],
+            ),
+            ("True", "Running", "", ["Running", "True", "<none>", "<none>"]),
+        ):
+            condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
+            machine = {"spec": {}, "status": {"state": "Running", "conditions": [condition]}}
+            self.assertEqual([column.read(machine) for column in self.kind.columns][3:], cells)
 
 
 class PoolTests(KindTestCase):

@@ -170,8 +170,8 @@ class KubectlTests(ChainTestCase):
             table = await self.run_kubectl("get", "machines")
             self.assertRegex(
                 table,
-                r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +AGE\n"
-                rf"{name} +small +<none> +pool-a +Running +\d+s\n",
+                r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +READY +REASON +AGE\n"
+                rf"{name} +small +<none> +pool-a +Running +<unknown> +<none> +\d+s\n",
             )
             self.assertIn("Events:", await self.run_kubectl("describe", "machine", name))
             await self.run_kubectl(

@@ -72,6 +72,14 @@ class MachinesTests(SynchronousTestCase):
         self.machines.remove(record.id)
         self.machines.create(machine("b", "large"), 0)
 
+    def test_full_of_broken_machines(self) -> None:
+        """The refusal names the machines that keep a place although they do not run."""
+        record, _ = self.machines.create(machine("a", "large"), 0)
+        record.set_state(pb.MACHINE_PENDING, "ImageMissing", "there is no image ciros")
+        with self.assertRaises(TooManyRequests) as caught:
+            self.machines.create(machine("b", "large"), 0)
+        self.assertIn('"default/a" (ImageMissing)', caught.exception.message)
+
     def test_remove(self) -> None:
         """A removed machine is not found, and can be removed again."""
         record, _ = self.machines.create(machine("a", "small"), 0)

@@ -39,6 +39,13 @@ from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, SHUT
 
 from .support import SHELL, RuntimeCase
 
+RACK = {
+    "name": "rack",
+    "driver": "socket",
+    "capabilities": {"cpu": 1, "memory": "1Gi"},
+    "lines": {"web-1": {"endpoint": "unix:/nonexistent"}},
+}
+
 
 class ContractTests(MachineLogsContract, MachineRuntimeContract, RuntimeCase):
     """The runtime keeps the interfaces' promises."""
@@ -249,6 +256,32 @@ class ConsoleTests(MachineCase):
         with self.assertRaises(Conflict) as caught:
             runtime.attach(Grant(id))
         self.assertEqual(caught.exception.message, 'machine "default/x" is powered off')
+
+    async def test_dead_line(self) -> None:
+        """The console of a machine that cannot start is refused at once, with the reason."""
+        runtime = await self.make_runtime(RACK)
+        template = machine("wbe-1", "rack")
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=template))
+        id = answer.machine.metadata.id
+        why = (
+            'machine "default/wbe-1" cannot start: no line is called "default/wbe-1"; '
+            "free lines are: web-1"
+        )
+        with self.assertRaises(Conflict) as caught:
+            runtime.attach(Grant(id))
+        self.assertEqual(caught.exception.message, why)
+        with self.assertRaises(Conflict) as caught:
+            await runtime.exec(pb.ExecRequest(machine_id=id))
+        self.assertEqual(caught.exception.message, why)
+
+    async def test_wrong_names(self) -> None:
+        """Machines with wrong names do not keep out the machine that a line is for."""
+        runtime = await self.make_runtime(RACK)
+        for name in ("wbe-1", "web-11", "web-1"):
+            template = machine(name, "rack")
+            await runtime.create_machine(pb.CreateMachineRequest(machine=template))
+        status = await runtime.status(pb.StatusRequest())
+        self.assertEqual([each.quantity for each in status.machine_class_status], [1])
 
     async def test_stopped(self) -> None:
         """A runtime that stops tells the viewers, and leaves no process."""

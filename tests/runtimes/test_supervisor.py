@@ -248,6 +248,18 @@ class SupervisorTests(SynchronousTestCase):
         self.clock.advance(0.1)
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
+    def test_why_it_cannot_start(self) -> None:
+        """The problem is known from the first failure until the machine starts or is switched on again."""
+        self.driver.refuses = True
+        self.supervisor.power_on()
+        self.assertEqual(self.supervisor.start_problem, "no QEMU here")
+        self.clock.advance(0.1)
+        self.assertEqual(self.supervisor.start_problem, "no QEMU here")
+        self.successResultOf(self.supervisor.power_off(OFF))
+        self.driver.later, self.driver.refuses = True, False
+        self.supervisor.power_on()
+        self.assertEqual(self.supervisor.start_problem, "")
+
     def test_off_while_starting(self) -> None:
         """Starting is given up, and is no failure."""
         self.driver.later = True

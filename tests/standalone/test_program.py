@@ -100,8 +100,11 @@ class ReadyTests(StandaloneCase):
         for name, kubectl in kubectls.found().items():
             code, shown, said = await kubectls.run(kubectl, "get", "machines", env=env)
             self.assertEqual(code, 0, f"{name}: {said}")
-            self.assertRegex(shown, r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +AGE\n")
-            self.assertRegex(shown, r"demo-shell +pty +<none> +local +Running +\d+s\n")
+            columns = r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +READY +REASON +AGE\n"
+            self.assertRegex(shown, columns)
+            self.assertRegex(
+                shown, r"demo-shell +pty +<none> +local +Running +True +<none> +\d+s\n"
+            )
             code, shown, said = await kubectls.run(
                 kubectl,
                 *("console", "demo-shell", "--linger", "1"),

@@ -78,15 +78,15 @@ class Reader:
 
     :param where: start of every message, such as ``runtime.yaml: classes[0] (vm)``.
     :ivar name: name of the mapping, such as the machine class's; empty if it has none.
-    :ivar quantity: for a machine class, the default number of machines; set by drivers of
-        existing machines.
+    :ivar quantity: for a machine class, the number of its lines; set by drivers of existing
+        machines.
     :raises ConfigError: it is not a mapping.
     """
 
     def __init__(self, document: object, where: str) -> None:
         self.where = where
         self.name = ""
-        self.quantity = 100
+        self.quantity: int | None = None
         if not isinstance(document, dict):
             raise ConfigError(f"{where} must be a mapping")
         self._left = dict(document)

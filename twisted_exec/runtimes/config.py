@@ -35,6 +35,9 @@ from .interfaces import Build
 from .processes import ProcessTable
 from .service import RuntimeClass
 
+_QUANTITY = 100
+_SPARE = 100
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 __all__ = ["ClassConfig", "ConfigError", "load", "parse"]
@@ -42,15 +45,17 @@ __all__ = ["ClassConfig", "ConfigError", "load", "parse"]
 
 @dataclass(frozen=True)
 class ClassConfig:
-    """The configuration of one class."""
+    """The configuration of one class; see :class:`RuntimeClass`."""
 
     name: str
     resources: Mapping[str, int]
     quantity: int
     driver: Build
+    spare: int = 0
 
     def build(self, reactor: Any, table: ProcessTable) -> RuntimeClass:
-        return RuntimeClass(self.name, self.driver(reactor, table), self.resources, self.quantity)
+        driver = self.driver(reactor, table)
+        return RuntimeClass(self.name, driver, self.resources, self.quantity, self.spare)
 
 
 def load(path: str) -> list[ClassConfig]:
@@ -94,11 +99,12 @@ def _class(entry: object, where: str) -> ClassConfig:
     if kind not in makers:
         raise reader.error(f"there is no driver {kind!r}; there are: {', '.join(makers)}")
     driver = makers[kind].configure(reader, resources)
-    count = reader.take("quantity", int, reader.quantity)
+    lines = reader.quantity
+    count = reader.take("quantity", int, _QUANTITY if lines is None else lines)
     if not 0 < count <= 100_000:
         raise reader.error("quantity must be between 1 and 100000")
     reader.done()
-    return ClassConfig(name, resources, count, driver)
+    return ClassConfig(name, resources, count, driver, 0 if lines is None else _SPARE)
 
 
 def _resources(reader: Reader) -> dict[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import Owner, owner_of
@@ -21,6 +21,7 @@ from twisted_exec.streaming.interfaces import Subject
 
 _MAX_EVENTS = 1000
 _MAX_MACHINES = 10_000
+_MAX_LISTED = 5
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Machines:
     """
     All machines of a runtime.
 
-    :param quantities: the maximal number of machines of each class.
+    :param quantities: the maximal number of machines of each class, spare machines included.
     """
 
     quantities: Mapping[str, int]
@@ -184,11 +185,11 @@ class Machines:
             raise BadRequest(
                 f"this runtime has no machine class {class_name!r}; it offers: {offered}"
             )
-        count = sum(1 for record in self._by_id.values() if record.class_name == class_name)
-        if count >= self.quantities[class_name] or len(self._by_id) >= _MAX_MACHINES:
+        same = [record for record in self._by_id.values() if record.class_name == class_name]
+        if len(same) >= self.quantities[class_name] or len(self._by_id) >= _MAX_MACHINES:
             raise TooManyRequests(
-                f"this runtime has {count} of {self.quantities[class_name]} machines of class "
-                f"{class_name!r}: delete one, or use another pool",
+                f"this runtime has {len(same)} of {self.quantities[class_name]} machines of class "
+                f"{class_name!r}: delete one, or use another pool{_broken(same)}",
                 retry_after_seconds=30,
             )
 
@@ -249,6 +250,19 @@ class Machines:
             and first <= event.spec.event_time
             and (not last or event.spec.event_time <= last)
         ]
+
+
+def _broken(machines: Iterable[Record]) -> str:
+    """Name machines that should run and do not: a user can delete these first."""
+    broken = [
+        f'"{record.label}" ({record.conditions[0].reason})'
+        for record in machines
+        if record.state == pb.MACHINE_PENDING and record.conditions
+    ]
+    if not broken:
+        return ""
+    more = f" and {len(broken) - _MAX_LISTED} more" if len(broken) > _MAX_LISTED else ""
+    return f"; not running: {', '.join(broken[:_MAX_LISTED])}{more}"
 
 
 def _matches(metadata: meta_pb2.ObjectMetadata, id: str, selector: Mapping[str, str]) -> bool:

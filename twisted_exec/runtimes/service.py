@@ -69,12 +69,15 @@ class RuntimeClass:
     :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
         their own.
     :param quantity: maximal number of machines.
+    :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
+        with a wrong name has no line, and must not keep out the machine that the line is for.
     """
 
     name: str
     driver: IMachineDriver
     resources: Mapping[str, int] = field(default_factory=dict)
     quantity: int = 100
+    spare: int = 0
 
 
 def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[_Answer]]:
@@ -187,7 +190,9 @@ class MachineRuntime(Service):
                 )
             else:
                 self._offered[each.name] = each
-        self._machines.quantities = {each.name: each.quantity for each in self._offered.values()}
+        self._machines.quantities = {
+            each.name: each.quantity + each.spare for each in self._offered.values()
+        }
 
     def stopService(self) -> Deferred[None]:
         """End every session with the reason, and every machine that cannot outlive the runtime."""
@@ -217,7 +222,7 @@ class MachineRuntime(Service):
 
         :return: the names of the machine, and the viewer.
         :raises NotFound: the machine was deleted, or is another one of the same name.
-        :raises Conflict: the machine is off.
+        :raises Conflict: the machine is off, or cannot start.
         """
         record = self._machines.get(grant.machine_id)
         console = self._console(record, grant.machine_uid)
@@ -234,10 +239,13 @@ class MachineRuntime(Service):
         return record.subject(), self._supervisor(record, grant.machine_uid).journal
 
     def _console(self, record: Record, machine_uid: str) -> SharedConsole:
-        console = self._supervisor(record, machine_uid).console
-        if console is None:
+        supervisor = self._supervisor(record, machine_uid)
+        if supervisor.console is None:
             raise Conflict(f'machine "{record.label}" is powered off')
-        return console
+        if supervisor.start_problem:
+            # The next attempt may be half a minute away, and a user would see nothing until then.
+            raise Conflict(f'machine "{record.label}" cannot start: {supervisor.start_problem}')
+        return supervisor.console
 
     def _supervisor(self, record: Record, machine_uid: str) -> Supervisor:
         if machine_uid and record.uid and machine_uid != record.uid:

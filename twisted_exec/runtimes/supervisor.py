@@ -90,11 +90,17 @@ class Supervisor:
         self.run: IRun | None = None
         self.console: SharedConsole | None = None
 
+    @property
+    def start_problem(self) -> str:
+        """Why the last start failed; empty if it did not."""
+        return self._start_problem[1]
+
     def power_on(self) -> None:
         """Start the machine unless it is on."""
         self._should_run = True
         if self._keeping is None:
             self._delay_seconds = 0.0
+            self._start_problem = ("", "")
             self._state_changed(pb.MACHINE_PENDING, "", "")
             keeping = Deferred.fromCoroutine(self._keep())
             keeping.addErrback(self._failed)

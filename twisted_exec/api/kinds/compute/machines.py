@@ -208,7 +208,7 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
     def capital(key: str) -> str:
         return key[0].upper() + key[1:]
 
-    return (
+    columns = (
         Column(dialect.class_column, lambda machine: dialect.class_name(machine) or "<none>"),
         Column("Image", lambda machine: image_of(machine, dialect) or "<none>"),
         Column(
@@ -217,3 +217,26 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
         ),
         Column("State", lambda machine: machine.get("status", {}).get("state") or "<unknown>"),
     )
+    return (*columns, *_READY_COLUMNS) if dialect.conditions else columns
+
+
+def _ready(machine: Object) -> Object:
+    """Return the condition Ready; empty if it was never reported."""
+    conditions = machine.get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each.get("type") == "Ready"), {})
+
+
+def _why_not_ready(key: str) -> Callable[[Object], str]:
+    def read(machine: Object) -> str:
+        ready = _ready(machine)
+        return "<none>" if ready.get("status") == "True" else ready.get(key) or "<none>"
+
+    return read
+
+
+# A machine whose console line is lost still runs, so its state does not show the problem.
+_READY_COLUMNS = (
+    Column("Ready", lambda machine: _ready(machine).get("status") or "<unknown>"),
+    Column("Reason", _why_not_ready("reason"), "Why the machine is not ready"),
+    Column("Message", _why_not_ready("message"), "Why the machine is not ready", priority=1),
+)
