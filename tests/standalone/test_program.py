@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import stat
+import sys
 import tempfile
 from typing import Any
 
@@ -53,7 +54,7 @@ class StandaloneCase(TestCase):
     async def ready(self, *options: str) -> programs.Program:
         program = self.start(*options)
         await program.until(
-            rb"ready; in another terminal, type:.*\n.*\n.*\n.*kubectl console \S+\n"
+            rb"\nReady. In another terminal, type:\n\nexport .*\n.*\nkubectl console \S+\n\n"
         )
         return program
 
@@ -75,6 +76,42 @@ class StandaloneCase(TestCase):
         self.assertEqual(len(re.findall(f"exec-standalone: {line}", said)), 1, said)
 
 
+_INTERRUPTED = """
+import os, re, signal, sys
+
+def interrupt(event, words):
+    global at
+    if at and re.match(at, f"{event} {words}"):
+        at = ""
+        os.kill(os.getpid(), signal.SIGINT)
+
+at = sys.argv.pop(1)
+sys.addaudithook(interrupt)
+from twisted.scripts.twistd import run
+run()
+"""
+
+
+class InterruptTests(StandaloneCase):
+    """Ctrl-C while the program starts."""
+
+    async def test_at_any_moment(self) -> None:
+        """The program ends by the signal, with no traceback, and can start again."""
+        for at in (
+            r"import .'twisted_exec.standalone.service'",
+            r"os.mkdir .*/exec-state'",
+            r"socket.bind ",
+            r"import .'twisted_exec.standalone.space_manager'",
+            r"os.rename .*admin.kubeconfig'",
+        ):
+            argv = [sys.executable, "-c", _INTERRUPTED, at, "-n", "--pidfile=", "exec-standalone"]
+            program = programs.start([*argv, "--port", "0"], cwd=self.directory)
+            self.addCleanup(program.stop)
+            self.assertEqual(await program.ended, -signal.SIGINT, f"{at}: {program.output!r}")
+            self.assertNotIn(b"Traceback", program.output, at)
+        await self.ready()
+
+
 class ReadyTests(StandaloneCase):
     """What a user finds when it is ready."""
 
@@ -90,6 +127,7 @@ class ReadyTests(StandaloneCase):
         shell = await client.get(MACHINES, "demo-shell", "default")
         self.assertEqual(shell["status"]["state"], "Running")
         self.assertIn(b"KUBECONFIG=exec-state/admin.kubeconfig PATH=", program.output)
+        self.assertTrue(program.output.endswith(b"kubectl console demo-vm\n\n"), program.output)
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
 
     async def test_kubectl(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.application.service import ServiceMaker
 from twisted.internet.interfaces import (
     IStreamClientEndpoint,
     IStreamClientEndpointStringParserWithReactor,
@@ -17,49 +16,51 @@ from twisted.internet.interfaces import (
 from twisted.plugin import IPlugin
 from zope.interface import implementer
 
-apiserver = ServiceMaker(
+from twisted_exec.program.maker import ProgramMaker
+
+apiserver = ProgramMaker(
     "exec-apiserver",
     "twisted_exec.apiserver.tap",
     "Kubernetes-style API server for machines and their consoles.",
     "exec-apiserver",
 )
 
-poollet = ServiceMaker(
+poollet = ProgramMaker(
     "exec-poollet",
     "twisted_exec.poollet.tap",
     "Runs the machines of one pool on a machine runtime.",
     "exec-poollet",
 )
 
-runtime = ServiceMaker(
+runtime = ProgramMaker(
     "exec-runtime",
     "twisted_exec.runtimes.tap",
     "Machine runtime: shells and virtual machines on this host.",
     "exec-runtime",
 )
 
-broker = ServiceMaker(
+broker = ProgramMaker(
     "exec-broker",
     "twisted_exec.runtimes.machinebroker.tap",
     "Machine runtime: machines of another cluster.",
     "exec-broker",
 )
 
-nodeserver = ServiceMaker(
+nodeserver = ProgramMaker(
     "exec-nodeserver",
     "twisted_exec.nodeserver.tap",
     "A kubelet's face for Pods that run in other clusters.",
     "exec-nodeserver",
 )
 
-spacemanager = ServiceMaker(
+spacemanager = ProgramMaker(
     "exec-spacemanager",
     "twisted_exec.spacemanager.tap",
     "A registry of control planes: Spaces, their providers, their credentials.",
     "exec-spacemanager",
 )
 
-standalone = ServiceMaker(
+standalone = ProgramMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",
     "API server, poollet and runtime on loopback, with two machines to try.",

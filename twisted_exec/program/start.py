@@ -37,6 +37,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
+from twisted_exec.program.maker import stop_on_interrupt
 from twisted_exec.program.options import refusal
 
 
@@ -185,6 +186,7 @@ def stop_once(reactor: Any) -> None:
     Stopping may take a while because of open sessions.  Further signals log one line; Twisted would
     log a traceback for each.
     """
+    stop_on_interrupt(reactor)
     reactor.callWhenRunning(_stop_on_hangup, reactor)
     reactor.addSystemEventTrigger("before", "shutdown", _stopping, reactor)
 

@@ -150,6 +150,7 @@ class Standalone(AsyncService):
     All programs in one process.
 
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
+    :ivar first_commands: what a user can type then, one line each.
     """
 
     label = "exec-standalone"
@@ -167,6 +168,7 @@ class Standalone(AsyncService):
         self._reactor, self._now = reactor, now
         self._state = StateDirectory(settings.state_directory)
         self.kubeconfig = self._state.file(KUBECONFIG)
+        self.first_commands: tuple[str, ...] = ()
         self._open = False
         self._sockets = ""
         self._running: list[IService] = []
@@ -342,14 +344,13 @@ class Standalone(AsyncService):
     def _publish(self, url: str, certificates: Certificates, machine: str) -> None:
         self._write_kubeconfig(url, certificates)
         programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
-        self._log.info("ready; in another terminal, type:")
-        path = shlex.quote(_short_path(self.kubeconfig))
-        for line in (
-            f"export KUBECONFIG={path} PATH={shlex.quote(programs)}:$PATH",
+        path = _short_path(self.kubeconfig)
+        self._log.info("ready; the administrator's kubeconfig is {path}", path=path)
+        self.first_commands = (
+            f"export KUBECONFIG={shlex.quote(path)} PATH={shlex.quote(programs)}:$PATH",
             f"kubectl get {self.settings.dialect.workload.plural}",
             f"kubectl console {machine}",
-        ):
-            self._log.info("    {line}", line=line)
+        )
 
     def _write_kubeconfig(self, url: str, certificates: Certificates) -> None:
         write_kubeconfig(

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,9 @@ from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 
 PROGRAM = "exec-standalone"
+
+_LAST_LOG_SECONDS = 0.3
+"""After this time the start is logged completely, and the first commands stay in sight."""
 
 
 def _port(text: str) -> int:
@@ -104,7 +109,24 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> Standalone:
     if options["with-parent"]:
         reactor.callWhenRunning(stop_with_parent, reactor)
-    return Standalone(_settings(options), reactor)
+    standalone = Standalone(_settings(options), reactor)
+    standalone.when_ready().addCallbacks(
+        lambda _: reactor.callLater(_LAST_LOG_SECONDS, _show_first_commands, standalone),
+        lambda failure: None,  # reported by make_service
+    )
+    return standalone
+
+
+def _show_first_commands(standalone: Standalone) -> None:
+    """Print on standard output, not in the log: a prefix on each line would spoil copies."""
+    terminal = sys.__stdout__
+    if terminal is None or not standalone.running:
+        return
+    commands = "\n".join(standalone.first_commands)
+    # A closed standard output, as of a daemon, raises either.
+    with contextlib.suppress(OSError, ValueError):
+        terminal.write(f"\nReady. In another terminal, type:\n\n{commands}\n\n")
+        terminal.flush()
 
 
 def _settings(options: Options) -> Settings:

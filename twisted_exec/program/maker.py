@@ -1,0 +1,50 @@
+"""
+The twistd plugin of a program, and Ctrl-C while the program starts.
+
+Python answers Ctrl-C with a traceback, and Twisted's own handler is installed only when the reactor
+runs: seconds later, because a program imports much.  So SIGINT ends the process silently during the
+imports, when nothing is open yet, and from then on it stops the reactor as soon as that runs.
+
+Every twistd on the host imports this module, so it must not import anything heavy.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+from twisted.application.service import ServiceMaker
+
+
+class ProgramMaker(ServiceMaker):
+    """A plugin for a module with ``Options`` and ``makeService``, imported when twistd runs it."""
+
+    @property
+    def options(self) -> Any:
+        """The options of the program that was chosen on the command line."""
+        end_on_interrupt()
+        return super().options
+
+
+def end_on_interrupt() -> None:
+    """
+    End the process on SIGINT without a traceback.
+
+    Does nothing if the process has a reactor: the reactor belongs to another program.
+    """
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default and "twisted.internet.reactor" not in sys.modules:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def stop_on_interrupt(reactor: Any) -> None:
+    """Stop a reactor on SIGINT, also before it runs; call this after :func:`end_on_interrupt`."""
+
+    def stop(number: int, frame: Any) -> None:
+        # A second stop would be an error; the handler for signals during the stop comes with the stop.
+        signal.signal(number, lambda *_: None)
+        reactor.sigInt(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, stop)
