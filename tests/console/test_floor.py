@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.floor import Floor, display_name, notice
+from twisted_exec.console.floor import HINT, Floor, RoleNotices, display_name, notice
 from twisted_exec.streaming.interfaces import Role
 
 
@@ -260,3 +260,43 @@ class EveryStateTests(SynchronousTestCase):
                     todo.append(after)
         with_writer = {state for state in paths if "writer" in state}
         self.assertGreater(len(with_writer), 50)
+
+
+class RoleNoticesTests(SynchronousTestCase):
+    """Tests for :class:`RoleNotices`."""
+
+    def test_acts(self) -> None:
+        """Whoever reads the notices knows the role after each act."""
+        floor, ann, bob = Floor(), Person("ann"), Person("bob")
+        readers = {ann: RoleNotices(), bob: RoleNotices()}
+        for act in (
+            lambda: floor.join(ann),
+            lambda: floor.join(bob),
+            lambda: floor.request_role(bob, Role.WRITER),
+            lambda: floor.request_role(bob, Role.OBSERVER),
+            lambda: floor.request_role(ann, Role.WRITER),
+            lambda: floor.request_role(ann, Role.WRITER),
+        ):
+            act()
+            for person in (ann, bob):
+                if person in floor._participants:
+                    readers[person].feed(person.news().encode())
+                    self.assertIsNot(readers[person].is_observer, person.writes)
+
+    def test_any_split(self) -> None:
+        """A notice is recognised wherever the output is split."""
+        text = b"x" + notice(f"ada has left; this console has no writer {HINT}") + b"y"
+        for cut in range(len(text)):
+            notices = RoleNotices()
+            notices.feed(text[:cut])
+            notices.feed(text[cut:])
+            self.assertTrue(notices.is_observer, cut)
+
+    def test_other_output(self) -> None:
+        """Notices about other things, and output that resembles a notice, change nothing."""
+        notices = RoleNotices()
+        notices.feed(notice("the console line is back"))
+        notices.feed(f"[twisted-exec: {HINT}]\r\n".encode())
+        notices.feed(f"\r\n[twisted-exec: {'x' * 5000} {HINT}]\r\n".encode())
+        self.assertFalse(notices.is_observer)
+        self.assertLess(len(notices._tail), 2000)

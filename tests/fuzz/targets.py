@@ -265,7 +265,7 @@ def _said_again(told: Any) -> Any:
 
 def endings(split: int, document: bytes) -> None:
     """A Status is read or blamed for, and what was read can be said again."""
-    protocol = (channel.V5, channel.V4, channel.V1, streams.V2)[split % 4]
+    protocol = (channel.V5, channel.V4, channel.V1, channel.V2)[split % 4]
     try:
         ending = messages.decode_ending(document, protocol)
     except RemoteProtocolError:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.start`.
+Tests for :mod:`twisted_exec.program.clock`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from twisted.internet.selectreactor import SelectReactor
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.start import use_monotonic_clock
+from twisted_exec.program.clock import use_monotonic_clock
 
 
 class SteadyTimersTests(SynchronousTestCase):

@@ -29,12 +29,18 @@ A session that did not ask for input stays an observer.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from twisted_exec.streaming.interfaces import Role
 
 _MAX_NAME = 64
-_HINT = "(~f or --force takes over)"
+_LONGEST_BYTES = 1024
+_NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
+HINT = "(~f or --force takes over)"
+"""The end of each notice to an observer that can take over."""
+_TAKEN_OVER = "you have taken over this console"
+_WRITER = "you are the writer of this console"
 
 
 class Participant(Protocol):
@@ -102,7 +108,7 @@ class Floor:
         elif not writers or writers[0].user == participant.user:
             self._make_writer(participant)
         else:
-            participant.tell(notice(f"{self.status}; you are an observer {_HINT}"))
+            participant.tell(notice(f"{self.status}; you are an observer {HINT}"))
 
     def leave(self, participant: Participant) -> None:
         """Remove a session.  Repeated calls do nothing."""
@@ -120,7 +126,7 @@ class Floor:
             self._take_over(participant)
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
-        participant.tell(notice(f"you are an observer; {self.status} {_HINT}"))
+        participant.tell(notice(f"you are an observer; {self.status} {HINT}"))
         if was_writer:
             self._announce_if_free(participant, "has released this console")
 
@@ -128,7 +134,7 @@ class Floor:
         """Return the notice for an observer who types."""
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
         # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
-        return notice(f"what you type is not sent: {self.status} {_HINT}")
+        return notice(f"what you type is not sent: {self.status} {HINT}")
 
     def _take_over(self, participant: Participant) -> None:
         others = [each for each in self.writers if each is not participant]
@@ -138,14 +144,14 @@ class Floor:
             other.role = Role.OBSERVER
         self._make_writer(participant)
         if others:
-            text = f"you have taken over this console from {previous}"
+            text = f"{_TAKEN_OVER} from {previous}"
         else:
-            text = "you are the writer of this console"
+            text = _WRITER
         participant.tell(notice(text))
         for other in others:
             same_user = other.user == participant.user
             name = f"{successor}, in another session," if same_user else successor
-            text = f"{name} has taken over this console; you are an observer {_HINT}"
+            text = f"{name} has taken over this console; you are an observer {HINT}"
             other.tell(notice(text))
 
     def _make_writer(self, participant: Participant) -> None:
@@ -157,7 +163,7 @@ class Floor:
         """Tell the observers that may write that they can take over."""
         if self.writers:
             return
-        text = notice(f"{display_name(leaver.user)} {act}; {self.status} {_HINT}")
+        text = notice(f"{display_name(leaver.user)} {act}; {self.status} {HINT}")
         for each in self._participants:
             if each is not leaver and each.may_write:
                 each.tell(text)
@@ -166,6 +172,32 @@ class Floor:
 def notice(text: str) -> bytes:
     """Wrap a message of this program; the guest may have left the cursor anywhere in a line."""
     return f"\r\n[twisted-exec: {text}]\r\n".encode()
+
+
+class RoleNotices:
+    """
+    Reads the notices in the output of one session, for the user's end.
+
+    :ivar is_observer: the last notice about the role is to an observer.  It serves convenience only:
+        a machine can print the same text.
+    """
+
+    def __init__(self) -> None:
+        self.is_observer = False
+        self._tail = b""
+
+    def feed(self, data: bytes) -> None:
+        """Handle output, split anywhere."""
+        window = self._tail + data
+        end = 0
+        for match in _NOTICE.finditer(window):
+            end = match.end()
+            text = match[1].decode("utf-8", "replace")
+            if text.endswith(HINT):
+                self.is_observer = True
+            elif text.startswith((_TAKEN_OVER, _WRITER)):
+                self.is_observer = False
+        self._tail = window[end:][-_LONGEST_BYTES:]
 
 
 def display_name(name: str) -> str:

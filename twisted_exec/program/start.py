@@ -8,11 +8,6 @@ fails.
 systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
 after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
 where a leading ``@`` stands for the NUL of an abstract address.
-
-Timers use the monotonic clock.  Twisted's reactors use ``time.time``: if the system clock is set
-back by an hour, no timer fires for an hour and heartbeats stop; if it is set forward, all time
-limits expire at once.  See https://github.com/twisted/twisted/issues/2424.  Code that needs the
-time of day must not ask the reactor for it.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
 from socket import gaierror
@@ -35,22 +29,11 @@ from twisted.internet.interfaces import IReactorCore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.program.clock import use_monotonic_clock
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
 from twisted_exec.program.maker import stop_on_interrupt
 from twisted_exec.program.options import refusal
-
-
-def use_monotonic_clock(reactor: Any) -> None:
-    """
-    Make a reactor use the monotonic clock.
-
-    Does nothing if the reactor runs or has timers already: their times are on the other clock, and
-    the reactor may belong to another program, too.
-    """
-    if not reactor.running and not reactor.getDelayedCalls():
-        reactor.seconds = time.monotonic
-
 
 VARIABLE = "NOTIFY_SOCKET"
 READY, STOPPING = "READY=1", "STOPPING=1"

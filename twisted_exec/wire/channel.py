@@ -32,6 +32,11 @@ UNNAMED = ""
 PROTOCOLS = (V5, V4, V4_BASE64, V1, V1_BASE64)
 """The WebSocket protocols that we support, in order of preference."""
 
+V2 = "v2.channel.k8s.io"
+V3 = "v3.channel.k8s.io"
+SPDY_PROTOCOLS = (V4, V3, V2, V1)
+"""The protocols over SPDY that we support, in order of preference.  There is no version 5."""
+
 MAX_PAYLOAD_BYTES = 32 << 10
 """
 Limit for one outgoing message: with its channel byte it still fits one read buffer of kubectl.
@@ -50,6 +55,10 @@ class Channel(IntEnum):
     STDERR = 2
     ERROR = 3
     RESIZE = 4
+
+
+TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESIZE})
+"""The channels of a console with a terminal."""
 
 
 @dataclass(frozen=True)

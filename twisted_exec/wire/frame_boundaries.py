@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from twisted_exec.wire.channel import PROTOCOLS, UNNAMED, Channel, encode, is_text
+from twisted_exec.wire.channel import PROTOCOLS, SPDY_PROTOCOLS, UNNAMED, Channel, encode, is_text
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.messages import Ending, encode_ending, has_status
-from twisted_exec.wire.remotecommand.spdy_streams import SPDY_PROTOCOLS, STREAM_TYPE
+from twisted_exec.wire.remotecommand.spdy_streams import STREAM_TYPE
 from twisted_exec.wire.spdy import frames
 from twisted_exec.wire.spdy.frames import FrameReader, SynStream
 from twisted_exec.wire.upgrade import SPDY

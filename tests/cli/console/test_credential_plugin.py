@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 from tests.cli.console.test_program_process import ConsoleProcess, TerminalCase, reactor
 from tests.kube.plugins import V1, PluginScript
 from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
-from twisted_exec.cli.console.session import ConsoleSession
+from twisted_exec.cli.console.session import TIMED_OUT, ConsoleSession
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ExecPlugin
 from twisted_exec.testing.attachment import EchoAttachment
 
@@ -117,7 +117,7 @@ class PipeTests(PluginCase):
     async def test_timeout(self) -> None:
         """``--timeout`` also limits the plugin."""
         self.plugged("time.sleep(60)", "Never")
-        await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
+        await self.ends_with(self.start("--timeout", "1"), 124, TIMED_OUT)
 
     async def test_signal(self) -> None:
         """A signal ends the plugin and the program."""

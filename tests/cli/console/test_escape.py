@@ -168,6 +168,15 @@ class MenuTests(SynchronousTestCase):
         for data in (b"cd ~\r", b"a~.", b"x~~", b"\r ~."):
             self.assertEqual(self.typed(data), [data])
 
+    def test_text_that_is_not_sent(self) -> None:
+        """Where nothing is sent, each key is at the start of a line; the next key that is sent is not."""
+        menu = Menu("~")
+        menu.feed(b"ls")
+        self.assertEqual(menu.feed(b"~f", is_sent=False), [Command.TAKE_OVER])
+        menu.feed(b"ls", is_sent=False)
+        self.assertEqual(menu.feed(b"~?", is_sent=False), [Command.HELP])
+        self.assertEqual(joined([*menu.feed(b"l"), *menu.feed(b"~?")]), [b"l~?"])
+
     def test_doubled(self) -> None:
         """A doubled mark at the start of a line is sent as one, and the line continues."""
         self.assertEqual(self.typed(b"~~.~."), [b"~.~."])

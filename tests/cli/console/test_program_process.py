@@ -11,6 +11,7 @@ import signal
 import struct
 import sys
 import termios
+from importlib.metadata import packages_distributions
 from itertools import groupby
 from typing import Any
 
@@ -35,6 +36,74 @@ from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 reactor: Any = _reactor
 
 COMMAND = "import sys; from twisted_exec.cli.console.program import main; sys.exit(main())"
+LIST_MODULES = """
+import os, sys
+from twisted.internet import endpoints, reactor, ssl
+before = set(sys.modules)
+from twisted_exec.cli.console.program import main
+code = main()
+with open(os.environ["MODULES"], "w") as file:
+    file.write(" ".join(set(sys.modules) - before))
+sys.exit(code)
+"""
+"""The same; it writes a list of the modules that it imported."""
+
+MODULES = [
+    "api.dialects",
+    "api.names",
+    "api.resource",
+    "api.spaces",
+    "api.status",
+    "cli.cluster_options",
+    "cli.console.escape",
+    "cli.console.modes",
+    "cli.console.program",
+    "cli.console.session",
+    "cli.console.stdio",
+    "cli.console.terminal",
+    "cli.space.options",
+    "console.floor",
+    "kube.consoles.exec",
+    "kube.credentials.cache",
+    "kube.kubeconfig.client_config",
+    "kube.kubeconfig.entries",
+    "kube.kubeconfig.environment",
+    "kube.kubeconfig.loader",
+    "kube.transport.connection",
+    "program.clock",
+    "streaming.flow",
+    "streaming.http.upgrade_client",
+    "streaming.http.upgrade_server",
+    "streaming.http.websocket",
+    "streaming.interfaces",
+    "streaming.remotecommand.carrier",
+    "streaming.remotecommand.carriers",
+    "streaming.remotecommand.client",
+    "streaming.remotecommand.negotiation",
+    "streaming.remotecommand.websocket_carrier",
+    "tls.client",
+    "tls.descriptor",
+    "tls.endpoints",
+    "tls.errors",
+    "tls.files",
+    "tls.pem",
+    "tls.server",
+    "tls.transport",
+    "tls.turns",
+    "tls.unix",
+    "wire.channel",
+    "wire.errors",
+    "wire.remotecommand.messages",
+    "wire.stream_options",
+    "wire.upgrade",
+]
+"""Our modules that a session needs.  Each costs about 2 ms at every start."""
+
+LIBRARIES = {"autobahn", "cbor2", "click", "h11", "hyperlink", "txaio", "yaml"}
+"""Libraries that a session needs: YAML, HTTP, WebSockets, and what autobahn imports."""
+
+HEAVY = {"decimal", "h2", "treq", "twisted.web.client", "twisted.web.http", "twisted.web.server"}
+
 SET_CLOCK = f"""
 import os, time
 now, noon = time.time, os.path.abspath(os.environ["NOON"])
@@ -225,7 +294,27 @@ class PipeTests(ProcessCase):
     async def test_timeout(self) -> None:
         """``--timeout`` limits the whole session."""
         self.serve(RecordingAttachment(b"up"))
-        await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
+        await self.ends_with(self.start("--timeout", "1"), 124, "timed out, as --timeout says")
+
+    async def test_modules(self) -> None:
+        """A session imports only what it needs, because a user waits for it."""
+        self.serve(EchoAttachment())
+        path = self.mktemp()
+        process = self.start(command=LIST_MODULES, env={"MODULES": path})
+        process.type(b"x")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        with open(path) as file:
+            modules = set(file.read().split())
+        ours = {name for name in modules if name.startswith("twisted_exec.")}
+        packages = {name.rpartition(".")[0] for name in ours} | {"twisted_exec"}
+        self.assertEqual(
+            sorted(ours - packages), sorted(f"twisted_exec.{each}" for each in MODULES)
+        )
+        self.assertEqual(modules & HEAVY, set())
+        installed = {name.partition(".")[0] for name in modules}
+        libraries = {name for name in installed if name in packages_distributions()}
+        self.assertEqual(libraries - LIBRARIES - {"twisted", "twisted_exec", "cryptography"}, set())
 
     async def test_clock_is_set(self) -> None:
         """Setting the clock forward does not end a session."""
@@ -475,6 +564,7 @@ class TerminalTests(TerminalCase):
         process = self.start_on_terminal()
         while not waiting:
             await self._settle()
+        await process.until(rb"connecting to vm at http\S+\r\n")
         process.type(b"\x03")
         await self.ends_so(process, -signal.SIGINT)
 

@@ -15,12 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import (
+    NEVER_QUIET,
     NOTHING_TO_ASK,
+    SCRIPT_SECONDS,
     TIMED_OUT,
     TYPE_AHEAD_BYTES,
     ConsoleSession,
     Outcome,
 )
+from twisted_exec.console.floor import HINT, notice
 from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     MACHINE_DELETED,
@@ -284,6 +287,32 @@ class MenuTests(SessionCase):
         self.assertEqual((stream.sent, stream.told), (b"", []))
         self.assertEqual(said, [NOTHING_TO_ASK] * 4)
 
+    def test_observer(self) -> None:
+        """An observer's text is not sent, so commands work right after it."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
+        stream = self.attach()
+        joined = notice(f"the writer of this console is ada; you are an observer {HINT}")
+        for part in (b"$ ", joined[:20], joined[20:]):
+            self.session.data_received(part)
+        for key in (b"l", b"s", b"~", b"?", b"x", b"~", b"f"):
+            self.session.typed(key)
+        self.assertEqual(len(said), 1)
+        self.assertEqual(stream.told, [Role.WRITER])
+        self.session.data_received(notice("you have taken over this console from ada"))
+        for key in (b"l", b"s", b"~", b"?"):
+            self.session.typed(key)
+        self.assertEqual(stream.sent, b"lsx|ls~?")
+
+    def test_nothing_is_sent_from_a_read_only_session(self) -> None:
+        """In a read-only session commands work right after other keys."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append, read_only=True)
+        self.attach()
+        for key in (b"l", b"~", b"?"):
+            self.session.typed(key)
+        self.assertEqual(len(said), 1)
+
     def test_suspend(self) -> None:
         """~ and Ctrl-Z suspend the client."""
         stops: list[None] = []
@@ -363,6 +392,32 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(self.outcome().exit_code, 7)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_endless_output(self) -> None:
+        """A machine that is never quiet does not keep a script for ever."""
+        for linger in (None, 2.0):
+            self.begin(interactive=False, linger_seconds=linger)
+            self.attach()
+            self.clock.advance(SCRIPT_SECONDS)
+            self.session.input_ended()
+            for _ in range(int(SCRIPT_SECONDS + (linger or 0))):
+                self.assertNoResult(self.session.finished)
+                self.session.data_received(b"tick\n")
+                self.clock.advance(1)
+            self.session.detached("connection closed")
+            self.sink.flush()
+            self.assertEqual(self.outcome(), Outcome(124, NEVER_QUIET))
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_endless_output_with_timeout(self) -> None:
+        """``--timeout`` replaces the limit for machines that are never quiet."""
+        self.begin(interactive=False, timeout=SCRIPT_SECONDS * 2)
+        stream = self.attach()
+        self.session.input_ended()
+        self.clock.advance(SCRIPT_SECONDS * 2 - 1)
+        self.assertEqual(stream.told, ["end of input"])
+        self.clock.advance(1)
+        self.assertEqual(stream.told, ["end of input", "leave"])
+
     def test_terminal_closed(self) -> None:
         """End of input from a terminal means a closed window, and leaves the session."""
         self.begin()
@@ -431,7 +486,7 @@ class TimeoutTests(SessionCase):
         self.clock.advance(5)
         self.failureResultOf(attempt, CancelledError)
         self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
+        self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
 
     def test_open_session(self) -> None:
         """The timeout ends an open session."""
@@ -441,7 +496,7 @@ class TimeoutTests(SessionCase):
         self.assertEqual(stream.told, ["leave"])
         self.session.detached("connection closed")
         self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
+        self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
 
     def test_reader_who_does_not_read(self) -> None:
         """The timeout also limits the writing of the last output."""
@@ -450,7 +505,7 @@ class TimeoutTests(SessionCase):
         self.session.ended(Ending(COMPLETED))
         self.session.detached("connection closed")
         self.clock.advance(5)
-        self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
+        self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
 
     def test_no_timer_is_left(self) -> None:
         """A session that has ended leaves no timer behind."""

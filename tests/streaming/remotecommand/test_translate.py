@@ -41,8 +41,7 @@ from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
-from twisted_exec.wire.channel import V1, V4, V5, Channel
-from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.channel import TERMINAL, V1, V4, V5, Channel
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
 SUCCESS = {"metadata": {}, "status": "Success"}

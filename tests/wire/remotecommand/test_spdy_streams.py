@@ -10,14 +10,20 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.wire.spdy.test_frames import VECTORS, captured, read_on
-from twisted_exec.wire.channel import V1, V4, Channel, StreamClosed, StreamData
+from twisted_exec.wire.channel import (
+    SPDY_PROTOCOLS,
+    V1,
+    V2,
+    V3,
+    V4,
+    Channel,
+    StreamClosed,
+    StreamData,
+)
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.messages import COMPLETED, LINE_LOST, Ending, encode_ending
 from twisted_exec.wire.remotecommand.spdy_streams import (
     MAX_BUFFERED_BYTES,
-    SPDY_PROTOCOLS,
-    V2,
-    V3,
     ClientStreams,
     PeerDone,
     Ready,

@@ -53,7 +53,7 @@ from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
-from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.channel import TERMINAL
 
 _LARGEST_PORT = 65535
 _USERS = 256

@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.process import reapAllProcesses
 from twisted.internet.task import deferLater
 
-from twisted_exec.cli.console.session import TIMED_OUT, ConsoleSession
+from twisted_exec.cli.console.session import ConsoleSession
 from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 
@@ -47,7 +47,7 @@ def run_plugin_in_terminal(
         try:
             await asking
         except TimeoutError:
-            session.failed(TIMED_OUT)
+            session.timed_out()
         except CancelledError:
             pass  # the session is over already
         except KubeConfigError:

@@ -8,7 +8,8 @@ leave.
 
 One character, by default ``~``, is special at the start of a line, as in ssh: the next key is a
 command (:data:`HELP`), and any other key sends both.  This character is the only input that is
-ever held back, until the next key.
+ever held back, until the next key.  For an observer, whose text is not sent, every key is at the
+start of a line.
 
 A guest may switch the user's terminal to a keyboard protocol that reports
 control keys as escape sequences: xterm's ``modifyOtherKeys``
@@ -64,8 +65,8 @@ HELP = (
     (".", "leave"),
     ("B", "send BREAK"),
     ("S", "send SysRq: BREAK, then the key that is typed next"),
-    ("f", "drive: whoever drives this console looks on from then on"),
-    ("r", "drive no longer, and look on"),
+    ("f", "take over the console; its writer becomes an observer"),
+    ("r", "release the console and become an observer"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -126,10 +127,11 @@ class Escapes:
         keys = str(self.leave) if self.leave is not None else f"{self.menu}."
         return f"{keys} leaves" + (f", {self.menu}? helps" if self.menu is not None else "")
 
-    def feed(self, data: bytes) -> list[Typed]:
+    def feed(self, data: bytes, *, is_sent: bool = True) -> list[Typed]:
         """
         Handle input.
 
+        :param is_sent: as of :meth:`Menu.feed`.
         :return: bytes and commands, in order; nothing follows :attr:`Command.LEAVE`.
         """
         pressed = False
@@ -137,7 +139,7 @@ class Escapes:
             data, pressed = self.leave.feed(data)
         typed: list[Typed] = [data] if data else []
         if self.menu is not None:
-            typed = self.menu.feed(data)
+            typed = self.menu.feed(data, is_sent=is_sent)
         if pressed and Command.LEAVE not in typed:
             typed.append(Command.LEAVE)
         return typed
@@ -181,8 +183,15 @@ class Menu:
     def __str__(self) -> str:
         return self.mark.decode()
 
-    def feed(self, data: bytes) -> list[Typed]:
-        """Handle input; nothing follows :attr:`Command.LEAVE`."""
+    def feed(self, data: bytes, *, is_sent: bool = True) -> list[Typed]:
+        """
+        Handle input; nothing follows :attr:`Command.LEAVE`.
+
+        :param is_sent: the machine receives what is typed.  Otherwise its line is still empty,
+            whatever was typed before.
+        """
+        if not is_sent and self._state is _State.LINE:
+            self._state = _State.START
         typed: list[Typed] = []
         while data and Command.LEAVE not in typed:
             if self._state is _State.KEY:

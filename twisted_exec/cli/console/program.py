@@ -40,23 +40,26 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 60.0
 """Time for which the program obeys ``Retry-After`` before it gives up."""
 
+_SILENT_SECONDS = 1.0
+
 _BUSY = (429, 503)
 
 _DESCRIPTION = """\
-Open the serial console of a machine in this terminal. Everything typed goes to
-the machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists what
-else can be done, such as sending BREAK. One user types at a time; others who open
-the same console look on, and read who it is.
+Open the serial console of a machine in this terminal. Every key goes to the
+machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists other
+commands, such as BREAK. One user at a time is the writer of a console; other
+users are observers: they see the output and read who the writer is.
 
-When input is no terminal, it is sent, and the session ends after its end: with
+If input is not a terminal, it is sent, and the session ends after its end: with
 --linger when the machine was quiet for that many seconds, else when the
-machine's side says so (two seconds of quiet, or the process is done).
+machine's side ends it (after two quiet seconds, or when the process ended), and
+in any case a minute later. --timeout replaces that minute.
 """
 
 _EPILOG = """\
 Exit code: 0 when the session ended well (also by the escape key and after
---linger); the process's code when a shell or another process ended; else 1,
-with one line on stderr that says why.
+--linger); the process's code when a shell or another process ended; 124 when the
+time was over; else 1. One line on stderr says why.
 
 TWISTED_EXEC_LOG=FILE in the environment keeps a log.
 """
@@ -154,24 +157,24 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         "--linger",
         metavar="SECONDS",
         type=_seconds,
-        help="after the end of input, go on until there was no output for so long",
+        help="after the end of input, continue until there was no output for this time",
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=_seconds,
-        help="end the whole session after so long, with exit code 1",
+        help="end the whole session after this time, with exit code 124",
     )
     role = parser.add_mutually_exclusive_group()
     role.add_argument(
         "--read-only",
         action="store_true",
-        help="look on: what is typed does not reach the machine, nor does the window's size",
+        help="be an observer: neither input nor the window's size reaches the machine",
     )
     role.add_argument(
         "--force",
         action="store_true",
-        help="drive although somebody else does, who looks on from then on and is told by whom",
+        help="take over from the writer, who becomes an observer and reads who took over",
     )
 
 
@@ -302,6 +305,11 @@ class Program:
         """Name of the machine, for messages."""
         return str(self._options.name)
 
+    @property
+    def place(self) -> str:
+        """Name of the machine and its server, for the message of a slow connection."""
+        return self.subject
+
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleClient]:
@@ -320,7 +328,7 @@ class Program:
         from twisted_exec.cli.console.modes import Modes
         from twisted_exec.cli.console.session import ConsoleSession
         from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
-        from twisted_exec.program.start import use_monotonic_clock
+        from twisted_exec.program.clock import use_monotonic_clock
 
         _start_log()
         reactor, modes = _reactor(), Modes()
@@ -381,7 +389,14 @@ class Program:
             lambda: self.attempt(session, reactor, stream_options), reactor, self._say
         )
         session.connecting(attempt)
-        attempt.addErrback(self._refused)
+        notice = reactor.callLater(_SILENT_SECONDS, self._say, f"connecting to {self.place}")
+
+        def connected(result: Any) -> Any:
+            if notice.active():
+                notice.cancel()
+            return result
+
+        attempt.addBoth(connected).addErrback(self._refused)
 
     def _refused(self, failure: Any) -> None:
         self._session.failed(self.explain(failure.value))
@@ -414,6 +429,11 @@ class _Console(Program):
             return str(options.name)
         as_whom = ", with the space's own credentials" if options.space_credentials else ""
         return f"{options.name} in space {options.space}{as_whom}"
+
+    @property
+    def place(self) -> str:
+        """See :attr:`Program.place`."""
+        return f"{self.subject} at {self._config.server}"
 
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:

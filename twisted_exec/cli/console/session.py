@@ -12,7 +12,8 @@ the session was ended from the other   ``session ended: REASON``   the process's
 side                                                               if one ended, else
                                                                    0 for success or 1
 the connection was lost first          says so                     1
-``--timeout`` seconds went by          ``timed out``               1
+``--timeout`` seconds went by, or the  says so                     124
+machine was never quiet
 output cannot be written               what the system says        1
 output's reader went away              none                        0
 a signal                               none                        dies of the signal
@@ -21,7 +22,9 @@ a signal                               none                        dies of the s
 **End of input.**  With ``linger_seconds`` the session leaves after that time without
 output.  Otherwise it sends a half-close, and *the machine's side* ends the session when
 the output stops or the process exits.  Protocols without half-close (v4) cannot do
-that, so this side leaves after :data:`QUIET_SECONDS`.
+that, so this side leaves after :data:`QUIET_SECONDS`.  A machine that is never quiet would keep a
+script for ever, so without ``--timeout`` the session ends :data:`SCRIPT_SECONDS` after the end of
+input.
 
 **Back-pressure.**  A slow output pauses the stream, a slow stream pauses the
 input.  But a keyboard is still read while the stream is stuck, up to
@@ -40,12 +43,25 @@ from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTim
 from zope.interface import implementer
 
 from twisted_exec.cli.console.escape import Command, Escapes, SysRq, Typed
+from twisted_exec.console.floor import RoleNotices
 from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize
 
 QUIET_SECONDS = 1.0
 TYPE_AHEAD_BYTES = 64 << 10
 
-TIMED_OUT = "timed out"
+SCRIPT_SECONDS = 60.0
+"""
+Time for a machine to become quiet after the end of input, besides the linger time; ``--timeout``
+replaces this limit.
+"""
+
+TIMED_OUT_CODE = 124
+"""The exit code of ``timeout(1)``."""
+TIMED_OUT = "timed out, as --timeout says"
+NEVER_QUIET = (
+    f"timed out: the machine was not quiet within {SCRIPT_SECONDS:.0f} s after the end of input; "
+    "--timeout SECONDS sets another limit"
+)
 
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
@@ -53,8 +69,8 @@ _INTERRUPT = b"\x03"
 
 _WISHES: dict[Command, Break | Role] = {
     Command.BREAK: Break(),
-    Command.TAKE_OVER: Role.DRIVE,
-    Command.RELEASE: Role.WATCH,
+    Command.TAKE_OVER: Role.WRITER,
+    Command.RELEASE: Role.OBSERVER,
 }
 
 # Time limit for the last bytes after the user has left.
@@ -115,7 +131,8 @@ class ConsoleSession:
     :param size: the terminal's size now, ``None`` without a terminal.
     :param interactive: the input is a terminal.
     :param escapes: escape keys, only for input from a terminal.
-    :param read_only: the session was opened read-only, so the menu cannot change the role.
+    :param read_only: the session was opened read-only, so nothing that is typed is sent, and the
+        menu cannot change the role.
     :param say: prints messages of this program; the last line has no newline.
     :param suspend: stops this program, as job control does.
     :param greet: called when the stream is attached, before the first output.
@@ -157,6 +174,7 @@ class ConsoleSession:
         self._stuck = False
         self._output_paused = False
         self._last_byte = b""
+        self._notices = RoleNotices()
         self._quiet: IDelayedCall | None = None
         self._deadline: IDelayedCall | None = None
         self._farewell: IDelayedCall | None = None
@@ -172,7 +190,7 @@ class ConsoleSession:
         """
         self._source, self._sink = source, sink
         if timeout_seconds is not None:
-            self._deadline = self._clock.callLater(timeout_seconds, self._timed_out)
+            self._deadline = self._clock.callLater(timeout_seconds, self.timed_out)
         if self._interactive:
             source.resumeProducing()
 
@@ -205,6 +223,8 @@ class ConsoleSession:
             return
         self._last_byte = data[-1:]
         self._watch(data)
+        if self._interactive:
+            self._notices.feed(data)
         if self._quiet is not None:
             self._quiet.reset(self._quiet_seconds)
         self._sink.write(data)
@@ -229,7 +249,12 @@ class ConsoleSession:
 
     def typed(self, data: bytes) -> None:
         """Input was read."""
-        for piece in [data] if self._escapes is None else self._escapes.feed(data):
+        is_sent = not (self._read_only or self._notices.is_observer)
+        if self._escapes is None:
+            pieces: list[Typed] = [data]
+        else:
+            pieces = self._escapes.feed(data, is_sent=is_sent)
+        for piece in pieces:
             if self._outcome is not None:
                 return
             self._do(piece)
@@ -266,7 +291,11 @@ class ConsoleSession:
         self._input_over = True
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
-        elif (
+            return
+        if self._deadline is None:
+            seconds = SCRIPT_SECONDS + (self._linger_seconds or 0)
+            self._deadline = self._clock.callLater(seconds, self.timed_out, NEVER_QUIET)
+        if (
             self._linger_seconds is None
             and self._stream is not None
             and self._stream.can_half_close
@@ -350,12 +379,14 @@ class ConsoleSession:
             return
         self._end(Outcome())
 
-    def _timed_out(self) -> None:
+    def timed_out(self, line: str = TIMED_OUT) -> None:
+        """Handle the end of the time for the session."""
         self._deadline = None
+        outcome = Outcome(TIMED_OUT_CODE, line)
         if self._outcome is None:
-            self._end(Outcome(1, TIMED_OUT))
+            self._end(outcome)
         else:
-            self._finish(Outcome(1, TIMED_OUT))
+            self._finish(outcome)
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
         """

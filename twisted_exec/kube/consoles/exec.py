@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
@@ -36,7 +36,6 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout, NotFound
-from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.credentials.cache import renewed, settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
@@ -55,6 +54,9 @@ from twisted_exec.streaming.remotecommand.client import (
 )
 from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.client import KubeClient
 
 
 async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:

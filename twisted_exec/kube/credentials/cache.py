@@ -12,13 +12,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from twisted_exec.kube.credentials.plugin import Credential, run_plugin
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, Material
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.credentials.plugin import Credential
 
 _KEPT = 64
 
@@ -111,6 +113,8 @@ class PluginCredentials:
         return self.credential()
 
     def _run(self, interactive: bool) -> None:
+        from twisted_exec.kube.credentials.plugin import run_plugin
+
         assert self._config.plugin is not None
         self._running = asking = run_plugin(
             self._config.plugin, self._config, self._reactor, interactive=interactive

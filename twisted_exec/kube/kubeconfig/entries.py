@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 import yaml
 
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
-from twisted_exec.program.config_file import first_line
 
 MAX_VALUES = 5_000
 """Limit of keys and values in YAML from others; fifty clusters with their users have a quarter of that."""
@@ -223,6 +222,8 @@ class ConfigFile:
         except Refused as error:
             raise KubeConfigError(f"{name}: {error}") from None
         except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+            from twisted_exec.program.config_file import first_line
+
             raise KubeConfigError(f"{name}: not YAML: {first_line(error)}") from None
         if document is None:
             document = {}

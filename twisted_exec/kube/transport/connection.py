@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -28,11 +28,13 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
     read_file,
 )
-from twisted_exec.kube.transport.proxy import Proxy, proxied
 from twisted_exec.tls.client import Check, ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pem import validity_problem
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.transport.proxy import Proxy
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -107,6 +109,8 @@ class _ServerEndpoint:
             raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
         if not config.proxy_url:
             return client_endpoint(self.reactor, host, port, own, timeout_seconds=seconds)
+        from twisted_exec.kube.transport.proxy import Proxy, proxied  # few servers need one
+
         proxy = Proxy.parse(config.proxy_url)
         tunnel = proxied(
             client_endpoint(

@@ -47,7 +47,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
-from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.channel import TERMINAL
 
 RUNTIME_SECONDS = 4.0
 """

@@ -48,7 +48,7 @@ from twisted_exec.streaming.sessions.registry import (
     parse_ending,
 )
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.channel import TERMINAL
 
 HOP = "broker"
 ANSWER_SECONDS = 4.0

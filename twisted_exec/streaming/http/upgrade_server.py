@@ -18,16 +18,20 @@ This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``;
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol, unread
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
+
+if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster without twisted.web
+    from twisted.web.http_headers import Headers
+    from twisted.web.iweb import IRequest
+
+    from twisted_exec.streaming.http.site import Request
 
 
 def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:

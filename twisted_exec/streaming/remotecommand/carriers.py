@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from typing import Protocol as Typing
 
 from twisted.internet.interfaces import IProtocol, IReactorTime
 
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.http.websocket import (
     ClientSocket,
@@ -23,12 +23,15 @@ from twisted_exec.streaming.http.websocket import (
 )
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarrier, ServerCarrier
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, STREAM_PROTOCOL
-from twisted_exec.streaming.remotecommand.spdy_carrier import ClientSPDY, ServerSPDY
 from twisted_exec.streaming.remotecommand.websocket_carrier import ClientMessages, ServerMessages
-from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.channel import TERMINAL, Channel
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.http.site import Request
+
+# SPDY is imported where it is used: clients use it only with servers that have no WebSockets.
 
 MESSAGE_BYTES = 32 << 20
 """Largest message from a server: ours sends 32 KiB, Go servers at most this."""
@@ -128,6 +131,8 @@ def _accept_spdy(
     clock: IReactorTime,
     limits: Limits,
 ) -> None:
+    from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
+
     carrier = ServerSPDY(
         protocol,
         options.channels,
@@ -162,6 +167,8 @@ def over(
     :param channels: streams to open; a WebSocket always has all.
     """
     if way == OVER_SPDY:
+        from twisted_exec.streaming.remotecommand.spdy_carrier import ClientSPDY
+
         streams = ClientSPDY(
             protocol,
             channels,

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from twisted_exec.api.status import BadGateway, BadRequest, Forbidden, MethodNotAllowed
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
 from twisted_exec.streaming.http.websocket import new_key
-from twisted_exec.wire.channel import PROTOCOLS, UNNAMED, V1
+from twisted_exec.wire.channel import PROTOCOLS, SPDY_PROTOCOLS, UNNAMED, V1
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand.spdy_streams import SPDY_PROTOCOLS
 from twisted_exec.wire.upgrade import (
     SPDY,
     WEBSOCKET,
@@ -31,6 +30,9 @@ from twisted_exec.wire.upgrade import (
     tokens,
     values,
 )
+
+if TYPE_CHECKING:  # a client starts faster without twisted.web
+    from twisted_exec.streaming.http.site import Request
 
 OVER_SPDY = "SPDY/3.1"
 """An offer of all SPDY versions; the server picks one."""

@@ -21,10 +21,9 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, PacedConnection
 from twisted_exec.tls.turns import IFramed
-from twisted_exec.wire.channel import Channel, StreamClosed, StreamData
+from twisted_exec.wire.channel import TERMINAL, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.spdy_streams import (
-    TERMINAL,
     ClientStreams,
     ConsoleEvent,
     PeerDone,
@@ -189,7 +188,7 @@ class ServerSPDY(_SPDYCarrier):
     The machine's end.
 
     :param protocol: one of
-        :data:`~twisted_exec.wire.remotecommand.spdy_streams.SPDY_PROTOCOLS`.
+        :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS`.
     :param expected: the channels that the request announces, if it does.
     """
 

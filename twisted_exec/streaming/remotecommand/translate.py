@@ -41,9 +41,8 @@ from twisted_exec.streaming.remotecommand.negotiation import (
     of_the_protocol,
 )
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
-from twisted_exec.wire.channel import V4, V5, Channel
+from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
 from twisted_exec.wire.remotecommand.messages import decode_ending, encode_ending, has_status
-from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY
 

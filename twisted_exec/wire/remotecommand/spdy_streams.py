@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from twisted_exec.wire.channel import V1, V4, Channel, StreamClosed, StreamData
+from twisted_exec.wire.channel import TERMINAL, V1, V3, V4, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.messages import has_status
 from twisted_exec.wire.spdy.connection import (
@@ -41,11 +41,6 @@ from twisted_exec.wire.spdy.connection import (
 from twisted_exec.wire.spdy.frames import GOING_WELL, GOING_WRONG
 from twisted_exec.wire.upgrade import values
 
-V2 = "v2.channel.k8s.io"
-V3 = "v3.channel.k8s.io"
-SPDY_PROTOCOLS = (V4, V3, V2, V1)
-"""The SPDY protocols that we support, in order of preference.  There is no version 5."""
-
 MAX_STREAMS = len(Channel)
 """Limit for one console."""
 
@@ -59,9 +54,6 @@ _CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
 _ENOUGH = frozenset({Channel.ERROR, Channel.STDOUT})
 _ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 _ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.RESIZE)
-
-TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESIZE})
-"""The streams of a console with a terminal."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +183,7 @@ class ServerStreams(_Streams):
     """
     The machine's end.
 
-    :param protocol: one of :data:`SPDY_PROTOCOLS`.
+    :param protocol: one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS`.
     :param expected: the channels that the request announces, if it does.
     """
 
@@ -275,7 +267,7 @@ class ClientStreams(_Streams):
     """
     The user's end.
 
-    :param protocol: the one of :data:`SPDY_PROTOCOLS` that the server chose.
+    :param protocol: the one of :data:`~twisted_exec.wire.channel.SPDY_PROTOCOLS` that the server chose.
     :param channels: the channels to open, always in Kubernetes' order.  Servers wait for the
         streams that the request announced, and some for a terminal's in any case.  ``RESIZE`` is
         left out in versions without sizes.
