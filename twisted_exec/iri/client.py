@@ -54,7 +54,7 @@ from twisted_exec.iri.target import (
     parse_target,
 )
 from twisted_exec.streaming import grpc_calls
-from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
+from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.tls.pem import validity_problem
 
 MOST_MACHINES = 20_000
@@ -119,6 +119,8 @@ def _check_state(machine: pb.Machine) -> None:
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _TIMEOUTS_UNTIL_NEW_CONNECTION = 2
+_AWAITED = frozenset(("exec",))
+"""Calls that a user waits for: they are made in a thread of ours, which answers sooner."""
 _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES))
 
 
@@ -164,11 +166,13 @@ class IRIClient(Service):
         self._link: Link | None = None
         self._stamp: tuple[object, ...] = ()
         self._timeouts = 0
+        self._callers = Callers(reactor)
         self.trouble = ""
 
     def stopService(self) -> None:
         """Close the connection.  Calls in flight are cancelled; a later call connects again."""
         super().stopService()
+        self._callers.stop()
         link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -255,9 +259,13 @@ class IRIClient(Service):
         except APIError as refusal:
             return fail(refusal)
         # Decoded here and not in a deserializer, whose exceptions grpcio logs as tracebacks.
-        stub = link.unary(call.path)
-        future = stub.future(raw, timeout=self._deadline(attribute), metadata=metadata)
+        stub, seconds = link.unary(call.path), self._deadline(attribute)
         machine_id = getattr(request, "machine_id", "")
+        if attribute in _AWAITED and self._callers.free:
+            begin = partial(_made, call, stub, raw, seconds, metadata)
+            outcome = partial(self._outcome_of_made, machine_id=machine_id)
+            return self._callers.call(link, begin, outcome)
+        future = stub.future(raw, timeout=seconds, metadata=metadata)
         return grpc_calls.call(
             link,
             self._reactor,
@@ -324,6 +332,14 @@ class IRIClient(Service):
             self._heard()
         return from_grpc(code, future.details(), trailing, machine_id)
 
+    def _outcome_of_made(
+        self, made: tuple[Any, Message | APIError | None], machine_id: str
+    ) -> Message | APIError:
+        future, read = made
+        if future is None:
+            return cast(APIError, read)
+        return self._outcome(future, read, machine_id)
+
     def _heard(self) -> None:
         self._timeouts = 0
         if self.trouble:
@@ -349,12 +365,29 @@ class IRIClient(Service):
         return from_grpc(grpc.StatusCode.UNAVAILABLE, why)
 
 
+def _made(
+    call: Call, stub: Any, raw: bytes, seconds: float, metadata: Metadata
+) -> tuple[Any, Message | APIError | None]:
+    """Wait for a call, in a thread; return the finished call, and the answer of a successful one."""
+    try:
+        answer, finished = stub.with_call(raw, timeout=seconds, metadata=metadata)
+    except grpc.RpcError as finished:
+        return finished, None
+    except ValueError:  # the channel was closed meanwhile
+        return None, ServiceUnavailable("the call to the machine runtime was cancelled")
+    return finished, _checked(call, answer)
+
+
 def _read(call: Call, future: Any) -> Message | APIError | None:
     """Return the answer of a successful call."""
     if future.cancelled() or future.code() is not grpc.StatusCode.OK:
         return None
+    return _checked(call, future.result())
+
+
+def _checked(call: Call, answer: bytes) -> Message | APIError:
     try:
-        return read_answer(call, future.result())
+        return read_answer(call, answer)
     except APIError as problem:
         return problem
     except Exception as problem:
