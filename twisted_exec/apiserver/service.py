@@ -149,6 +149,7 @@ class APIServer(AsyncService):
             ca=settings.poollet_ca,
             certificate=settings.poollet_certificate,
             key=settings.poollet_key,
+            resumes=True,
             clock=reactor,
         )
         backend = Backend(

@@ -390,7 +390,7 @@ class Poollet(Service):
         if self.serving is not None:
             self.serving.prepare()
             certificate, key = self.serving.certificate, self.serving.key
-        tls = ServerTLS(certificate, key, client_cas=cas, clock=self._reactor)
+        tls = ServerTLS(certificate, key, client_cas=cas, resumable=True, clock=self._reactor)
         endpoint = server_endpoint(self._reactor, settings.listen, tls)
         self._port = await endpoint.listen(self.site)
         self.address = host = self._port.getHost()

@@ -7,6 +7,11 @@ server, such as an address as a DNS name in the certificates that client-go sign
 skipped.  Both checks happen inside the handshake, so a wrong server gets an alert and none of our
 bytes.  A caller may add a ``check`` of the certificate, such as "it names the pool".
 
+A client that opens many connections to the same servers may resume sessions, which halves the cost
+of a handshake.  OpenSSL does not verify a resumed session's certificate again.  So such a session
+is at most ten minutes old, has the same CA, and its certificate is checked again for the time, the
+name and by ``check``.
+
 A context is expensive and cannot be changed after its first use, so all
 connections of one identity share one.
 """
@@ -15,8 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -48,7 +56,11 @@ from twisted_exec.tls.pem import server_name
 Check = Callable[[x509.Certificate], None]
 """Looks at a verified server's certificate; raises :class:`VerificationError` to refuse it."""
 
+RESUMED_SECONDS = 600.0
+"""How long after its server was verified in full a session is resumed."""
+
 _CONTEXTS_KEPT = 64
+_SESSIONS_KEPT = 256
 _NAMES_KEPT = 256
 _SHOWN, _SHOWN_LENGTH = 8, 100
 """Names in a refusal, and characters of each."""
@@ -65,6 +77,7 @@ class ClientTLS:
     :param key_pem: its private key.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
     :param check: an additional check of the server's certificate.
+    :param resumes: resume sessions with this server, if it offers that.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 
@@ -77,9 +90,13 @@ class ClientTLS:
         key_pem: bytes = b"",
         insecure_skip_verify: bool = False,
         check: Check | None = None,
+        resumes: bool = False,
         alpn: Sequence[bytes] = (b"http/1.1",),
     ) -> None:
         self.hostname = hostname
+        # A server gets only the client's own certificate with a resumed session.
+        has_intermediates = certificate_pem.count(b"-----BEGIN CERTIFICATE") > 1
+        self._resumes = resumes and not insecure_skip_verify and not has_intermediates
         self._identity, self._server_name = _service(hostname)
         self._insecure, self._check = insecure_skip_verify, check
         self._alpn = tuple(alpn)
@@ -105,9 +122,13 @@ class ClientTLS:
         if self._server_name:
             connection.set_tlsext_host_name(self._server_name)
         connection.set_app_data(tlsProtocol)
+        resumption = None
+        if self._resumes:
+            resumption = Resumption((self._context, self.hostname))
+            resumption.offer(connection)
         # OpenSSL calls back for every certificate of a chain.  Should it ever
         # not, the endpoint finds ``passed`` unset and refuses the server.
-        tlsProtocol.verdict = _Verdict(self)
+        tlsProtocol.verdict = _Verdict(self, resumption)
         return connection
 
     def judge(self, certificate: x509.Certificate) -> None:
@@ -135,14 +156,83 @@ class ClientTLS:
             ) from None
 
 
+@dataclass
+class _Resumable:
+    """
+    A session that can be resumed.
+
+    :param verified: when its server was verified in full, by ``time.monotonic``.
+    :param expires: when the certificate expires.
+    """
+
+    session: SSL.Session
+    verified: float
+    expires: datetime
+
+
+_ServerKey = tuple[SSL.Context, str]
+_resumable: OrderedDict[_ServerKey, _Resumable] = OrderedDict()
+
+
+class Resumption:
+    """Resumes the last session with a server, and keeps the next one."""
+
+    def __init__(self, server: _ServerKey) -> None:
+        self._server, self._verified = server, time.monotonic()
+        self._offered: _Resumable | None = None
+
+    def offer(self, connection: SSL.Connection) -> None:
+        """Offer the server to resume the last session."""
+        last = _resumable.get(self._server)
+        if last is None:
+            return
+        if self._verified - last.verified > RESUMED_SECONDS or last.expires <= datetime.now(UTC):
+            del _resumable[self._server]
+            return
+        connection.set_session(last.session)
+        self._offered = last
+
+    def has_resumed(self, connection: SSL.Connection) -> bool:
+        """Return whether the session was resumed."""
+        if self._offered is None or not SSL._lib.SSL_session_reused(connection._ssl):  # type: ignore[attr-defined]
+            return False
+        # The age counts from the full verification, however often the session is resumed.
+        self._verified = self._offered.verified
+        return True
+
+    def keep(self, connection: SSL.Connection) -> None:
+        """Keep the session of a connection that ends."""
+        certificate = connection.get_peer_certificate(as_cryptography=True)
+        session = connection.get_session()
+        if session is None or certificate is None:
+            return
+        _resumable[self._server] = _Resumable(
+            session, self._verified, certificate.not_valid_after_utc
+        )
+        _resumable.move_to_end(self._server)
+        if len(_resumable) > _SESSIONS_KEPT:
+            _resumable.popitem(last=False)
+
+
 class _Verdict:
     """The result of verifying one connection's server, so far."""
 
     _log = Logger()
 
-    def __init__(self, rules: ClientTLS) -> None:
-        self._rules = rules
+    def __init__(self, rules: ClientTLS, resumption: Resumption | None) -> None:
+        self._rules, self.resumption = rules, resumption
         self.passed = False
+
+    def look_again(self, connection: SSL.Connection) -> None:
+        """
+        Check the certificate of a resumed session, for which OpenSSL does not call back.
+
+        :raises VerificationError: the server is refused.
+        """
+        if self.resumption is not None and self.resumption.has_resumed(connection):
+            certificate = connection.get_peer_certificate()
+            if certificate is not None:
+                self.look(certificate, SSL.X509VerificationCodes.OK, 0, 1)
 
     def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
         """
@@ -192,6 +282,7 @@ class ClientCredentials:
     :param ca: path of the certificates to trust; empty means those of the system.
     :param certificate: path of our certificate; empty for none.
     :param key: path of its private key.
+    :param resumes: see :class:`ClientTLS`.
     :raises TLSConfigError: a certificate without a key, or the reverse.
     """
 
@@ -202,13 +293,14 @@ class ClientCredentials:
         certificate: str = "",
         key: str = "",
         insecure_skip_verify: bool = False,
+        resumes: bool = False,
         clock: IReactorTime,
     ) -> None:
         if bool(certificate) != bool(key):
             present, missing = ("certificate", "key") if certificate else ("key", "certificate")
             raise TLSConfigError(f"a client {present} is given without its {missing}")
         self._ca, self._certificate, self._key = ca, certificate, key
-        self._insecure = insecure_skip_verify
+        self._insecure, self._resumes = insecure_skip_verify, resumes
         paths = [path for path in (ca, certificate, key) if path]
         self._pems = Reloading(paths, self._parse, clock)
 
@@ -228,7 +320,7 @@ class ClientCredentials:
 
         :raises TLSConfigError: the files were never valid, or the hostname is malformed.
         """
-        return _CurrentTLS(self._pems, hostname, self._insecure, check)
+        return _CurrentTLS(self._pems, hostname, self._insecure, check, self._resumes)
 
     def _parse(self, *contents: bytes) -> tuple[bytes | None, bytes, bytes]:
         remaining = list(contents)
@@ -257,6 +349,7 @@ class _CurrentTLS(ClientTLS):
         hostname: str,
         insecure_skip_verify: bool,
         check: Check | None,
+        resumes: bool,
     ) -> None:
         self._pems = pems
         ca_pem, certificate_pem, key_pem = pems.get()
@@ -267,6 +360,7 @@ class _CurrentTLS(ClientTLS):
             key_pem=key_pem,
             insecure_skip_verify=insecure_skip_verify,
             check=check,
+            resumes=resumes,
         )
 
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:

@@ -59,7 +59,7 @@ from twisted.internet.interfaces import (
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.client import ClientTLS, Resumption
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import (
     Connecting,
@@ -475,9 +475,20 @@ class TLSServer(_TLSOnDescriptor, TCPServer):
 
 @implementer(ISSLTransport)
 class TLSClient(_TLSOnDescriptor, TCPClient):
-    """An outgoing TLS connection."""
+    """
+    An outgoing TLS connection.
+
+    :ivar resumption: keeps its session for later connections.
+    """
 
     tls: ClientTLS
+    resumption: Resumption | None = None
+
+    def connectionLost(self, reason: Failure) -> None:
+        resumption, self.resumption = self.resumption, None
+        if resumption is not None and self._engine is not None:
+            resumption.keep(self._engine)
+        super().connectionLost(reason)
 
     def _connectDone(self) -> None:
         self.begin(self.tls.client_engine(self, self.socket), self.reactor, None)

@@ -323,6 +323,12 @@ class _Gate(Protocol):
         if opened.called:
             return
         verdict = tls.__dict__.pop("verdict", None)  # it refers to the connection: break the cycle
+        try:
+            if verdict is not None and not verdict.passed:
+                verdict.look_again(tls.getHandle())
+        except TLSError as refusal:
+            opened.errback(_clear(refusal.with_traceback(None), self._gates.peer))
+            return
         if verdict is None or not verdict.passed:
             opened.errback(HandshakeError(f"{self._gates.peer} was not verified"))
             return
@@ -333,6 +339,7 @@ class _Gate(Protocol):
         except Exception:
             opened.errback(Failure())
             return
+        tls.resumption = verdict.resumption
         tls.wrappedProtocol = protocol
         protocol.makeConnection(tls)
         opened.callback(protocol)

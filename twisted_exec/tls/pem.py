@@ -219,14 +219,18 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
             raise TLSConfigError(f"{what} cannot be used: {problem}") from None
 
 
-def new_context(method: int) -> SSL.Context:
-    """Return a context with the settings that clients and servers share, such as TLS 1.2 or newer."""
+def new_context(method: int, *, tickets: bool = False) -> SSL.Context:
+    """
+    Return a context with the settings that clients and servers share, such as TLS 1.2 or newer.
+
+    :param tickets: a server's clients may resume sessions.
+    """
     context = SSL.Context(method)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_cipher_list(_CIPHERS)
-    # Resumption would skip the verification of the client certificate, and would keep session keys
-    # in memory for every idle connection.
-    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET)
+    # Resumption skips OpenSSL's verification of certificates, and few clients use it.
+    no_tickets = 0 if tickets else SSL.OP_NO_TICKET
+    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | no_tickets)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
     return context

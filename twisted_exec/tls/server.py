@@ -65,6 +65,8 @@ class ServerTLS:
     :param client_cas: paths of the CAs of client certificates.  Without any, no client certificate
         is requested.
     :param published_cas: returns further CAs as PEM, which may change between calls.
+    :param resumable: clients with a certificate of their own, without intermediates, may resume
+        sessions until the files change.  Their certificate is verified as in each other session.
     :param clock: times the checks for changed files.
     """
 
@@ -75,8 +77,10 @@ class ServerTLS:
         *,
         client_cas: Sequence[str] = (),
         published_cas: Callable[[], bytes] | None = None,
+        resumable: bool = False,
         clock: IReactorTime,
     ) -> None:
+        self._resumable = resumable
         self._certificate, self._key, self._client_cas = certificate, key, tuple(client_cas)
         self._told_cas, self._told = published_cas, b""
         self._context = Reloading((certificate, key, *client_cas), self._build, clock)
@@ -109,7 +113,7 @@ class ServerTLS:
             return context  # the file is being replaced; the next parse reports errors
 
     def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
-        context = pem.new_context(SSL.TLS_SERVER_METHOD)
+        context = pem.new_context(SSL.TLS_SERVER_METHOD, tickets=self._resumable)
         pem.use_certificate(
             context,
             certificate,
