@@ -116,7 +116,7 @@ class UnreachedTests(AnswersCase):
             404,
             'machines.compute.ironcore.dev "nobody" not found',
             "nobody",
-            console='machine "nobody" not found',
+            console='machine "nobody" not found in namespace "default"',
         )
 
     async def test_odd_names(self) -> None:
@@ -124,7 +124,7 @@ class UnreachedTests(AnswersCase):
         kubeconfig = self.kubeconfig("user-admin")
         for name in ("x?y=z", "ümlaut", "a b"):
             line = await self.console(name, kubeconfig)
-            self.assertEqual(line, f'machine "{name}" not found')
+            self.assertEqual(line, f'machine "{name}" not found in namespace "default"')
         for name in ("a/b", "..", "../../nodes/x", "%2e%2e", "", "x" * 300):
             line = await self.console(name, kubeconfig)
             told = f"kubectl console: argument NAME: {name!r} is no name: "

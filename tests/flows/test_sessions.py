@@ -153,7 +153,7 @@ class SessionsTests(TestCase):
             ],
         )
         (name,) = (row.split()[0] for row in rows if "ada" in row.split())
-        await self.kubectl("delete", "consolesession", name)
+        await self.kubectl("delete", "session", name)
         told = f"session ended: SessionDeleted: admin deleted the console session {name}"
         await ada.until(told.encode())
         self.assertEqual(await ada.ended, 1)

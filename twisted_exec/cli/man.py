@@ -58,8 +58,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     page = {name.rpartition(".")[0]: page for name, page in pages.items()}.get(options.page)
     if page is None:
-        known = ", ".join(name.rpartition(".")[0] for name in pages)
-        return failed("man", f"there is no page {options.page!r}; the pages are {known}")
+        names = ", ".join(name.rpartition(".")[0] for name in pages)
+        return failed("man", f"there is no page {options.page!r}; the pages are {names}")
     sys.stdout.write(page())
     return 0
 

@@ -129,6 +129,16 @@ class ExplainTests(SynchronousTestCase):
     def test_refusals(self) -> None:
         """Errors of an API server are explained in the user's terms."""
         self.assertEqual(explain(NotFound("machines", "vm")), 'machine "vm" not found')
+        for plural, group in (
+            ("machines", "compute.ironcore.dev"),
+            ("instances", "core.spheric.cloud"),
+        ):
+            self.assertEqual(
+                explain(NotFound(plural, "vm", group), "lab"),
+                f'{plural[:-1]} "vm" not found in namespace "lab"',
+            )
+        pool = NotFound("machinepools", "p", "compute.ironcore.dev")
+        self.assertEqual(explain(pool, "lab"), 'machinepool "p" not found')
         lost = NotFound("pools", "p", "x.y", 'pools.x.y "p" not found: machine vm was in it')
         self.assertEqual(explain(lost), 'pool "p" not found: machine vm was in it')
         self.assertEqual(explain(Forbidden("user ann may not")), "forbidden: user ann may not")

@@ -279,7 +279,7 @@ class PipeTests(ProcessCase):
 
     async def test_refusals(self) -> None:
         """A refusal by the server is printed as one line."""
-        await self.ends_with(self.start(), 1, 'machine "vm" not found')
+        await self.ends_with(self.start(), 1, 'machine "vm" not found in namespace "default"')
         self.consoles.machines["default/vm"] = Forbidden("user test may not")
         await self.ends_with(self.start(), 1, "forbidden: user test may not")
 
@@ -546,7 +546,7 @@ class TerminalTests(TerminalCase):
         """A refused connection leaves the terminal untouched."""
         process = self.start_on_terminal()
         await self.ends_so(process, 1)
-        self.assertEqual(process.stdout, b'machine "vm" not found\r\n')
+        self.assertEqual(process.stdout, b'machine "vm" not found in namespace "default"\r\n')
 
     async def test_signals(self) -> None:
         """The terminal is restored whichever signal ends the program."""

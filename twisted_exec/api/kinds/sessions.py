@@ -74,7 +74,7 @@ def _selected(key: str) -> Any:
 CONSOLESESSIONS = Kind(
     resource=Resource("console.twisted-exec.dev", "v1alpha1", "consolesessions", "ConsoleSession"),
     singular="consolesession",
-    short_names=("sessions",),
+    short_names=("sessions", "session"),
     description="ConsoleSession is the connection of one user to the console of one machine. Deleting it ends the connection.",
     schema={"spec": _SPEC, "status": _STATUS},
     columns=(

@@ -435,6 +435,13 @@ class _Console(Program):
         """See :attr:`Program.place`."""
         return f"{self.subject} at {self._config.server}"
 
+    def explain(self, error: BaseException) -> str:
+        """See :meth:`Program.explain`."""
+        options = self._options
+        # With a Space, the context's namespace is one of another cluster.
+        namespace = options.namespace or "default" if options.space else self._config.namespace
+        return explain(error, namespace)
+
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
             self._open(source, sink, self._options.timeout)
@@ -512,24 +519,32 @@ def patiently(
     return Deferred.fromCoroutine(opened())
 
 
-def explain(error: BaseException) -> str:
-    """The one line for a session that could not be opened."""
+def explain(error: BaseException, namespace: str = "") -> str:
+    """
+    The one line for a session that could not be opened.
+
+    :param namespace: of the machine, for the message that it does not exist.
+    """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
     if isinstance(error, APIError):
-        return _explain_refusal(error)
+        return _explain_refusal(error, namespace)
     if isinstance(error, KubeConfigError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}"
 
 
-def _explain_refusal(error: Any) -> str:
+def _explain_refusal(error: Any, namespace: str) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
         qualified = f"{kind}.{group}" if group else kind
-        return str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
+        message = str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
+        is_machine = any(kind == dialect.workload.plural for dialect in DIALECTS)
+        if namespace and is_machine and message.endswith(" not found"):
+            message += f' in namespace "{namespace}"'
+        return message
     if error.reason == "Forbidden":
         return f"forbidden: {error.message}"
     if error.reason == "Unauthorized":
