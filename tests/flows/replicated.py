@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -18,6 +19,8 @@ from twisted.python.failure import Failure
 from tests.storage.etcds import any_prefix, shared
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint
 
 from .deployment import Deployment
 from .programs import Program
@@ -112,6 +115,25 @@ class Balancer(Factory):
         front.transport.abortConnection()
 
 
+class _Probe(Protocol):
+    """One request for ``/readyz``."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.response = b""
+        self.ended: Deferred[bytes] = Deferred()
+
+    def connectionMade(self) -> None:
+        self.transport.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+    def dataReceived(self, data: bytes) -> None:
+        self.response += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.ended.callback(self.response)
+
+
 class Replica:
     """
     One of the API servers.
@@ -175,6 +197,14 @@ class Replicas(Deployment):
     async def kill(self, name: str) -> None:
         """Kill a server with SIGKILL."""
         await self.replicas[name].program.stop(signal.SIGKILL)
+
+    async def readyz(self, replica: Replica) -> bytes:
+        """Return the whole response of a server to ``/readyz`` without credentials."""
+        tls = ClientTLS("127.0.0.1", ca_pem=Path(self.pki.serving_ca).read_bytes())
+        endpoint = client_endpoint(reactor, "127.0.0.1", replica.port, tls)
+        probe: Any = await connectProtocol(endpoint, _Probe())
+        response: bytes = await probe.ended
+        return response
 
     async def stop(self) -> None:
         for replica in self.replicas.values():

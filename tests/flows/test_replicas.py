@@ -8,13 +8,10 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import connectProtocol
-from twisted.internet.protocol import Protocol
 from twisted.trial.unittest import TestCase
 
 from tests import needs
@@ -23,8 +20,6 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.endpoints import client_endpoint
 
 from . import kubectls
 from .consoles import Screen, watch
@@ -38,25 +33,6 @@ reactor: Any = _reactor
 MACHINES = kinds.MACHINES.resource
 DELAY_SECONDS = 3
 DRAIN_SECONDS = 3
-
-
-class Asking(Protocol):
-    """Requests ``/readyz`` of a server."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self.answer = b""
-        self.answered: Deferred[bytes] = Deferred()
-
-    def connectionMade(self) -> None:
-        self.transport.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-
-    def dataReceived(self, data: bytes) -> None:
-        self.answer += data
-
-    def connectionLost(self, reason: Any = None) -> None:
-        self.answered.callback(self.answer)
 
 
 class ReplicasTestCase(TestCase):
@@ -253,20 +229,13 @@ class RollingRestartTests(ReplicasTestCase):
 
     async def turned_away(self, replica: Replica) -> None:
         """Check that a server is unready and refuses sessions while it still listens."""
-        while b" 200 " in (told := await self.readyz(replica)):
+        while b" 200 " in (told := await self.replicas.readyz(replica)):
             await pause()
         self.assertIn(b" 503 ", told)
         with self.assertRaises(APIError) as caught:
             await watch(replica.kubeconfig, "sh")
         self.assertEqual(caught.exception.code, 503)
         self.assertIn("shutting down", caught.exception.message)
-
-    async def readyz(self, replica: Replica) -> bytes:
-        """Return the whole response to ``/readyz`` without credentials."""
-        tls = ClientTLS("127.0.0.1", ca_pem=Path(self.replicas.pki.serving_ca).read_bytes())
-        endpoint = client_endpoint(reactor, "127.0.0.1", replica.port, tls)
-        asking: Any = await connectProtocol(endpoint, Asking())
-        return await asking.answered
 
     async def served(self, replica: Replica) -> None:
         screen = await watch(replica.kubeconfig, "sh")

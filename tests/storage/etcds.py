@@ -344,6 +344,21 @@ async def put_by_hand(target: EtcdTarget, key: str, value: str = "{}") -> None:
         client.close()
 
 
+async def delete_everything(target: EtcdTarget) -> None:
+    """Delete all keys of the etcd in one transaction, as ``etcdctl del "" --prefix`` does."""
+    every_key = b"\0"
+    # Our messages lack ``range_end``, which is field 2: no store deletes more than one key.
+    request = pb.DeleteRangeRequest.FromString(
+        pb.DeleteRangeRequest(key=every_key).SerializeToString() + b"\x12\x01" + every_key
+    )
+    client = EtcdClient(target, reactor)
+    try:
+        deletion = pb.RequestOp(request_delete_range=request)
+        await client.write(TXN, pb.TxnRequest(success=[deletion]))
+    finally:
+        client.close()
+
+
 async def refusal(work: Deferred[Any]) -> APIError:
     """Return the error of a refused call."""
     try:

@@ -15,10 +15,10 @@ from twisted.logger import Logger
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import Kind
+from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.events import event_from_core, event_to_core
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
@@ -112,14 +112,16 @@ class StandaloneControlPlane:
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.followers`."""
-        return [self._rules, self._voided, self._exposed]
+        objects, namespaces = self._system_objects()
+        self._system = SystemObjects(self.storage, verbs, objects, namespaces, reactor)
+        return [self._rules, self._voided, self._exposed, self._system]
 
     def leader_controllers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.leader_controllers`."""
         services: list[Service] = [
-            RoleAggregation(self.storage),
+            RoleAggregation(self.storage, reactor),
             NamespaceLifecycle(self.storage, registry, verbs, reactor),
             EventExpiry(self.storage, reactor, now),
             TokenExpiry(self.storage, reactor, now),
@@ -148,7 +150,8 @@ class StandaloneControlPlane:
             IssuerDocuments(gate, issuer, self._credentials.jwks_uri).add_to(routes)
 
     def add_probes(self, health: Health) -> None:
-        """As :meth:`ControlPlane.add_probes`: nothing besides the store."""
+        """As :meth:`ControlPlane.add_probes`: the system objects exist."""
+        health.add("system-objects", self._system.probe)
 
     @property
     def client_cas(self) -> Sequence[str]:
@@ -183,10 +186,14 @@ class StandaloneControlPlane:
 
     async def prepare(self, verbs: Verbs) -> None:
         """As :meth:`ControlPlane.prepare`: create the bootstrap roles, bindings and namespaces."""
-        objects = bootstrap_objects(self._dialects, node_pods=self._node_pods)
+        objects, namespaces = self._system_objects()
+        await bootstrap(self.storage, verbs, objects, namespaces)
+
+    def _system_objects(self) -> tuple[Sequence[Object], Sequence[str]]:
+        """Return roles and bindings, and the names of namespaces."""
         leases = [dialect.lease_namespace for dialect in self._dialects]
-        expected = filter(None, dict.fromkeys([*leases, LEASE_NAMESPACE]))
-        await bootstrap(self.storage, verbs, objects, expected)
+        namespaces = [name for name in dict.fromkeys([*leases, LEASE_NAMESPACE]) if name]
+        return bootstrap_objects(self._dialects, node_pods=self._node_pods), namespaces
 
     def close(self) -> Deferred[Any]:
         """As :meth:`ControlPlane.close`: connections to OIDC issuers."""

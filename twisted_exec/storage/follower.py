@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -13,6 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError
 from twisted_exec.storage.interfaces import ADDED, Event, IStorage, IWatch, Listing
 
 
@@ -94,4 +96,16 @@ class StoreFollower(Service):
             listed(listing)
 
     def _cannot_list(self, failure: Failure, resource: Resource) -> None:
-        self._log.failure("cannot list {resource}", failure, resource=resource.qualified)
+        log_failure(self._log, "cannot list {resource}", failure, resource=resource.qualified)
+
+
+def log_failure(log: Logger, text: str, failure: Failure, **values: Any) -> None:
+    """
+    Log that work with a store failed: one line for an error of the store, a traceback for a bug.
+
+    :param text: what failed, as a format of the log.
+    """
+    if failure.check(APIError):
+        log.warn(text + ": {why}", why=failure.getErrorMessage(), **values)
+    else:
+        log.failure(text, failure, **values)

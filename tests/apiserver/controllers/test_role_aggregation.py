@@ -4,9 +4,25 @@ Tests for :mod:`twisted_exec.apiserver.controllers.role_aggregation`, within an 
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
 from tests.apiserver.support import MERGE, RBAC, APITestCase
+from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import CLUSTERROLES, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.auth.rbac.authorizer import bootstrap_objects
+from twisted_exec.storage.interfaces import Listing
+from twisted_exec.storage.memory import MemoryStorage
 
 ROLES = f"{RBAC}/clusterroles"
 
@@ -15,7 +31,41 @@ def rules_on(resource: str) -> list[Object]:
     return [{"verbs": ["get"], "apiGroups": ["x"], "resources": [resource]}]
 
 
-class GatheredRulesTests(APITestCase):
+class FailingStorage(MemoryStorage):
+    """A store that refuses all reads while ``fails`` is set."""
+
+    fails = False
+
+    def list(self, resource: Resource, namespace: str = "", **options: Any) -> Deferred[Listing]:
+        if self.fails:
+            return fail(ServiceUnavailable("etcd cannot be reached"))
+        return super().list(resource, namespace, **options)
+
+
+class StoreFailsTests(SynchronousTestCase):
+    """Aggregation over a store that fails for some time."""
+
+    def test_retries(self) -> None:
+        """A failed run logs one line without a traceback, and is repeated."""
+        storage, clock = FailingStorage(), Clock()
+        verbs = Verbs(storage, [], lambda: 0.0)
+        aggregation = RoleAggregation(storage, clock)
+        storage.fails = True
+        with capturedLogs() as logged:
+            aggregation.startService()
+        self.addCleanup(aggregation.stopService)
+        texts = [formatEvent(event) for event in logged]
+        text = "cannot write the rules of aggregated cluster roles: etcd cannot be reached"
+        self.assertEqual(texts, [text])
+        making = bootstrap(storage, verbs, bootstrap_objects([DEFAULT]))
+        self.successResultOf(Deferred.fromCoroutine(making))
+        storage.fails = False
+        clock.advance(10)
+        role = self.successResultOf(storage.get(CLUSTERROLES.resource, "", "view"))
+        self.assertTrue(role["rules"])
+
+
+class RoleAggregationTests(APITestCase):
     """Tests for :class:`RoleAggregation`."""
 
     def make(self, name: str, **more: object) -> None:

@@ -35,7 +35,7 @@ class ProbesTests(APITestCase):
         """With ``?verbose``, an authenticated user sees each check."""
         self.assertEqual(
             self.told("/readyz?verbose"),
-            "[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n",
+            "[+]ping ok\n[+]storage ok\n[+]system-objects ok\n[+]shutdown ok\nreadyz check passed\n",
         )
         self.assertEqual(self.told("/livez?verbose"), "[+]ping ok\nlivez check passed\n")
         self.assertEqual(self.told("/healthz?verbose=x"), "[+]ping ok\nhealthz check passed\n")
@@ -57,7 +57,7 @@ class ProbesTests(APITestCase):
         self.assertEqual(self.told("/readyz", 503, user=""), "readyz check failed")
         self.assertEqual(
             self.told("/readyz?verbose", 503),
-            "[+]ping ok\n[+]storage ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n",
+            "[+]ping ok\n[+]storage ok\n[+]system-objects ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n",
         )
         self.assertEqual(self.told("/readyz/shutdown", 503), "shutdown check failed")
         self.assertEqual(self.told("/livez"), "ok")

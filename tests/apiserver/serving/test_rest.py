@@ -576,7 +576,10 @@ class NobodyTests(APITestCase):
             response = self.ask("GET", path, user="")
             self.assertEqual((response.code, response.body), (200, b"ok"))
         told = self.ask("GET", "/readyz?verbose").body
-        self.assertEqual(told, b"[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n")
+        self.assertEqual(
+            told,
+            b"[+]ping ok\n[+]storage ok\n[+]system-objects ok\n[+]shutdown ok\nreadyz check passed\n",
+        )
 
     def test_forbidden(self) -> None:
         """Without a role everything is refused, with the missing permission."""

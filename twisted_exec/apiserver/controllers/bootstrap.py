@@ -1,27 +1,39 @@
 """
-Create the objects that a server needs at its start: roles, bindings, namespaces.
+Create the system objects, which a server needs: namespaces, roles, bindings.
 
 As in kube-apiserver, missing rules and subjects are added to an existing object and additions of
 users stay; the annotation ``rbac.authorization.kubernetes.io/autoupdate: "false"`` disables that.
 
 Servers that share a store may do this at the same moment: the later one finds the objects of the
 first.
+
+The server creates them before it serves, and again when the store has lost them: another program
+can empty etcd, delete keys there or restore an earlier state.  Without the namespace of the Lease no
+server leads, and clients cannot create it before a role allows them to.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from twisted.application.service import Service
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import AlreadyExists, Conflict, NotFound
-from twisted_exec.apiserver.controllers.namespaces import ensure_namespaces
+from twisted_exec.api.status import AlreadyExists, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.apiserver.controllers.namespaces import PERMANENT, ensure_namespaces
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.storage.follower import log_failure
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
@@ -34,30 +46,122 @@ _ATTEMPTS = 5
 
 async def bootstrap(
     storage: IStorage, verbs: Verbs, objects: Iterable[Object], namespaces: Iterable[str] = ()
-) -> None:
+) -> int:
     """
-    Create missing objects, and complete existing ones.
+    Create missing objects, and complete existing ones.  Return the number of created objects.
 
     :param verbs: without admission.
     :param objects: cluster roles and cluster role bindings, roles first.
     :param namespaces: further namespaces, such as those of poollets' leases.
     """
-    await ensure_namespaces(verbs, storage, namespaces)
+    created = await ensure_namespaces(verbs, storage, namespaces)
     for obj in objects:
-        await _ensure(storage, verbs, obj)
+        created += await _ensure(storage, verbs, obj)
+    return created
 
 
-async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> None:
+class SystemObjects(Service):
+    """
+    Creates the system objects again when the store has lost them.
+
+    A role that an administrator deletes through the API stays deleted until the next start, as in
+    kube-apiserver.  The permanent namespaces cannot be deleted through the API, so a permanent
+    namespace that disappears shows that another program changes the store.
+
+    :param storage: started before this service is.
+    :param verbs: without admission.
+    :param objects: as for :func:`bootstrap`.
+    :param namespaces: as for :func:`bootstrap`.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        storage: IStorage,
+        verbs: Verbs,
+        objects: Sequence[Object],
+        namespaces: Sequence[str],
+        clock: IReactorTime,
+    ) -> None:
+        self._storage, self._verbs, self._clock = storage, verbs, clock
+        self._objects, self._namespaces = objects, namespaces
+        self._runs = CoalescedRuns(self._run, self._failed, self._ask)
+        self._backoff = Backoff()
+        self._watch: IWatch | None = None
+        self._retry: IDelayedCall | None = None
+        self._may_lack_objects = False
+
+    def startService(self) -> None:
+        """Follow the store."""
+        super().startService()
+        self._follow()
+
+    def stopService(self) -> None:
+        """Stop following the store."""
+        super().stopService()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+
+    def probe(self) -> None:
+        """
+        Check that the system objects exist.
+
+        :raises ServiceUnavailable: the store has lost them, and they do not exist again yet.
+        """
+        if self._may_lack_objects:
+            raise ServiceUnavailable("the store has lost system namespaces or roles")
+
+    def _follow(self) -> None:
+        self._watch = self._storage.watch(
+            kinds.NAMESPACES.resource, None, self._changed, "", self._changes_lost
+        )
+
+    def _changed(self, event: Event) -> None:
+        name = event.obj["metadata"]["name"]
+        if event.type == DELETED and name in PERMANENT:
+            self._log.error("another program deleted namespace {name} from the store", name=name)
+            self._ask()
+
+    def _changes_lost(self) -> None:
+        self._follow()
+        self._ask()
+
+    def _ask(self) -> None:
+        if self.running:
+            self._runs.ask()
+
+    async def _run(self) -> None:
+        self._may_lack_objects = True
+        created = await bootstrap(self._storage, self._verbs, self._objects, self._namespaces)
+        self._may_lack_objects = False
+        self._backoff.reset()
+        self._log.info(
+            "the system objects are complete: created {count} namespaces, roles and bindings again",
+            count=created,
+        )
+
+    def _failed(self, failure: Failure) -> None:
+        if not self.running:
+            return
+        log_failure(self._log, "cannot create the system objects again", failure)
+        self._retry = self._clock.callLater(self._backoff.pause(), self._ask)
+
+
+async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
     for attempt in range(_ATTEMPTS):
         try:
-            await _make_or_complete(storage, verbs, desired)
-            return
+            return await _make_or_complete(storage, verbs, desired)
         except (AlreadyExists, Conflict):  # another server wrote first
             if attempt == _ATTEMPTS - 1:
                 raise
+    return False
 
 
-async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> None:
+async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
+    """Return whether the object was created."""
     kind, name = _KINDS[desired["kind"]], desired["metadata"]["name"]
     target = Target(kind, "", name)
     try:
@@ -66,11 +170,12 @@ async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) ->
         body = copy.deepcopy(desired)
         body["metadata"].setdefault("annotations", {})[AUTOUPDATE] = "true"
         await verbs.create(_OURSELVES, Target(kind), body, WriteOptions(manager=MANAGER))
-        return
+        return True
     if stored["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
         await verbs.update(
             _OURSELVES, target, _completed(stored, desired), WriteOptions(manager=MANAGER)
         )
+    return False
 
 
 def _completed(stored: Object, desired: Object) -> Object:

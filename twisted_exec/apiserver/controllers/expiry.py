@@ -32,7 +32,7 @@ from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, SECRET_TYPE, is_ex
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.api.status import APIError, Conflict, NotFound
-from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
@@ -86,7 +86,7 @@ class TokenExpiry(Service):
         return secret.get("type") == SECRET_TYPE and is_expired(values_of(secret), self._now())
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("cannot delete expired bootstrap tokens", failure)
+        log_failure(self._log, "cannot delete expired bootstrap tokens", failure)
 
 
 LOOK_SECONDS = 60.0
@@ -212,4 +212,4 @@ class EventExpiry(StoreFollower):
             return  # written meanwhile, or the store is read-only: the next run follows soon
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("cannot delete expired events", failure)
+        log_failure(self._log, "cannot delete expired events", failure)

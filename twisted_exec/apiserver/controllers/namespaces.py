@@ -22,7 +22,7 @@ from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
@@ -130,7 +130,7 @@ class NamespaceLifecycle(StoreFollower):
             self._again.discard(name)
             self._look(name)
         elif isinstance(result, Failure):
-            self._log.failure("cannot empty namespace {name}", result, name=name)
+            log_failure(self._log, "cannot empty namespace {name}", result, name=name)
             self._retries[name] = self._clock.callLater(_RETRY_SECONDS, self._retry, name)
 
     def _retry(self, name: str) -> None:
@@ -175,22 +175,25 @@ class NamespaceLifecycle(StoreFollower):
             return  # changed meanwhile; that event triggers the next run
 
 
-async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[str] = ()) -> None:
+async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[str] = ()) -> int:
     """
-    Create the permanent namespaces that are missing.
+    Create the permanent namespaces that are missing.  Return the number of created namespaces.
 
     :param others: further namespaces to create; these may be deleted.
     """
+    created = 0
     for name in (*PERMANENT, *others):
         try:
             await storage.get(NAMESPACES.resource, "", name)
         except NotFound:
-            await _make(verbs, name)
+            created += await _make(verbs, name)
+    return created
 
 
-async def _make(verbs: Verbs, name: str) -> None:
+async def _make(verbs: Verbs, name: str) -> bool:
     body = {"metadata": {"name": name}}
     try:
         await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))
     except AlreadyExists:
-        return  # another server created it first
+        return False  # another server created it first
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -18,8 +19,10 @@ from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.serving.verbs import check_size
 from twisted_exec.auth.rbac.authorizer import Policy, RBACObjects
-from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
 from twisted_exec.storage.interfaces import Event, IStorage
+
+_RETRY_SECONDS = 5.0
 
 
 class RoleAggregation(StoreFollower):
@@ -31,14 +34,22 @@ class RoleAggregation(StoreFollower):
 
     _log = Logger()
 
-    def __init__(self, storage: IStorage) -> None:
+    def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
         super().__init__(storage)
+        self._clock = clock
+        self._retry: IDelayedCall | None = None
         self._passes = CoalescedRuns(self._gather, self._failed, self._look)
 
     def startService(self) -> None:
         """Aggregate now, and follow ClusterRoles."""
         super().startService()
         self._look()
+
+    def stopService(self) -> None:
+        """Stop following ClusterRoles."""
+        super().stopService()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
 
     def followed(self) -> tuple[Followed, ...]:
         """See :meth:`StoreFollower.followed`."""
@@ -73,4 +84,7 @@ class RoleAggregation(StoreFollower):
             return  # changed meanwhile (that triggers the next run), or the store is read-only
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("cannot write the rules of aggregated cluster roles", failure)
+        if self.running:
+            log_failure(self._log, "cannot write the rules of aggregated cluster roles", failure)
+            if self._retry is None or not self._retry.active():
+                self._retry = self._clock.callLater(_RETRY_SECONDS, self._look)

@@ -32,7 +32,7 @@ from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES,
 from twisted_exec.apiserver.controllers.placement import FAILED, Placement, facts_of, plan, turn_of
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
@@ -152,7 +152,7 @@ class Scheduler(StoreFollower):
         self._call = self._clock.callLater(seconds, self._passes.ask)
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("placing machines failed", failure)
+        log_failure(self._log, "placing machines failed", failure)
         self._retry()
 
     def _retry(self) -> None:

@@ -21,6 +21,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import IVisibility
 from twisted_exec.storage.base import ReadOnlyStorage
+from twisted_exec.storage.follower import log_failure
 from twisted_exec.storage.history import Key, key_of, versioned
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -171,7 +172,7 @@ class _Watch:
         # The local copy, as a quorum read could be ahead of the events of this watch.
         listing = self._storage.list(self._resource, self._namespace, stale=True)
         listing.addCallback(self._listed)
-        listing.addErrback(partial(self._log.failure, "cannot list what has become visible"))
+        listing.addErrback(partial(log_failure, self._log, "cannot list what has become visible"))
 
     def _listed(self, listing: Listing) -> None:
         if not self._ends:

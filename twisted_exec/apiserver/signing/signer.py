@@ -62,6 +62,7 @@ from twisted_exec.apiserver.signing.csr import (
 from twisted_exec.apiserver.signing.nodes import NodeClient, NodeServing
 from twisted_exec.apiserver.signing.poollets import PoolletServing
 from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.storage.follower import log_failure
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
@@ -231,7 +232,7 @@ class Signer(Service):
             self._passes.ask()
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("cannot process certificate signing requests", failure)
+        log_failure(self._log, "cannot process certificate signing requests", failure)
         self._look_later()
 
     def _look_later(self) -> None:

@@ -228,7 +228,7 @@ class Election(Service):
                     raise
         lease = await self._get()
         if self.leading and (lease is None or holder_of(lease) != self.identity):
-            self._depose("another has its lease")
+            self._depose("its lease was deleted" if lease is None else "another has its lease")
         elif lease is None or self._may_take(lease):
             self._granted(await self._write(lease), began)
 

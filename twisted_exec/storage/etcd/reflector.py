@@ -189,6 +189,12 @@ class EtcdReflector:
         objects, version = await list_all(self._client, self._keys, marker.revision, complain)
         version = max(version, marker.seen)
         if self.created:
+            if marker.created != self.created:
+                self._log.error(
+                    "another program deleted etcd's keys below {prefix}; objects left: {count}",
+                    prefix=self._target.prefix,
+                    count=len(objects),
+                )
             self._history.start_over(objects, version)
         else:
             self._history.restore(objects, version, version)
