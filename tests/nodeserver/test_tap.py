@@ -55,6 +55,13 @@ class TapTests(SynchronousTestCase):
         self.assertTrue(IService.providedBy(program))
         self.assertIsNone(program.served.address)
 
+    def test_election(self) -> None:
+        """Readiness includes the election of the leader that keeps the Nodes, if there is one."""
+        for upkeep, is_probed in (("full", True), ("none", False)):
+            program = makeService(self.options(f"--upkeep={upkeep}"))
+            assert isinstance(program, ServiceWithCleanup)
+            self.assertEqual("leader-election" in program.served.health.names, is_probed)
+
     def test_paths(self) -> None:
         """Files are found from wherever a daemon is."""
         settings = self.options().server()

@@ -13,8 +13,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.kube.leader_election.test_controllers import LeaselessClient
 from tests.spacemanager.support import Hub, HubSpaces
-from twisted_exec.api.kinds import LEASES
+from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.status import BadGateway
 from twisted_exec.spacemanager.interfaces import IProviders, ProviderContext
 from twisted_exec.spacemanager.service import Settings, SpaceManager
@@ -126,6 +127,24 @@ class TermTests(ManagerCase):
         self.hub.cluster.problem = None
         self.successResultOf(manager.stopService())
         self.assertIn("[-]serving", self.ready(manager)[1])
+
+
+class ForbiddenLeaseTests(ManagerCase):
+    """A manager whose user may not use the Lease."""
+
+    def test_not_ready(self) -> None:
+        """It is not ready after a time, and says why in an Event."""
+        self.hub.client = LeaselessClient(self.hub.cluster)
+        manager = self.manager()
+        manager.startService()
+        self.hub.pass_time(40)
+        ready = self.successResultOf(Deferred.fromCoroutine(manager.health.ready()))
+        self.assertEqual(ready[0], False)
+        self.assertIn("[-]leader-election failed", ready[1])
+        self.assertIn("[+]hub ok", ready[1])
+        events = [each for each in self.hub.cluster.objects if each[0] == EVENTS.resource]
+        self.assertEqual([namespace for _, namespace, _ in events], ["kube-system"])
+        self.successResultOf(manager.stopService())
 
 
 class PortTests(TestCase):

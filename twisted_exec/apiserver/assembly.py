@@ -263,6 +263,8 @@ def assemble(
     health = Health(reactor)
     health.add("storage", storage.probe)
     control_plane.add_probes(health)
+    if isinstance(leading, LeaderElectedServices):
+        health.add("leader-election", leading.probe)
     probes = Probes(gate, health)
     probes.add_to(routes)
     Documents(registry, gate, metrics, probes).add_to(routes)

@@ -30,7 +30,7 @@ from twisted_exec.nodeserver.nodes.options import NodeOptions
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
 from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions, SyncOptions
-from twisted_exec.nodeserver.service import NodeServer, Part
+from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
@@ -78,6 +78,8 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
         parts=[registry, *leader],
         checks=[audit.check],
     )
+    for each in leader:
+        server.health.add("leader-election", each.probe)
     _watch_expiry(server, options, config, registry)
     LeafMetrics(server.registry, registry.leaves)
     return ServiceWithCleanup(server, client.close)
@@ -90,7 +92,7 @@ def _leader(
     registry: Registry,
     reactor: Any,
     server: Callable[[], NodeServer],
-) -> list[Part]:
+) -> list[LeaderElected]:
     """Return the services that only the leader runs, if any."""
     endpoint, mirrors = options.published(0), bool(options["sync-pods"])
     if endpoint.upkeep == NONE and not mirrors:

@@ -122,6 +122,7 @@ class SpaceManager(AsyncService):
             lease=settings.lease,
             name=settings.identity,
         )
+        self.health.add("leader-election", self._acting.probe)
 
     @property
     def state(self) -> tuple[IProviders, ISpaces] | None:

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.support import EPOCH, APITestCase
 from tests.kube.leader_election.test_leading import Part
-from twisted_exec.api.kinds import LEASES, Object
+from twisted_exec.api.kinds import EVENTS, LEASES, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable
 from twisted_exec.apiserver.controllers.leader_election import (
     LEASE,
     NAMESPACE,
@@ -27,11 +29,33 @@ from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.storage.memory import MemoryStorage
 
 
+class LeaseStorage(MemoryStorage):
+    """
+    A store that may refuse to read and write Leases.
+
+    :ivar refusal: its answer; ``None`` to serve them.
+    """
+
+    refusal: APIError | None = None
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
+        if self.refusal is not None and resource == LEASES.resource:
+            return fail(self.refusal)
+        return super().get(resource, namespace, name, stale=stale)
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        if self.refusal is not None and resource == LEASES.resource:
+            return fail(self.refusal)
+        return super().update(resource, obj)
+
+
 class ElectedTests(SynchronousTestCase):
     """Two servers on one store."""
 
     def setUp(self) -> None:
-        self.clock, self.storage = Clock(), MemoryStorage()
+        self.clock, self.storage = Clock(), LeaseStorage()
         verbs = Verbs(self.storage, [], lambda: EPOCH)
         self.successResultOf(Deferred.fromCoroutine(ensure_namespaces(verbs, self.storage)))
 
@@ -66,6 +90,36 @@ class ElectedTests(SynchronousTestCase):
         self.successResultOf(first.stopService())
         self.assertEqual([len(first.services), len(second.services)], [0, 1])
         self.assertEqual(self.lease()["spec"]["leaseTransitions"], 1)
+
+    def test_no_namespace(self) -> None:
+        """A server whose Lease has no namespace is not ready after 30 seconds."""
+        self.storage = LeaseStorage()
+        server = self.server("one/1")
+        self.clock.pump([1] * 29)
+        server.probe()
+        self.clock.pump([1] * 2)
+        error = self.assertRaises(ServiceUnavailable, server.probe)
+        self.assertIn('namespaces "kube-system" not found', str(error))
+
+    def test_unavailable(self) -> None:
+        """An unavailable store is not a failure of the election: the store has its own check."""
+        self.storage.refusal = ServiceUnavailable("etcd cannot be reached")
+        server = self.server("one/1")
+        self.clock.pump([1] * 60)
+        self.assertIsInstance(server.election.failure, ServiceUnavailable)
+        server.probe()
+
+    def test_event(self) -> None:
+        """A failure is an Event in the namespace of the Lease."""
+        server = self.server("one/1")
+        lease = self.lease()
+        self.storage.refusal = Forbidden("exceeded quota")
+        self.clock.pump([1] * 12)
+        self.assertFalse(server.services)
+        (event,) = self.successResultOf(self.storage.list(EVENTS.resource)).items
+        self.assertEqual(event["involvedObject"]["name"], lease["metadata"]["name"])
+        self.assertEqual(event["metadata"]["namespace"], NAMESPACE)
+        self.assertIn("one/1 cannot become the leader: Lease kube-system/exec-a", event["message"])
 
     def test_last_one(self) -> None:
         """A server that begins where the last one stopped properly acts at once."""

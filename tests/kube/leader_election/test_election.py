@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -19,6 +20,7 @@ from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
     Conflict,
+    Forbidden,
     NotFound,
     ServiceUnavailable,
 )
@@ -351,6 +353,102 @@ class ElectionTests(SynchronousTestCase):
         self.leases.broken = None
         self.pass_(2)
         self.assertTrue(acting.acts)
+
+
+class FailingElectionTests(SynchronousTestCase):
+    """A candidate whose attempts fail."""
+
+    def setUp(self) -> None:
+        self.leases, self.clock = OneLease(), Clock()
+        self.reports: list[str] = []
+        self.acting = Acting()
+        self.election = Election(
+            self.leases,
+            "a",
+            self.acting,
+            self.clock,
+            lambda: EPOCH + self.clock.seconds(),
+            chance=lambda: 0.0,
+            lease="Lease lab/x",
+            on_failure=self.reports.append,
+        )
+        self.addCleanup(self.election.stopService)
+
+    def pass_(self, seconds: int) -> list[str]:
+        """Advance the clock; return what was logged."""
+        with capturedLogs() as logged:
+            self.clock.pump([1.0] * seconds)
+        return [formatEvent(event) for event in logged]
+
+    def begin(self) -> list[str]:
+        """Start the candidate; return what was logged."""
+        with capturedLogs() as logged:
+            self.election.startService()
+        return [formatEvent(event) for event in logged]
+
+    def test_forbidden(self) -> None:
+        """
+        A candidate that may not read the Lease logs and reports that with a remedy, again after 1,
+        3, 7 minutes and so on, and its probe fails after 30 seconds.
+        """
+        self.leases.broken = Forbidden("leases is forbidden")
+        text = (
+            "a cannot become the leader: Lease lab/x: leases is forbidden; "
+            "allow its user to get, create and update this Lease"
+        )
+        self.assertEqual(self.begin(), [text])
+        self.election.probe()
+        self.assertEqual(self.pass_(29), [])
+        self.election.probe()
+        self.pass_(1)
+        self.assertEqual(str(self.assertRaises(ServiceUnavailable, self.election.probe)), text)
+        self.assertEqual(self.pass_(7 * 60), [text] * 3)
+        self.assertEqual(self.reports, [text] * 4)
+        self.assertEqual(len(self.pass_(86400)), 4 + 22, "in the end once an hour")
+
+    def test_works_again(self) -> None:
+        """When the Lease is allowed the probe passes, the log says so, and the next failure is new."""
+        self.leases.broken = Forbidden("leases is forbidden")
+        self.begin()
+        self.pass_(40)
+        self.leases.broken = None
+        self.assertEqual(self.pass_(2), ["a leads", "leader election with Lease lab/x works again"])
+        self.election.probe()
+        self.leases.broken = ServiceUnavailable("no quorum")
+        first, second = self.pass_(20)
+        self.assertEqual(first, "a cannot become the leader: Lease lab/x: no quorum")
+        self.assertEqual(second, "a leads no longer: its lease could not be renewed")
+        self.election.probe()
+        self.pass_(20)
+        self.assertRaises(ServiceUnavailable, self.election.probe)
+
+    def test_other_reason(self) -> None:
+        """Another reason is logged at once."""
+        self.leases.broken = ServiceUnavailable("no quorum")
+        self.begin()
+        self.leases.broken = ServiceUnavailable("etcd is full")
+        self.assertEqual(self.pass_(10), ["a cannot become the leader: Lease lab/x: etcd is full"])
+
+    def test_waits_for_its_turn(self) -> None:
+        """A candidate that only waits for another one passes its probe."""
+        spec = claimed(None, "b", ElectionTimings(), EPOCH)
+        self.successResultOf(self.leases.create(spec))
+        self.assertEqual(self.begin(), [])
+        for moment in range(1, 6):
+            self.assertEqual(self.pass_(12), [])
+            lease = self.leases.lease or {}
+            renewed = claimed(lease, "b", ElectionTimings(), EPOCH + moment)
+            self.successResultOf(self.leases.update({**lease, "spec": renewed}))
+        self.election.probe()
+        self.assertFalse(self.acting.acts)
+
+    def test_stopped(self) -> None:
+        """A candidate that stopped is no problem."""
+        self.leases.broken = Forbidden("leases is forbidden")
+        self.begin()
+        self.pass_(40)
+        self.successResultOf(self.election.stopService())
+        self.election.probe()
 
 
 class SentElectionTests(ElectionTests):

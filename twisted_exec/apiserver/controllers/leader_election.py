@@ -28,11 +28,12 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES, Object
-from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.kube.interfaces import ILeases
-from twisted_exec.kube.leader_election.controllers import LeaderServices, Make
+from twisted_exec.kube.leader_election.controllers import EVENT_REASON, LeaderServices, Make
 from twisted_exec.kube.leader_election.election import Election, new_lease
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
@@ -89,12 +90,35 @@ class LeaderElectedServices(StoreFollower):
     ) -> None:
         super().__init__(storage)
         self._leading = LeaderServices(make)
-        self.election = Election(StoredLease(verbs), identity, self._leading, clock, now, **terms)
+        self._reports = Reports(verbs, LEASE, now)
+        self.election = Election(
+            StoredLease(verbs),
+            identity,
+            self._leading,
+            clock,
+            now,
+            lease=f"Lease {NAMESPACE}/{LEASE}",
+            on_failure=self._report,
+            **terms,
+        )
 
     @property
     def services(self) -> Sequence[Service]:
         """The controllers that run now."""
         return self._leading.services
+
+    def probe(self) -> None:
+        """
+        As :meth:`Election.probe`, except that an unavailable store is the check of the store's: a
+        host that is down must not take a server behind it out of service.
+        """
+        if not isinstance(self.election.failure, ServiceUnavailable):
+            self.election.probe()
+
+    def _report(self, text: str) -> None:
+        lease = new_lease(NAMESPACE, LEASE, {})
+        lease["metadata"]["uid"] = ""  # unknown, because the Lease may not exist
+        Deferred.fromCoroutine(self._reports.tell(LEASES, lease, WARNING, EVENT_REASON, text))
 
     def startService(self) -> None:
         """Take part in the election."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -17,10 +18,15 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.kinds import LEASES
 from twisted_exec.kube.interfaces import IKubeClient, ILeader
-from twisted_exec.kube.leader_election.election import ClientLeases, Election
+from twisted_exec.kube.leader_election.election import ClientLeases, Election, new_lease
+from twisted_exec.kube.recorder import Recorder
 
 Make = Callable[[], Sequence[Service]]
+
+EVENT_REASON = "LeaderElectionFailed"
+"""Reason of the Event about the Lease when a replica cannot be elected."""
 
 
 @implementer(ILeader)
@@ -101,8 +107,23 @@ class LeaderElected:
     ) -> None:
         self._when, self._waiting = when, False
         self._leading = LeaderServices(make)
-        leases = ClientLeases(client, namespace, lease)
-        self._election = Election(leases, name or identity(), self._leading, clock, now)
+        leases, name = ClientLeases(client, namespace, lease), name or identity()
+        self._make_recorder = partial(
+            Recorder, client, clock, about=LEASES.resource, component=lease, host=name, now=now
+        )
+        self._recorder = self._make_recorder()
+        self._about = new_lease(namespace, lease, {})
+        # Unknown, because the failure may be that the Lease cannot be read.
+        self._about["metadata"]["uid"] = ""
+        self._election = Election(
+            leases,
+            name,
+            self._leading,
+            clock,
+            now,
+            lease=f"Lease {namespace}/{lease}",
+            on_failure=self._report,
+        )
 
     @property
     def services(self) -> Sequence[Service]:
@@ -111,14 +132,26 @@ class LeaderElected:
 
     def start(self) -> None:
         """Become a candidate as soon as possible."""
-        self._waiting = True
+        self._waiting, self._recorder = True, self._make_recorder()
         self._when().addCallbacks(self._stand, lambda _: None)  # the failure is reported elsewhere
 
     def _stand(self, _: object) -> None:
         if self._waiting:
             self._election.startService()
 
+    def _report(self, text: str) -> None:
+        self._recorder.record(self._about, "Warning", EVENT_REASON, text)
+
+    def probe(self) -> None:
+        """As :meth:`Election.probe`."""
+        self._election.probe()
+
     def stop(self) -> Deferred[None]:
         """Stop the services and release the Lease; fires when both are done."""
         self._waiting = False
-        return self._election.stopService() if self._election.running else succeed(None)
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self._election.running:
+            await self._election.stopService()
+        await self._recorder.stop()

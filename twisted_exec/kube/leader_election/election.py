@@ -14,6 +14,10 @@ clocks count seconds.  A process that was suspended for longer may still complet
 resumes.  Therefore leaders write with resourceVersions, as if there could be other writers.
 
 A leader that stops releases the Lease, so that its successor need not wait.
+
+A candidate that may not use the Lease, or cannot, looks like one that waits for its turn.  So its
+attempts count: while they fail, the log repeats the reason, less and less often, and
+:meth:`Election.probe` fails.
 """
 
 from __future__ import annotations
@@ -33,12 +37,25 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.status import (
+    APIError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    message_of,
+)
 from twisted_exec.api.times import precise_timestamp
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
 
 _JITTER = 1.2
 """Other candidates read the Lease after 1 to 2.2 times the pause, so that they do not all read at once."""
+
+FAILING_SECONDS = 30.0
+"""How long attempts may fail before a replica is not ready: two durations of a lease, in which another
+replica takes over if only this one fails."""
+_REPEAT_SECONDS, _LONGEST_REPEAT_SECONDS = 60.0, 3600.0
+"""Pauses between two log lines with the same reason: each is twice as long as the one before."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +151,10 @@ class Election(Service):
     :param clock: a monotonic clock, see :func:`~twisted_exec.program.clock.use_monotonic_clock`.
     :param now: seconds since the epoch.
     :param chance: returns a random number from 0 to 1.
+    :param lease: kind, namespace and name of the Lease, for messages.
+    :param on_failure: called with a message for users, each time that the log has one.
     :ivar leading: whether this candidate leads.
+    :ivar failure: error of the latest attempt; ``None`` if it succeeded.
     """
 
     _log = Logger()
@@ -149,6 +169,8 @@ class Election(Service):
         *,
         terms: ElectionTimings | None = None,
         chance: Callable[[], float] = random.random,
+        lease: str = "the Lease",
+        on_failure: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._leases, self.identity, self._leader = leases, identity, leader
         self._clock, self._now, self._chance = clock, now, chance
@@ -160,7 +182,11 @@ class Election(Service):
         self._leaving: Deferred[None] | None = None
         self._next: IDelayedCall | None = None
         self._end: IDelayedCall | None = None
-        self._told = ""
+        self._lease, self._on_failure = lease, on_failure
+        self.failure: BaseException | None = None
+        self._failing_since = self._repeat_at = 0.0
+        self._repeat_seconds = _REPEAT_SECONDS
+        self._reason = ""
 
     def startService(self) -> None:
         """Become a candidate."""
@@ -198,6 +224,16 @@ class Election(Service):
         except Exception as error:  # not released; other candidates wait until the Lease expires
             self._log.info("the lease is not released: {why}", why=str(error))
 
+    def probe(self) -> None:
+        """
+        Check that this candidate can be elected.
+
+        :raises ServiceUnavailable: all attempts of the last :data:`FAILING_SECONDS` have failed.
+        """
+        seconds = self._clock.seconds() - self._failing_since
+        if self.running and self.failure is not None and seconds >= FAILING_SECONDS:
+            raise ServiceUnavailable(self._message())
+
     def heard(self, lease: Object) -> None:
         """
         Note a change of the Lease, from a watch.
@@ -214,7 +250,7 @@ class Election(Service):
         asking = Deferred.fromCoroutine(self._ask())
         self._asking = asking
         asking.addTimeout(self._terms.renew_seconds / 2, self._clock)
-        asking.addErrback(self._failed).addBoth(self._asked)
+        asking.addCallbacks(self._succeeded, self._failed).addBoth(self._asked)
 
     async def _ask(self) -> None:
         began = self._clock.seconds()
@@ -256,7 +292,7 @@ class Election(Service):
         return stored
 
     def _granted(self, stored: Object, began: float) -> None:
-        self._held, self._told = stored, ""
+        self._held = stored
         seconds = began + self._terms.renew_seconds - self._clock.seconds()
         if not self.running or self._leaving is not None or seconds <= 0:
             return  # the answer came after the deadline
@@ -267,16 +303,44 @@ class Election(Service):
             self._log.info("{identity} leads", identity=self.identity)
             self._leader.elected()
 
+    def _succeeded(self, _: object) -> None:
+        if self.failure is not None:
+            self._log.info("leader election with {lease} works again", lease=self._lease)
+        self.failure = None
+
     def _failed(self, failure: Failure) -> None:
-        if failure.check(defer.CancelledError) or _code(failure) == Conflict.code:
-            return  # stopping, or another candidate was faster
-        late = failure.check(defer.TimeoutError)
-        reason = "no answer in time" if late else failure.getErrorMessage()
-        if not late and not failure.check(APIError):
-            self._log.failure("asking for the lease failed", failure)
-        elif reason != self._told:
-            self._log.warn("the lease cannot be had: {why}", why=reason)
-        self._told = reason
+        if failure.check(defer.CancelledError):
+            return  # stopping
+        if _code(failure) == Conflict.code:  # another candidate was faster
+            self._succeeded(None)
+            return
+        now, is_first = self._clock.seconds(), self.failure is None
+        if is_first:
+            self._failing_since, self._repeat_seconds = now, _REPEAT_SECONDS
+        self.failure = failure.value
+        reason = self._why()
+        if not is_first and reason == self._reason and now < self._repeat_at:
+            return
+        if not is_first and reason == self._reason:
+            self._repeat_seconds = min(self._repeat_seconds * 2, _LONGEST_REPEAT_SECONDS)
+        self._reason, self._repeat_at = reason, now + self._repeat_seconds
+        if failure.check(APIError, defer.TimeoutError):
+            self._log.warn("{problem}", problem=self._message())
+        else:
+            self._log.failure("{problem}", failure, problem=self._message())
+        self._on_failure(self._message())
+
+    def _message(self) -> str:
+        """Return a message about the latest failure, for users."""
+        text = f"{self.identity} cannot become the leader: {self._lease}: {self._why()}"
+        if isinstance(self.failure, APIError) and self.failure.code == Forbidden.code:
+            text += "; allow its user to get, create and update this Lease"
+        return text
+
+    def _why(self) -> str:
+        if isinstance(self.failure, defer.TimeoutError):
+            return "no answer in time"
+        return message_of(self.failure)
 
     def _asked(self, _: object) -> None:
         self._asking = None
