@@ -4,12 +4,14 @@ Tests for :mod:`twisted_exec.apiserver.standalone`; the parts it uses have their
 
 from __future__ import annotations
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
+from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.signing.csr import CLIENT
 from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
@@ -40,3 +42,20 @@ class LoadTests(SynchronousTestCase):
     def test_known(self) -> None:
         """The authority of users is nothing to tell."""
         self.assertEqual(self.told("client-ca"), [])
+
+
+class PrepareTests(SynchronousTestCase):
+    """The first start, and later ones."""
+
+    def test_empty_store(self) -> None:
+        """A server that begins with an empty store says so, with the location of the store."""
+        clock, storage = Clock(), MemoryStorage()
+        credentials = Credentials("", Identities(), storage, clock)
+        control_plane = StandaloneControlPlane(storage, [IRONCORE], credentials)
+        lines = []
+        for _ in range(2):
+            with capturedLogs() as logged:
+                preparing = control_plane.prepare(Verbs(storage, [], clock.seconds))
+                self.successResultOf(Deferred.fromCoroutine(preparing))
+            lines.append([formatEvent(event) for event in logged])
+        self.assertEqual(lines, [["the store is empty, a new cluster begins: memory"], []])

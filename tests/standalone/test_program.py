@@ -248,6 +248,17 @@ class RestartTests(StandaloneCase):
         error = await self.assertFailure(client.get(MACHINES, "demo-vm", "default"), APIError)
         self.assertEqual(error.code, 404)
 
+    async def test_other_storage(self) -> None:
+        """A kept state directory with another store is refused; its machines are not deleted."""
+        first = await self.ready("--without-spaces")
+        await first.stop()
+        runtime = os.listdir(os.path.join(self.state, "runtime"))
+        for storage in ("memory", f"sqlite:{self.directory}/o.db", "etcd:http://127.0.0.1:1"):
+            await self.refused("the objects of .* are in sqlite:objects.db", "--storage", storage)
+        self.assertEqual(os.listdir(os.path.join(self.state, "runtime")), runtime)
+        again = f"sqlite:{self.state}/objects.db"
+        await self.ready("--without-spaces", "--storage", again)
+
     async def test_stopped_while_it_waits(self) -> None:
         """Before etcd was ever there it is stopped like any other program, without complaint."""
         silent = socket.create_server(("127.0.0.1", 0))

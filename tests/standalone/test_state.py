@@ -11,7 +11,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.standalone.state import VERSION, StateDirectory, StateError
+from twisted_exec.standalone.state import OBJECTS, VERSION, StateDirectory, StateError
 
 
 class StateDirectoryTests(SynchronousTestCase):
@@ -100,6 +100,76 @@ class StateDirectoryTests(SynchronousTestCase):
         state.keep_names("admin.kubeconfig", {"x"})
         state.remove("admin.kubeconfig")
         self.assertFalse(os.path.exists(state.file("admin.kubeconfig")))
+
+
+class StorageTests(SynchronousTestCase):
+    """Tests for :meth:`StateDirectory.check_storage` and :meth:`StateDirectory.keep_storage`."""
+
+    def setUp(self) -> None:
+        self.state = StateDirectory(self.mktemp())
+        self.state.open()
+        self.addCleanup(self.state.close)
+
+    def use(self, location: str) -> None:
+        """Start with a store."""
+        self.state.check_storage(location)
+        self.state.keep_storage(location)
+
+    def refusal(self, location: str) -> str:
+        return str(self.assertRaises(StateError, self.use, location))
+
+    def test_changed(self) -> None:
+        """Another location is refused with the former one and remedies, until the record is removed."""
+        etcd = "etcd:a:2379?prefix=/x"
+        default = f"sqlite:{self.state.file(OBJECTS)}"
+        self.use(default)
+        self.use(default)
+        for other in (etcd, "sqlite:/elsewhere/objects.db", "memory"):
+            message = self.refusal(other)
+            self.assertIn(f"are in sqlite:objects.db, and --storage is now {other}: ", message)
+            self.assertIn(f"remove {self.state.file('storage')} after", message)
+            self.assertNotIn("\n", message)
+        self.state.remove("storage")
+        self.use(etcd)
+        self.assertIn("are in etcd:a:2379?prefix=/x, and", self.refusal(default))
+
+    def test_members(self) -> None:
+        """The members of an etcd may change one by one; another prefix is another store."""
+        self.use("etcd:a:2379,b:2379?prefix=/x")
+        self.use("etcd:b:2379,c:2379?prefix=/x")
+        self.use("etcd:c:2379?prefix=/x")
+        for other in ("etcd:a:2379,b:2379?prefix=/x", "etcd:c:2379?prefix=/y", "etcd:c:2379"):
+            self.assertIn("are in etcd:c:2379?prefix=/x, and", self.refusal(other))
+
+    def test_earlier_version(self) -> None:
+        """An existing database is the location that an earlier version did not record."""
+        with open(self.state.file(OBJECTS), "wb"):
+            pass
+        self.assertIn("are in sqlite:objects.db, and", self.refusal("etcd:a:2379?prefix=/x"))
+
+    def test_unrecorded_etcd(self) -> None:
+        """Without a record and a database any location is right."""
+        self.state.keep_names("created", {"a"})
+        self.use("etcd:a:2379?prefix=/x")
+        self.assertEqual(self.state.names("created"), {"a"})
+
+    def test_memory(self) -> None:
+        """After a start in memory no objects are left, so any location is right."""
+        self.use("memory")
+        self.state.keep_names("created", {"a"})
+        self.use("memory")
+        self.assertEqual(self.state.names("created"), set())
+        self.use("etcd:a:2379?prefix=/x")
+
+    def test_unusable(self) -> None:
+        """A store that never became usable is not recorded."""
+        self.state.check_storage("etcd:typo:2379?prefix=/x")
+        self.use("etcd:a:2379?prefix=/x")
+
+    def test_unknown(self) -> None:
+        """A store of another project may have no location."""
+        self.use("")
+        self.assertFalse(os.path.exists(self.state.file("storage")))
 
 
 class DialectTests(SynchronousTestCase):

@@ -187,6 +187,12 @@ class StandaloneControlPlane:
     async def prepare(self, verbs: Verbs) -> None:
         """As :meth:`ControlPlane.prepare`: create the bootstrap roles, bindings and namespaces."""
         objects, namespaces = self._system_objects()
+        if not (await self.storage.list(kinds.NAMESPACES.resource)).items:
+            # A wrong --storage looks like a first start, and poollets delete what has no object.
+            self._log.info(
+                "the store is empty, a new cluster begins: {location}",
+                location=getattr(self.storage, "location", type(self.storage).__name__),
+            )
         await bootstrap(self.storage, verbs, objects, namespaces)
 
     def _system_objects(self) -> tuple[Sequence[Object], Sequence[str]]:

@@ -57,7 +57,7 @@ from twisted_exec.standalone.machines import (
     until_running,
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
-from twisted_exec.standalone.state import OBJECTS, StateDirectory
+from twisted_exec.standalone.state import CREATED, OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -77,7 +77,6 @@ from twisted_exec.tls.unix import runtime_directory
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
-_CREATED = "created"
 _RENEW_EVERY_SECONDS = 12 * 3600
 _LOOK_EVERY_SECONDS = 0.1
 _LAST_WORD_SECONDS = 3.0
@@ -176,6 +175,7 @@ class Standalone(AsyncService):
         self._renewing: LoopingCall | None = None
         self._url = ""
         self._is_exclusive = True
+        self._location = ""
 
     # Starting.
 
@@ -193,6 +193,7 @@ class Standalone(AsyncService):
         runtime = self._runtime(audit)
         server = self._apiserver(certificates, audit)
         await gatherResults([self._begin(server), self._begin(runtime)], consumeErrors=True)
+        self._state.keep_storage(self._location)
         await self._begin(self._poollet(certificates, server.url, runtime, audit))
 
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
@@ -251,6 +252,8 @@ class Standalone(AsyncService):
         metrics = new_registry()
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
         storage = make(self._reactor)
+        self._location = getattr(storage, "location", "")
+        self._state.check_storage(self._location)
         self._is_exclusive = is_exclusive(storage)
         return APIServer(settings, storage, audit, self._reactor, metrics=metrics)
 
@@ -312,13 +315,13 @@ class Standalone(AsyncService):
             name=PTY,
             user=_user(),
         )
-        created = self._state.names(_CREATED)
+        created = self._state.names(CREATED)
         dialect = self.settings.dialect
         objects = demo_objects(dialect, POOL, runtime.offered)
         if not self.settings.demo:
             objects = [each for each in objects if each.resource != dialect.workload]
         created = await create_missing(client, objects, created)
-        self._state.keep_names(_CREATED, created)
+        self._state.keep_names(CREATED, created)
         await until_running(client, runtime, dialect, SHELL, self._reactor)
 
     async def _keep_spaces(self, client: KubeClient, certificates: Certificates) -> None:
@@ -326,7 +329,7 @@ class Standalone(AsyncService):
         from twisted_exec.standalone import space_manager as spaces
 
         self._state.keep_names(
-            _CREATED, await create_missing(client, [spaces.provider()], self._state.names(_CREATED))
+            CREATED, await create_missing(client, [spaces.provider()], self._state.names(CREATED))
         )
         directory = self._state.file(spaces.DIRECTORY)
         await self._begin(

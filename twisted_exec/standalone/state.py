@@ -3,6 +3,7 @@ The state directory: private, locked while the program runs, and with a version 
 
 ==================  ============================================================
 ``version``         the number of the layout; a newer one is left alone
+``storage``         location of the API server's store
 ``lock``            locked (flock) while the program runs; contains its process ID
 ``pki/``            authorities and certificates
 ``objects.db``      the API server's store (SQLite)
@@ -21,6 +22,8 @@ import fcntl
 import os
 
 from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.storage.etcd.target import same_location
+from twisted_exec.storage.memory import MEMORY
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.unix import private_directory
@@ -28,7 +31,8 @@ from twisted_exec.tls.unix import private_directory
 VERSION = 1
 OBJECTS = "objects.db"
 """File of the API server's store."""
-_DIALECT = "dialect"
+_DIALECT, _STORAGE, CREATED = "dialect", "storage", "created"
+_LONGEST_LOCATION = 1 << 16
 
 
 class StateError(Exception):
@@ -83,6 +87,44 @@ class StateDirectory:
                 "--state-dir"
             )
         self.keep_names(_DIALECT, {dialect})
+
+    def check_storage(self, location: str) -> None:
+        """
+        Check that the objects are in the same place as before.
+
+        With an empty store the poollet would delete the machines of the former store.
+
+        :param location: as :attr:`HistoryStorage.location`; empty if it is unknown.
+        :raises StateError: the objects were in another place.
+        """
+        recorded, location = self._recorded_storage(), self._relative(location)
+        if not location:
+            return
+        if recorded not in ("", MEMORY) and not _is_same(recorded, location):
+            raise StateError(
+                f"the objects of {self.path} are in {recorded}, and --storage is now {location}: "
+                f"start with the former --storage, or choose another --state-dir, or remove {self.file(_STORAGE)} "
+                "after you have moved the objects"
+            )
+        if recorded == MEMORY:
+            self.remove(CREATED)  # with those objects
+
+    def keep_storage(self, location: str) -> None:
+        """Record the place of the objects, once the store is known to be usable."""
+        if location:
+            write_private(self.file(_STORAGE), f"{self._relative(location)}\n".encode())
+
+    def _relative(self, location: str) -> str:
+        # A state directory may be moved with its store.
+        return location.replace(f"sqlite:{self.path}{os.sep}", "sqlite:")
+
+    def _recorded_storage(self) -> str:
+        try:
+            with open(self.file(_STORAGE), encoding="utf-8", errors="replace") as file:
+                return file.read(_LONGEST_LOCATION).strip()
+        except FileNotFoundError:
+            # An earlier version recorded nothing.
+            return f"sqlite:{OBJECTS}" if os.path.exists(self.file(OBJECTS)) else ""
 
     def close(self) -> None:
         """Release the lock.  The kernel does so, too, when the process dies."""
@@ -142,3 +184,9 @@ class StateDirectory:
                 f"{self.path} was written by a newer version of this program (layout {text}, "
                 f"this one knows {VERSION}): upgrade, or choose another --state-dir"
             )
+
+
+def _is_same(recorded: str, location: str) -> bool:
+    if recorded.startswith("etcd:") and location.startswith("etcd:"):
+        return same_location(recorded, location)
+    return recorded == location

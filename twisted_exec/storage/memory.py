@@ -31,6 +31,9 @@ from twisted_exec.storage.interfaces import (
 )
 from twisted_exec.storage.quota import NO_LIMITS, Limits, Quota
 
+MEMORY = "memory"
+"""Location of a store that writes nowhere."""
+
 
 class HistoryStorage(Service):
     """
@@ -39,9 +42,11 @@ class HistoryStorage(Service):
     Where and how writes are made durable is the subclass's part.
 
     :param limits: limits of what objects use.
+    :ivar location: the place of the objects, without secrets, in the form of ``--storage``.
     :ivar _history: the objects and changes that readers and watchers see.
     """
 
+    location = MEMORY
     _history: History
 
     def __init__(self, limits: Limits = NO_LIMITS) -> None:

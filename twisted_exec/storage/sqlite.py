@@ -83,7 +83,7 @@ class SQLiteStorage(HistoryStorage):
         limits: Limits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
-        self._path = path
+        self._path, self.location = path, f"sqlite:{path}"
         self._reserve = Reserve(f"{path}-reserve", reserved_bytes)
         self._reactor = reactor
         self._remembered = remembered, remembered_bytes

@@ -67,6 +67,7 @@ class EtcdStorage(HistoryStorage):
     ) -> None:
         super().__init__(limits)
         self._reactor, self._keys = reactor, Keys(target.prefix)
+        self.location = target.location
         self._remembered = remembered, remembered_bytes
         self._client = EtcdClient(target, reactor, read_seconds, write_seconds)
         self._begin_anew()

@@ -66,6 +66,28 @@ class EtcdTarget:
     def __str__(self) -> str:
         return ",".join(map(str, self.endpoints))
 
+    @property
+    def location(self) -> str:
+        """The members and the prefix, without credentials."""
+        return f"etcd:{self}?prefix={self.prefix}"
+
+
+def same_location(first: str, second: str) -> bool:
+    """
+    Return whether two locations are the same prefix in the same etcd.
+
+    Members of an etcd can be added, replaced and removed step by step, so one member in common is
+    enough.
+    """
+    members, prefix = _members_and_prefix(first)
+    other_members, other_prefix = _members_and_prefix(second)
+    return prefix == other_prefix and not members.isdisjoint(other_members)
+
+
+def _members_and_prefix(location: str) -> tuple[set[str], str]:
+    members, _, prefix = location.removeprefix("etcd:").partition("?prefix=")
+    return set(members.split(",")), prefix
+
 
 def parse_target(text: str) -> EtcdTarget:
     """
