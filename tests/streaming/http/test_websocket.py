@@ -7,13 +7,14 @@ What both ends do with it is tested with them; here is what neither shows.
 from __future__ import annotations
 
 import base64
+import struct
 import tracemalloc
 
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.streaming.frames import masked
+from tests.streaming.frames import CloseConnection, masked
 from tests.streaming.remotecommand.test_server import ServeTestCase
 from twisted_exec.streaming.http import websocket
 from twisted_exec.streaming.http.websocket import check_nvx, client_factory, new_key, server_factory
@@ -90,6 +91,27 @@ class FragmentTests(ServeTestCase):
         peer.raw(masked(b"\0", fin=False) + masked(b"x" * 16, 0, fin=False) * 20_000)
         peer.raw(masked(b"", 0))
         self.assertEqual(len(self.attachment.received), 320_000)
+
+
+class CloseTests(ServeTestCase):
+    """The Close of a client."""
+
+    limits = Limits()
+
+    def closed_with(self, code: int) -> int | None:
+        """The code of our Close after the client's."""
+        self.setUp()
+        peer = self.connect()
+        peer.raw(masked(struct.pack("!H", code), 8))
+        return next(event.code for event in peer.events() if isinstance(event, CloseConnection))
+
+    def test_codes(self) -> None:
+        """Registered codes, 1014 (Bad Gateway) included, are no mistake; reserved ones are."""
+        for code in (1000, 1001, 1011, 1012, 1013, 1014, 3000, 4999):
+            self.assertEqual(self.closed_with(code), 1000, code)
+            self.assertNotIn("protocol", self.attachment.detached_with[0])
+        for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000):
+            self.assertEqual(self.closed_with(code), 1002, code)
 
 
 class NVXTests(SynchronousTestCase):

@@ -431,8 +431,10 @@ class EndTests(ClientTestCase):
 
     def test_any_close_code(self) -> None:
         """The status decides, not the code."""
-        self.end(Ending(COMPLETED), 1011)
-        self.assertEqual(self.user.endings, [Ending(COMPLETED)])
+        for code in (1011, 1014):
+            self.setUp()
+            self.end(Ending(COMPLETED), code)
+            self.assertEqual(self.user.endings, [Ending(COMPLETED)])
 
     def test_unreadable_status(self) -> None:
         """An unreadable status is reported as a failure."""

@@ -370,12 +370,11 @@ class ViolationTests(ServeTestCase):
         peer.raw(data)
         status, close = peer.events()
         self.assertEqual(close.code, code)
+        self.assertTrue(peer.client.closed)  # without an answer to the Close
         self.assertEqual(len(self.attachment.detached_with), 1)
         self.assertIn("protocol error", self.attachment.detached_with[0])
         peer.raw(masked(b"\0more"))
         self.assertEqual(self.attachment.received, b"")
-        self.clock.advance(15)
-        self.assertTrue(peer.client.closed)
         self.clock.advance(15)
         self.assertEqual(len(self.attachment.detached_with), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])

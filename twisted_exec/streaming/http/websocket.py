@@ -13,6 +13,9 @@ Other differences to plain autobahn:
 * all timers are ours, on the given clock: autobahn's own closing timer starts before a slow reader
   has the output, and ends in a reset;
 * no connection ends with a reset, unless a time limit has passed;
+* after a mistake of the peer the connection ends behind our Close, without waiting for an answer
+  (RFC 6455, 7.1.7);
+* Close 1014 is valid: proxies send it, and autobahn does not know it;
 * pings are answered while output is blocked, but only the latest.
 """
 
@@ -44,6 +47,7 @@ from twisted_exec.wire.upgrade import accept_key
 
 NORMAL = 1000
 PROTOCOL_ERROR = 1002
+BAD_GATEWAY = 1014
 POLICY_VIOLATION = 1008
 
 MAX_FRAGMENTS = 4096
@@ -171,14 +175,14 @@ class MessageSocket(PacedConnection):
 
     def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
         self.user.close_received(code)
-        return super().onCloseFrame(code, reason)  # type: ignore[misc]
+        valid = NORMAL if code == BAD_GATEWAY else code
+        return super().onCloseFrame(valid, reason)  # type: ignore[misc]
 
     def _fail_connection(self, code: int = PROTOCOL_ERROR, reason: str = "") -> None:
         if self.can_send:
             self.user.failing(reason)
             super()._fail_connection(code, reason)  # type: ignore[misc]
-        else:
-            self.hang_up()
+        self.hang_up()
 
     def dropConnection(self, abort: bool = False) -> None:
         # autobahn would reset the connection once the peer has answered our Close.
