@@ -50,6 +50,7 @@ class PrepareTests(SynchronousTestCase):
     def test_empty_store(self) -> None:
         """A server that begins with an empty store says so, with the location of the store."""
         clock, storage = Clock(), MemoryStorage()
+        storage.location = "sqlite:/x/objects.db"
         credentials = Credentials("", Identities(), storage, clock)
         control_plane = StandaloneControlPlane(storage, [IRONCORE], credentials)
         lines = []
@@ -58,4 +59,5 @@ class PrepareTests(SynchronousTestCase):
                 preparing = control_plane.prepare(Verbs(storage, [], clock.seconds))
                 self.successResultOf(Deferred.fromCoroutine(preparing))
             lines.append([formatEvent(event) for event in logged])
-        self.assertEqual(lines, [["the store is empty, a new cluster begins: memory"], []])
+        line = "the store is empty, a new cluster begins: sqlite:/x/objects.db"
+        self.assertEqual(lines, [[line], []])

@@ -43,7 +43,7 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IRulesAuthorizer
 from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, bootstrap_objects
 from twisted_exec.observe.health import Health
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.interfaces import MEMORY, IStorage
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Reloading, read_file
 from twisted_exec.tls.pki.authority import Authority
@@ -187,12 +187,11 @@ class StandaloneControlPlane:
     async def prepare(self, verbs: Verbs) -> None:
         """As :meth:`ControlPlane.prepare`: create the bootstrap roles, bindings and namespaces."""
         objects, namespaces = self._system_objects()
-        if not (await self.storage.list(kinds.NAMESPACES.resource)).items:
+        location = getattr(self.storage, "location", MEMORY)
+        is_empty = not (await self.storage.list(kinds.NAMESPACES.resource)).items
+        if is_empty and location != MEMORY:
             # A wrong --storage looks like a first start, and poollets delete what has no object.
-            self._log.info(
-                "the store is empty, a new cluster begins: {location}",
-                location=getattr(self.storage, "location", type(self.storage).__name__),
-            )
+            self._log.info("the store is empty, a new cluster begins: {place}", place=location)
         await bootstrap(self.storage, verbs, objects, namespaces)
 
     def _system_objects(self) -> tuple[Sequence[Object], Sequence[str]]:

@@ -23,7 +23,7 @@ import os
 
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.storage.etcd.target import same_location
-from twisted_exec.storage.memory import MEMORY
+from twisted_exec.storage.interfaces import MEMORY
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.unix import private_directory

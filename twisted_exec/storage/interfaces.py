@@ -31,6 +31,9 @@ ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 
+MEMORY = "memory"
+"""Location of a store that writes nowhere."""
+
 
 @dataclass(frozen=True)
 class Event:

@@ -22,6 +22,7 @@ from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
+    MEMORY,
     MODIFIED,
     Event,
     IStorage,
@@ -30,9 +31,6 @@ from twisted_exec.storage.interfaces import (
     Object,
 )
 from twisted_exec.storage.quota import NO_LIMITS, Limits, Quota
-
-MEMORY = "memory"
-"""Location of a store that writes nowhere."""
 
 
 class HistoryStorage(Service):
