@@ -19,10 +19,10 @@ from twisted_exec.program import start as program_module
 
 from .test_plugins import PROGRAMS
 
-OF_ITSELF = {"scheduler", "config"}
+OF_ITSELF = {"scheduler", "config", "log-level", "quiet"}
 """
 Options that no service reads: a flag for the default, which exists to be refused beside its
-opposite, and the file with options, which is read with the command line.
+opposite, and options that take effect when the command line is read.
 """
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from twisted_exec.cli.colours import Colour, painter
 from twisted_exec.cli.console.program import one_line
 
 if TYPE_CHECKING:
@@ -122,5 +123,6 @@ def run_in_reactor(command: str, asking: Asking) -> int:
 
 def failed(command: str, why: str) -> int:
     """Print an error on one line on stderr; return the exit code, 1."""
-    print(f"twisted-exec {command}: {one_line(why)}", file=sys.stderr)
+    start = painter(sys.stderr)(f"twisted-exec {command}:", Colour.RED)
+    print(f"{start} {one_line(why)}", file=sys.stderr)
     return 1

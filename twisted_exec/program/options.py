@@ -8,13 +8,10 @@ A configuration file is TOML with the names of options as keys; the command line
 
 from __future__ import annotations
 
-import difflib
-import getopt
 import os
 import re
 import sys
 import textwrap
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -25,11 +22,11 @@ from twisted.python.usage import Options, UsageError
 from twisted import __version__ as twisted_version
 from twisted_exec import __version__
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.log_level import DEFAULT, LEVELS, QUIET, is_below, limit_log, read_level
+from twisted_exec.program.options_file import CONFIG, arguments_from, path_in
 from twisted_exec.wire.upgrade import read_origin
 
 _CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
-_MAX_FILE_BYTES = 1 << 20
-CONFIG = "config"
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,12 @@ class ProgramOptions(Options):
     groups: Mapping[str, Sequence[str]] = {}
     optParameters: list[list[Any]] = [
         [CONFIG, None, None, "TOML file with options; the command line takes precedence."],
+        ["log-level", None, DEFAULT, f"Least level of the log: {', '.join(LEVELS)}.", read_level],
     ]
-    _headings: dict[str, str] = {CONFIG: group, "help": group, "version": group}
+    optFlags: list[list[Any]] = [["quiet", None, "Log only warnings and errors."]]
+    _headings: dict[str, str] = dict.fromkeys(
+        (CONFIG, "log-level", "quiet", "help", "version"), group
+    )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -153,6 +154,8 @@ class ProgramOptions(Options):
         except UsageError as error:
             why = str(error).removeprefix("Parameter type enforcement failed: ")
             raise refusal(self.program, why) from None
+        level = self["log-level"]
+        limit_log(QUIET if self["quiet"] and is_below(level, QUIET) else level)
         for name in self.paths:
             if self[name]:
                 self[name] = os.path.abspath(self[name])
@@ -162,56 +165,9 @@ class ProgramOptions(Options):
         return True
 
     def _from_file(self, arguments: Sequence[str]) -> list[str]:
-        """
-        Return the options of the configuration file, if there is one, as arguments.
-
-        Options that the command line has are left out: those that may be repeated would otherwise
-        have the values of both.
-        """
-        try:
-            pairs, _ = getopt.getopt(arguments, self.shortOpt, [*self.longOpt])
-        except getopt.error:
-            return []  # the caller parses the same arguments, and reports it
-        names = [
-            (self.synonyms.get(name.lstrip("-"), name.lstrip("-")), text) for name, text in pairs
-        ]
-        paths = [text for name, text in names if name == CONFIG]
-        if not paths or not paths[-1] or not self.is_options_file(paths[-1]):
-            return []
-        replaced = {name for name, _ in names}
-        replaced |= {_opposite(name) for name in replaced}
-        result: list[str] = []
-        for key, value in _read(paths[-1]).items():
-            words = self._arguments(paths[-1], key, value)
-            if key not in replaced:
-                result += words
-        return result
-
-    def _arguments(self, path: str, key: str, value: object) -> list[str]:
-        """
-        Return a key of the configuration file as arguments.
-
-        :raises UsageError: the key is unknown, or its value has another type.
-        """
-        where = f"--{CONFIG} {path}"
-        parameters = {name.removesuffix("=") for name in self.longOpt if name.endswith("=")}
-        flags = {name for name in self.longOpt if not name.endswith("=")} - {"help", "version"}
-        keys = (parameters | flags) - {CONFIG}
-        if key not in keys:
-            near = difflib.get_close_matches(key, sorted(keys), 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{where}: unknown key {key!r}{hint}")
-        if key in flags:
-            if not isinstance(value, bool):
-                raise UsageError(f"{where}: {key} must be true or false, not {value!r}")
-            return [f"--{key}"] if value else []
-        is_repeatable = f"opt_{key.replace('-', '_')}" in dir(self)
-        values = value if is_repeatable and isinstance(value, list) else [value]
-        for each in values:
-            if isinstance(each, bool) or not isinstance(each, (str, int, float)):
-                kind = "a list of strings" if is_repeatable else "a string or a number"
-                raise UsageError(f"{where}: {key} must be {kind}, not {each!r}")
-        return [f"--{key}={each}" for each in values]
+        """Return the options of the configuration file, if there is one, as arguments."""
+        path = path_in(self, arguments)
+        return arguments_from(path, self, arguments) if path and self.is_options_file(path) else []
 
     def check_required(self) -> None:
         """
@@ -247,27 +203,6 @@ class ProgramOptions(Options):
         return {
             name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
         }
-
-
-def _opposite(flag: str) -> str:
-    """Return the flag that reverses another: ``no-scheduler`` of ``scheduler``."""
-    return flag[3:] if flag.startswith("no-") else f"no-{flag}"
-
-
-def _read(path: str) -> dict[str, Any]:
-    """:raises UsageError: the file cannot be read, or is not TOML."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"--{CONFIG}: cannot read {path}: {why}") from None
-    if len(content) > _MAX_FILE_BYTES:
-        raise UsageError(f"--{CONFIG}: {path} is larger than {_MAX_FILE_BYTES >> 20} MiB")
-    try:
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--{CONFIG}: {path} is not TOML: {error}") from None
 
 
 _NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")

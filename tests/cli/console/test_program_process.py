@@ -463,6 +463,17 @@ class TerminalTests(TerminalCase):
         self.assertEqual(attachment.received, b"a\x03\x04\x1a\r")
         self.assertEqual(attachment.detached_with, ["client closed"])
 
+    async def test_quiet(self) -> None:
+        """With --quiet only the machine's output and the help are printed."""
+        self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal("--quiet")
+        await process.until(rb"\A\$ ")
+        process.type(b"~?")
+        await process.until(rb"At the start of a line:\r\n")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertNotIn(b"Connected", process.stdout)
+
     async def test_other_escape(self) -> None:
         """With another escape key, Ctrl-] is sent to the machine."""
         attachment = self.serve(EchoAttachment(b"$ "))

@@ -5,9 +5,11 @@ Tests for :mod:`twisted_exec.cli.doctor.report`.
 from __future__ import annotations
 
 import json
+import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.cli.colours import painted
 from twisted_exec.cli.doctor.report import Report
 
 
@@ -41,6 +43,16 @@ class ReportTests(SynchronousTestCase):
         report.warning("user", "odd", "log in")
         self.assertTrue(report.is_healthy)
         self.assertEqual(report.text().splitlines()[-1], "2 warnings")
+
+    def test_colours(self) -> None:
+        """On a terminal the word for the result has a colour; columns stay in line."""
+        report = Report()
+        report.ok("a", "fine")
+        report.error("b", "bad", "mend it")
+        text = report.text(painted)
+        self.assertIn("\x1b[32mok      \x1b[m a  fine\n", text)
+        self.assertIn("\x1b[31merror   \x1b[m b  bad\n", text)
+        self.assertEqual(re.sub("\x1b\\[\\d*m", "", text), report.text())
 
     def test_json(self) -> None:
         """The JSON object has the result of each check."""

@@ -165,6 +165,12 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         help="end the whole session after this time, with exit code 124",
     )
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="print no messages about the connection, only errors",
+    )
     role = parser.add_mutually_exclusive_group()
     role.add_argument(
         "--read-only",
@@ -386,10 +392,10 @@ class Program:
         )
         stream_options = replace(CONSOLE, read_only=options.read_only, force=options.force)
         attempt = patiently(
-            lambda: self.attempt(session, reactor, stream_options), reactor, self._say
+            lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )
         session.connecting(attempt)
-        notice = reactor.callLater(_SILENT_SECONDS, self._say, f"connecting to {self.place}")
+        notice = reactor.callLater(_SILENT_SECONDS, self._inform, f"connecting to {self.place}")
 
         def connected(result: Any) -> Any:
             if notice.active():
@@ -402,10 +408,15 @@ class Program:
         self._session.failed(self.explain(failure.value))
 
     def _greet(self) -> None:
-        if self._terminal.is_terminal and os.isatty(2):
+        if self._terminal.is_terminal and os.isatty(2) and not self._options.quiet:
             escapes = self._options.escape
             keys = f" {escapes}." if escapes is not None else ""
             os.write(2, f"Connected to {self.subject}.{keys}\r\n".encode())
+
+    def _inform(self, line: str) -> None:
+        """Write a message about the connection, unless ``--quiet`` forbids it."""
+        if not self._options.quiet:
+            self._say(line)
 
     def _say(self, lines: str) -> None:
         """Write a message on the raw terminal, between the machine's output."""

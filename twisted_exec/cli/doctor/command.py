@@ -11,6 +11,7 @@ from typing import Any
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options
+from twisted_exec.cli.colours import painter
 from twisted_exec.cli.console.program import machine_name, object_name
 
 _DESCRIPTION = """\
@@ -80,5 +81,6 @@ async def _examine(options: argparse.Namespace, reactor: Any) -> int:
             await client.close()
     except Unusable:
         pass  # the report has the error
-    sys.stdout.write(report.json() if options.output == "json" else report.text())
+    text = report.json() if options.output == "json" else report.text(painter(sys.stdout))
+    sys.stdout.write(text)
     return 0 if report.is_healthy else 1

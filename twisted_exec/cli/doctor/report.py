@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 from enum import Enum
 
+from twisted_exec.cli.colours import Colour, Paint, plain
 from twisted_exec.cli.console.program import one_line
 
 
@@ -18,6 +19,14 @@ class Level(Enum):
     SKIPPED = "skipped"
     WARNING = "warning"
     ERROR = "error"
+
+
+_COLOURS = {
+    Level.OK: Colour.GREEN,
+    Level.SKIPPED: Colour.NONE,
+    Level.WARNING: Colour.YELLOW,
+    Level.ERROR: Colour.RED,
+}
 
 
 @dataclass(frozen=True)
@@ -83,15 +92,19 @@ class Report:
         """True if there is no error."""
         return not self.count(Level.ERROR)
 
-    def text(self) -> str:
-        """Return one line per check, remedies below, and a summary."""
+    def text(self, paint: Paint = plain) -> str:
+        """
+        Return one line per check, remedies below, and a summary.
+
+        :param paint: colours a word, such as :func:`~twisted_exec.cli.colours.painter` returns.
+        """
         width = max((len(finding.check) for finding in self.findings), default=0)
         lines = []
         for finding in self.findings:
-            start = f"{finding.level.value:<8} {finding.check:<{width}}"
-            lines.append(f"{start}  {finding.message}")
+            word, check = f"{finding.level.value:<8}", f"{finding.check:<{width}}"
+            lines.append(f"{paint(word, _COLOURS[finding.level])} {check}  {finding.message}")
             if finding.remedy:
-                lines.append(f"{'':<{len(start)}}  -> {finding.remedy}")
+                lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
         lines.append(self._summary())
         return "".join(f"{line}\n" for line in lines)
 

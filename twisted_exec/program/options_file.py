@@ -1,0 +1,101 @@
+"""
+Configuration files with options: TOML, with the names of options as keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getopt
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.python.usage import Options, UsageError
+
+CONFIG = "config"
+_MAX_BYTES = 1 << 20
+
+
+def path_in(options: Options, arguments: Sequence[str]) -> str:
+    """Return the value of ``--config`` on a command line; empty if it has none."""
+    paths = [text for name, text in _pairs(options, arguments) if name == CONFIG]
+    return paths[-1] if paths else ""
+
+
+def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> list[str]:
+    """
+    Return the options of a file as arguments.
+
+    Options that the command line has are left out: those that may be repeated would otherwise have
+    the values of both.
+
+    :param options: the options of the program.
+    :param arguments: the command line.
+    :raises UsageError: the file cannot be used.
+    """
+    replaced = {name for name, _ in _pairs(options, arguments)}
+    replaced |= {_opposite(name) for name in replaced}
+    result: list[str] = []
+    for key, value in _read(path).items():
+        words = _arguments(options, f"--{CONFIG} {path}", key, value)
+        if key not in replaced:
+            result += words
+    return result
+
+
+def _pairs(options: Options, arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the options of a command line by their long names, with their values."""
+    try:
+        pairs, _ = getopt.getopt(list(arguments), options.shortOpt, [*options.longOpt])
+    except getopt.error:
+        return []  # the program parses the same arguments, and reports it
+    names = [(name.lstrip("-"), text) for name, text in pairs]
+    return [(options.synonyms.get(name, name), text) for name, text in names]
+
+
+def _arguments(options: Options, where: str, key: str, value: object) -> list[str]:
+    """
+    Return a key as arguments.
+
+    :param where: start of messages.
+    :raises UsageError: the key is unknown, or its value has another type.
+    """
+    parameters = {name.removesuffix("=") for name in options.longOpt if name.endswith("=")}
+    flags = {name for name in options.longOpt if not name.endswith("=")} - {"help", "version"}
+    keys = (parameters | flags) - {CONFIG}
+    if key not in keys:
+        near = difflib.get_close_matches(key, sorted(keys), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{where}: unknown key {key!r}{hint}")
+    if key in flags:
+        if not isinstance(value, bool):
+            raise UsageError(f"{where}: {key} must be true or false, not {value!r}")
+        return [f"--{key}"] if value else []
+    is_repeatable = hasattr(options, f"opt_{key.replace('-', '_')}")
+    values = value if is_repeatable and isinstance(value, list) else [value]
+    for each in values:
+        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+            kind = "a list of strings" if is_repeatable else "a string or a number"
+            raise UsageError(f"{where}: {key} must be {kind}, not {each!r}")
+    return [f"--{key}={each}" for each in values]
+
+
+def _opposite(flag: str) -> str:
+    """Return the flag that reverses another: ``no-scheduler`` of ``scheduler``."""
+    return flag[3:] if flag.startswith("no-") else f"no-{flag}"
+
+
+def _read(path: str) -> dict[str, Any]:
+    """:raises UsageError: the file cannot be read, or is not TOML."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--{CONFIG}: cannot read {path}: {why}") from None
+    if len(content) > _MAX_BYTES:
+        raise UsageError(f"--{CONFIG}: {path} is larger than {_MAX_BYTES >> 20} MiB")
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--{CONFIG}: {path} is not TOML: {error}") from None
