@@ -95,6 +95,11 @@ class Turns:
         if self._next is not None:
             self._spent_seconds += seconds
 
+    def used_by_handshake(self, seconds: float) -> None:
+        """Account for CPU time of a step of a handshake; many short ones count, too."""
+        self._schedule()
+        self._spent_seconds += seconds
+
     def wait(self, connection: TurnTaking) -> None:
         """Call :meth:`TurnTaking.take_turn` in one of the next turns."""
         self._waiting.append(connection)
