@@ -29,6 +29,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, load
+from twisted_exec.kube.transport.http import HTTPTransport, Request
 
 reactor: Any = _reactor
 
@@ -129,6 +130,18 @@ class ReadyTests(StandaloneCase):
         self.assertIn(b"KUBECONFIG=exec-state/admin.kubeconfig PATH=", program.output)
         self.assertTrue(program.output.endswith(b"kubectl console demo-vm\n\n"), program.output)
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
+
+    async def test_probe(self) -> None:
+        """``/readyz`` fails until the kubeconfig exists."""
+        program = self.start()
+        url = (await program.until(rb"API server listens at (\S+)"))[1].decode()
+        transport = HTTPTransport(ClientConfig(url, insecure_skip_tls_verify=True), reactor)
+        self.addCleanup(transport.close)
+        request, code = Request("GET", "/readyz"), 503
+        while code == 503:
+            code, _, body = await transport.collect(request, timeout_seconds=20, limit_bytes=1000)
+        self.assertEqual((code, body), (200, b"ok"))
+        self.assertTrue(os.path.exists(self.kubeconfig))
 
     async def test_kubectl(self) -> None:
         """Every kubectl at hand shows the machines and opens consoles."""

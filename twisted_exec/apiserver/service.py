@@ -41,6 +41,7 @@ from twisted_exec.apiserver.signing.csr import (
 )
 from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.descriptors import SessionLimits
@@ -188,6 +189,11 @@ class APIServer(AsyncService):
         self._site.requestFactory = APIRequest
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
+
+    @property
+    def health(self) -> Health:
+        """The checks of ``/readyz``; a program adds its own before the start."""
+        return self._parts.probes.health
 
     def _alone(self) -> ControlPlane:
         settings, reactor = self._settings, self._reactor

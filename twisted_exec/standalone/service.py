@@ -26,6 +26,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import APIServer
@@ -192,6 +193,7 @@ class Standalone(AsyncService):
 
         runtime = self._runtime(audit)
         server = self._apiserver(certificates, audit)
+        server.health.add("startup", self._probe)
         await gatherResults([self._begin(server), self._begin(runtime)], consumeErrors=True)
         self._state.keep_storage(self._location)
         await self._begin(self._poollet(certificates, server.url, runtime, audit))
@@ -207,6 +209,15 @@ class Standalone(AsyncService):
         self._renewing = LoopingCall(self.renew)
         self._renewing.clock = self._reactor
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
+
+    def _probe(self) -> None:
+        """
+        Check that the program has started.
+
+        :raises ServiceUnavailable: the machines do not run, or the kubeconfig does not exist yet.
+        """
+        if not self.first_commands:
+            raise ServiceUnavailable("exec-standalone is starting")
 
     def _prepared(self) -> Certificates:
         return prepare(self._state.file("pki"), self._now(), self.settings.dialect)

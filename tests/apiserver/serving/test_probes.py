@@ -23,7 +23,7 @@ class ProbesTests(APITestCase):
             return fail(ServiceUnavailable("a secret path is full"))
 
         self.patch(self.storage, "probe", broken)
-        self.parts.probes._health._probes[:] = [("storage", broken)]
+        self.parts.probes.health._probes[:] = [("storage", broken)]
         self.clock.advance(2)
 
     def test_one_word(self) -> None:

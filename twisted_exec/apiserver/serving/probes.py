@@ -32,10 +32,14 @@ _ENDPOINTS = (_READY, "healthz", "livez")
 
 
 class Probes:
-    """Serves the server's health endpoints."""
+    """
+    Serves the server's health endpoints.
+
+    :param health: the checks of ``/readyz``.
+    """
 
     def __init__(self, gate: Gate, health: Health) -> None:
-        self._gate, self._health = gate, health
+        self._gate, self.health = gate, health
         self._results: Results = []
         self._checked_until = 0.0
         self._stopping: str | None = None
@@ -55,7 +59,7 @@ class Probes:
 
     @property
     def _ready_names(self) -> list[str]:
-        return [*self._health.names, SHUTDOWN]
+        return [*self.health.names, SHUTDOWN]
 
     def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes; single checks and lists need authorization."""
@@ -92,7 +96,7 @@ class Probes:
             return [(PING, None)]
         now = request.channel.site.reactor.seconds()
         if now >= self._checked_until and self._stopping is None:
-            self._results = await self._health.check()
+            self._results = await self.health.check()
             self._checked_until = now + _CHECK_SECONDS
         return [(PING, None), *self._results, (SHUTDOWN, self._stopping)]
 
