@@ -186,7 +186,7 @@ class _TLSOnDescriptor(_Socket):
         try:
             return self._shake()
         finally:
-            turns.used_by_handshake(turns.cpu() - began)
+            turns.used(self, turns.cpu() - began)
 
     def take_turn(self) -> None:
         """Called when a step of the handshake, or received bytes, may be handled."""

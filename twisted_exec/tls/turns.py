@@ -86,19 +86,16 @@ class Turns:
         """Return whether one more step of a TLS handshake may be made in this turn."""
         return self._spent_seconds < TURN_SECONDS
 
-    def used(self, connection: TurnTaking, seconds: float) -> None:
-        """Account for CPU time of a connection."""
-        if seconds > BUSY_SECONDS:
+    def used(self, connection: TurnTaking, seconds: float, size: int = SLICE_BYTES + 1) -> None:
+        """Account for CPU time of a connection, for the work on ``size`` bytes."""
+        is_busy = seconds > BUSY_SECONDS
+        if is_busy:
             connection.busy_turn = self._number
+        if is_busy or size > SLICE_BYTES:
             self._schedule()
-        # Without a next turn to come, nobody would begin the count anew.
+        # Without a next turn to come, nothing would begin the count anew.
         if self._next is not None:
             self._spent_seconds += seconds
-
-    def used_by_handshake(self, seconds: float) -> None:
-        """Account for CPU time of a step of a handshake; many short ones count, too."""
-        self._schedule()
-        self._spent_seconds += seconds
 
     def wait(self, connection: TurnTaking) -> None:
         """Call :meth:`TurnTaking.take_turn` in one of the next turns."""
@@ -186,11 +183,12 @@ class TurnTaking(_Transport):
             self._backlog.append(data)
             return
         protocol = getattr(self, self.receiver)
-        if not IFramed.providedBy(protocol) or protocol.frame_rest() is None:
+        rest = protocol.frame_rest() if IFramed.providedBy(protocol) else None
+        if rest is None:
             protocol.dataReceived(data)
             return
         self._backlog = deque((data,))
-        self._work_or_wait(len(data))
+        self._work_or_wait(len(data) + rest)  # a part of a large frame is no key
 
     def deliver_rest(self, lose: Callable[[], None]) -> None:
         """
@@ -253,12 +251,12 @@ class TurnTaking(_Transport):
 
     def _work_or_wait(self, size: int) -> None:
         if self.turns().admits(self, size):
-            self._work()
+            self._work(size)
         else:
             self._settle()
 
-    def _work(self) -> None:
-        """Deliver slices until the connection's time is used up."""
+    def _work(self, size: int = SLICE_BYTES + 1) -> None:
+        """Deliver slices until the connection's time is used up; ``size`` is that of the read."""
         turns = self.turns()
         cpu = turns.cpu
         began = now = cpu()
@@ -274,7 +272,7 @@ class TurnTaking(_Transport):
             raise
         finally:
             self._working = self._ends_turn = False
-            turns.used(self, now - began)
+            turns.used(self, now - began, size)
         self._settle()
 
     def _deliver_slice(self, backlog: deque[bytes]) -> None:
