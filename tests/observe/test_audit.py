@@ -8,6 +8,8 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from unittest import mock
@@ -19,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit, Trail, to_line
+from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit, Rotation, Trail, to_line
 from twisted_exec.observe.interfaces import IAuditSink
 
 
@@ -189,6 +191,54 @@ class JSONLinesAuditTests(SynchronousTestCase):
         self.audit.record({"n": 2})
         self.assertEqual(self.lines(self.path + ".1"), [{"n": 1}])
         self.assertEqual(self.lines(), [{"n": 2}])
+
+    def test_size(self) -> None:
+        """A file is renamed before it exceeds its size; old files are numbered, and few are kept."""
+        line = len(b'{"n":1}\n')
+        audit = JSONLinesAudit(self.path, Rotation(2 * line + 1, old_files=2))
+        for number in range(1, 8):
+            audit.record({"n": number})
+        names = sorted(os.listdir(self.directory))
+        self.assertEqual(names, ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"])
+        self.assertEqual(self.lines(), [{"n": 7}])
+        self.assertEqual(self.lines(self.path + ".1"), [{"n": 5}, {"n": 6}])
+        self.assertEqual(self.lines(self.path + ".2"), [{"n": 3}, {"n": 4}])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
+
+    def test_large_record(self) -> None:
+        """A record that is larger than the limit gets a file of its own."""
+        audit = JSONLinesAudit(self.path, Rotation(4))
+        audit.record({"n": 1})
+        audit.record({"n": 2})
+        self.assertEqual(self.lines(), [{"n": 2}])
+        self.assertEqual(self.lines(self.path + ".1"), [{"n": 1}])
+
+    def test_shared_size(self) -> None:
+        """Two writers that share a file lose no record when either of them renames it."""
+        program = (
+            "import sys\nfrom twisted_exec.observe.audit import JSONLinesAudit, Rotation\n"
+            "audit = JSONLinesAudit(sys.argv[1], Rotation(500, old_files=900))\n"
+            "for number in range(300): audit.record({'n': number, 'who': sys.argv[2]})\n"
+        )
+        argv = [sys.executable, "-c", program, self.path]
+        writers = [subprocess.Popen([*argv, name]) for name in ("a", "b")]
+        self.assertEqual([writer.wait(60) for writer in writers], [0, 0])
+        paths = [os.path.join(self.directory, name) for name in os.listdir(self.directory)]
+        self.assertGreater(len(paths), 20)
+        self.assertTrue(all(os.path.getsize(path) <= 500 for path in paths))
+        records = [(each["who"], each["n"]) for path in paths for each in self.lines(path)]
+        self.assertEqual(sorted(records), [(who, n) for who in "ab" for n in range(300)])
+
+    def test_cannot_rename(self) -> None:
+        """If the file cannot be renamed, records go on into it."""
+        audit = JSONLinesAudit(self.path, Rotation(10, old_files=1))
+        os.mkdir(self.path + ".1")
+        for number in range(3):
+            audit.record({"n": number})
+        self.assertEqual(len(self.lines()), 3)
+        os.rmdir(self.path + ".1")
+        audit.record({"n": 3})
+        self.assertEqual(self.lines(), [{"n": 3}])
 
     def test_one_write(self) -> None:
         """A record is one write, so that processes sharing a file do not mix lines."""

@@ -23,8 +23,8 @@ from twisted_exec.apiserver.node_pods.options import check as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
+from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.options import Required, duration, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
@@ -104,7 +104,7 @@ def wants_pods_view(options: Mapping[str, Any]) -> bool:
     return not (options["no-pods-view"] or options.get("aggregated"))
 
 
-class Options(KubeletOptions, AggregatedOptions):
+class Options(KubeletOptions, AggregatedOptions, AuditOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
@@ -182,7 +182,6 @@ class Options(KubeletOptions, AggregatedOptions):
             "How long to serve as not ready when stopping, before sessions drain.",
             seconds,
         ],
-        ["audit-log", None, "-", "Record of console sessions: a file, or - (stdout)."],
     ]
     optFlags = [
         [
@@ -256,7 +255,7 @@ def makeService(options: Options) -> IService:
 
 
 def _server(options: Options, reactor: Any) -> APIServer:
-    audit = JSONLinesAudit(options["audit-log"])
+    audit = options.audit()
     metrics = new_registry()
     ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
     store = options["storage"](reactor, limits=limits_of(options))

@@ -21,6 +21,7 @@ from twisted_exec.nodeserver.leaves.registry import RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, OWNED, POLICIES
 from twisted_exec.nodeserver.service import USERS_SHARE, Settings
+from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.options import ProgramOptions, Required, SessionOptions, seconds
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS
 
@@ -74,7 +75,7 @@ def _idle_seconds(text: str) -> float:
     return seconds
 
 
-class ServerOptions(SessionOptions):
+class ServerOptions(SessionOptions, AuditOptions):
     """
     Options of the server itself.
 
@@ -120,7 +121,6 @@ class ServerOptions(SessionOptions):
             _idle_seconds,
         ],
         ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
-        ["audit-log", None, "-", "File for session records, or - for standard output."],
     ]
 
     def postOptions(self) -> None:

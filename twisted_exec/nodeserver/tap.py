@@ -32,7 +32,6 @@ from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
 from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions, SyncOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.service import ServiceWithCleanup
@@ -64,7 +63,7 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
-    audit = JSONLinesAudit(options["audit-log"])
+    audit = options.audit()
     registry = Registry(options.registry(), client, reactor)
     leader = _leader(options, config, client, registry, reactor, lambda: server)
     server = NodeServer(

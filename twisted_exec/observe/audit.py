@@ -8,10 +8,13 @@ appending: lines of several processes do not mix, and a full disk truncates one 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
@@ -41,6 +44,19 @@ class AuditUnavailable(Exception):
     """The audit file cannot be written.  ``str()`` is one line that says why."""
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """
+    When an audit file is renamed, and how many old files are kept.
+
+    :param max_bytes: size that the file does not exceed; 0 for no limit.
+    :param old_files: at least 1.  ``FILE.1`` is the newest.
+    """
+
+    max_bytes: int = 0
+    old_files: int = 10
+
+
 @implementer(IAuditSink)
 class JSONLinesAudit:
     """
@@ -49,11 +65,14 @@ class JSONLinesAudit:
     :param target: a path, ``-`` for standard output, or an open text stream.  A
         file is made with mode 0600, appended to, and never opened through a
         symbolic link.
+    :param rotation: rotation of a file; several processes may write and rotate the same file, if
+        all have a limit.
     """
 
     _log = Logger()
 
-    def __init__(self, target: str | TextIO) -> None:
+    def __init__(self, target: str | TextIO, rotation: Rotation = Rotation()) -> None:
+        self._rotation = rotation
         self._path = target if isinstance(target, str) else ""
         if self._path not in ("", "-"):
             # Absolute, because twistd changes the working directory when it becomes a daemon.
@@ -61,6 +80,7 @@ class JSONLinesAudit:
         self._stream = None if isinstance(target, str) else target
         self._torn = False
         self._broken = False
+        self._is_stuck = False
 
     def check(self) -> None:
         """
@@ -106,7 +126,7 @@ class JSONLinesAudit:
 
     def _append(self, line: bytes) -> None:
         # Opened for each record, so that no record goes to a rotated file; sessions have only two.
-        descriptor = self._open()
+        descriptor = self._open_with_room(len(line)) if self._rotation.max_bytes else self._open()
         try:
             if self._torn:
                 line = b"\n" + line
@@ -115,6 +135,43 @@ class JSONLinesAudit:
             self._torn = False
         finally:
             os.close(descriptor)
+
+    def _open_with_room(self, size: int) -> int:
+        """Open and lock the file, after a rotation if a line of this size would be too much."""
+        while True:
+            descriptor = self._open()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if self._is_current(descriptor) and not self._rotate(descriptor, size):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # another process has renamed it, or this one has
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def _rotate(self, descriptor: int, size: int) -> bool:
+        """Rename the files if necessary; return whether this one was renamed."""
+        present = os.fstat(descriptor).st_size
+        if not present or present + size + 1 <= self._rotation.max_bytes:
+            return False
+        try:
+            for number in range(self._rotation.old_files - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
+            os.replace(self._path, f"{self._path}.1")
+        except OSError as problem:
+            if not self._is_stuck:
+                self._is_stuck = True
+                self._log.error("audit file cannot be rotated: {problem}", problem=problem)
+            return False  # a file that is too large is better than a lost record
+        self._is_stuck = self._torn = False
+        return True
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

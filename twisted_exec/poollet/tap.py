@@ -26,7 +26,6 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import place
@@ -35,6 +34,7 @@ from twisted_exec.poollet.machines import downward
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.references import Domain
 from twisted_exec.poollet.service import SIGNER, Poollet, Settings
+from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.options import BrowserOptions, Required, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
@@ -60,7 +60,7 @@ _FILES = (
 )
 
 
-class Options(BrowserOptions):
+class Options(BrowserOptions, AuditOptions):
     """Command line of the poollet."""
 
     program = PROGRAM
@@ -139,7 +139,6 @@ class Options(BrowserOptions):
         ],
         ["runtime-ca-file", None, "", "CA of runtimes whose exec URLs are https."],
         ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
-        ["audit-log", None, "-", "File for session records, or - for standard output."],
     ]
 
     def __init__(self) -> None:
@@ -302,7 +301,7 @@ def _program(options: Options, reactor: Any) -> Program:
         trusted_uids=options["runtime-uid"],
         revision=options["iri-revision"] or options["dialect"].iri_revision,
     )
-    audit = JSONLinesAudit(options["audit-log"])
+    audit = options.audit()
     shared = (runtime, audit, reactor)
     if not options["bootstrap-kubeconfig"]:
         client = _client(config.current, reactor)

@@ -9,7 +9,6 @@ from typing import Any
 from twisted.application.service import IService
 
 from twisted_exec.iri.target import TargetError
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required
 from twisted_exec.program.start import make_service
@@ -61,7 +60,7 @@ def makeService(options: Options) -> IService:
 
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:
-    audit = JSONLinesAudit(options["audit-log"])
+    audit = options.audit()
     host = RuntimeHost(settings(options), audit, reactor, checks=[audit.check])
     ExpiryMetrics(host.streams.registry, Expiry(options.certificates()).ends)
     return host

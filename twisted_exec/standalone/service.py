@@ -37,7 +37,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
-from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.audit import JSONLinesAudit, Rotation
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
@@ -78,6 +78,7 @@ from twisted_exec.tls.unix import runtime_directory
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
+_AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
 _LOOK_EVERY_SECONDS = 0.1
 _LAST_WORD_SECONDS = 3.0
@@ -188,7 +189,7 @@ class Standalone(AsyncService):
         self._state.remove(KUBECONFIG)
         certificates = self._prepared()
         self._sockets = runtime_directory(self._state.path)
-        audit = JSONLinesAudit(self._state.file("audit.jsonl"))
+        audit = JSONLinesAudit(self._state.file("audit.jsonl"), _AUDIT_ROTATION)
         audit.check()
 
         runtime = self._runtime(audit)

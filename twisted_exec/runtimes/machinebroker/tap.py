@@ -19,7 +19,6 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required
 from twisted_exec.program.service import ServiceWithCleanup
@@ -185,7 +184,7 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
-    audit = JSONLinesAudit(options["audit-log"])
+    audit = options.audit()
     target = _target(options, client, reactor)
     host = BrokerHost(
         settings(options),

@@ -10,6 +10,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions.registry import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.options import BrowserOptions, Required, seconds
 from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.tls.unix import uid_of
@@ -24,7 +25,7 @@ FILES = (
 )
 
 
-class ServingOptions(BrowserOptions):
+class ServingOptions(BrowserOptions, AuditOptions):
     """
     Addresses, certificates and clients of the runtime interface and of the stream server.
     """
@@ -33,7 +34,7 @@ class ServingOptions(BrowserOptions):
     group = "Runtime interface"
     groups = {
         "Consoles": ["streaming-listen", "base-url", "tls-cert-file", "tls-private-key-file"],
-        "Sessions": ["drain-seconds", "audit-log"],
+        "Sessions": ["drain-seconds"],
     }
 
     optParameters = [
@@ -63,7 +64,6 @@ class ServingOptions(BrowserOptions):
             "Common names of permitted poollets over TCP, separated by commas.",
         ],
         ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
-        ["audit-log", None, "-", "File for session records, or - for standard output."],
     ]
 
     def __init__(self) -> None:
