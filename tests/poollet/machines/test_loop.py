@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import CONFIG, MACHINES, MemoryRuntime, machine
@@ -189,6 +190,23 @@ class LoopTests(SynchronousTestCase):
         self.assertFalse(self.exists())
         self.turn(30)
         self.assertEqual(self.runtime.calls.count("create_machine"), 1)
+
+    def test_deleted_while_created(self) -> None:
+        """A Machine that is deleted while its machine is created goes at once, without a warning."""
+        create = self.runtime.create_machine
+
+        def create_and_delete(request: Any) -> Deferred[Any]:
+            created = create(request)
+            self.delete()
+            return created
+
+        self.runtime.create_machine = create_and_delete  # type: ignore[method-assign]
+        self.start()
+        with capturedLogs() as logged:
+            self.create()
+        self.assertEqual(self.runtime.machines, {})
+        self.assertFalse(self.exists())
+        self.assertEqual([each for each in logged if each["log_level"] is LogLevel.warn], [])
 
     def test_delete_slowly(self) -> None:
         """The Machine stays, Terminating, until the runtime has ended its machine."""

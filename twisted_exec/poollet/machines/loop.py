@@ -28,7 +28,7 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.machines.actions import Action, PatchStatus, Plan
+from twisted_exec.poollet.machines.actions import Action, Delete, PatchStatus, Plan
 from twisted_exec.poollet.machines.actor import ActionRunner, Done, Gone, Refused, Report, label
 from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.listing import Listing, by_uid, distinct
@@ -440,6 +440,8 @@ class Loop:
                     machine["metadata"]["uid"], work
                 )  # raises _Away if it is silent
             raise
+        if isinstance(action, Delete) and action.machine_id == work.created_id:
+            work.created_id = ""  # listings never have to show it
         if done.observed is not None:
             work.created_id, work.created_at = done.observed.metadata.id, self.clock.seconds()
             self.observed[machine["metadata"]["uid"]] = [done.observed]
