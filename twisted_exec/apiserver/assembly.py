@@ -231,7 +231,7 @@ def assemble(
         *control_plane.followers(registry, bare, reactor, now),
         *restrictions.graphs,
         ObjectEndings(storage, guard, workloads),
-        SessionObjects(storage, sessions, reactor, now, replica),
+        SessionObjects(storage, sessions, reactor, now, replica, exclusive=is_exclusive(storage)),
         guard,
     ]
 

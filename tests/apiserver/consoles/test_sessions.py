@@ -135,9 +135,11 @@ class ObjectsCase(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(bootstrap(self.storage, self.verbs, ())))
         self.sessions, self.objects = self.server("one")
 
-    def server(self, name: str) -> tuple[Sessions, SessionObjects]:
+    def server(self, name: str, *, exclusive: bool = False) -> tuple[Sessions, SessionObjects]:
         sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
-        objects = SessionObjects(self.storage, sessions, self.clock, self.clock.seconds, name)
+        objects = SessionObjects(
+            self.storage, sessions, self.clock, self.clock.seconds, name, exclusive=exclusive
+        )
         objects.startService()
         self.addCleanup(lambda: objects.running and objects.stopService())
         return sessions, objects
@@ -432,6 +434,16 @@ class LeaseTests(ObjectsCase):
         self.assertEqual(len(self.stored()), 1)
         self.pass_time(2 * LOOK_SECONDS)
         self.assertEqual(self.stored(), [])
+
+    def test_earlier_process_alone(self) -> None:
+        """With an exclusive store, objects that existed before the server are deleted at once."""
+        self.abandoned()
+        self.successResultOf(self.objects.stopService())
+        sessions, objects = self.server("three", exclusive=True)
+        self.assertEqual((self.stored(), objects._foreign), ([], {}))
+        Carried(sessions, 5).begin()
+        self.pass_time(2 * LEASE_SECONDS)
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
 
     def test_renewed_by_others(self) -> None:
         """Objects of live servers stay, and so do ours."""

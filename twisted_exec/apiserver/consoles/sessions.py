@@ -12,7 +12,8 @@ session and learns of the deletion only from the store.  An object that is delet
 (another server took this one for dead) is created again.
 
 Clocks of servers need not agree: each server notes by its own clock when an object last changed,
-and deletes other servers' objects that miss their renewals for the time that they state.
+and deletes other servers' objects that miss their renewals for the time that they state.  The only
+server of a store deletes what an earlier process left when it starts.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class SessionObjects(StoreFollower):
     :param sessions: sessions of this server; this service becomes their watcher.
     :param now: seconds since the epoch.
     :param replica: this server's unique name.
+    :param exclusive: no other server uses the store, so objects from before the start are stale.
     """
 
     _log = Logger()
@@ -104,8 +106,11 @@ class SessionObjects(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
         replica: str,
+        *,
+        exclusive: bool = False,
     ) -> None:
         super().__init__(storage)
+        self._is_exclusive = exclusive
         self._sessions, self._clock, self._now = sessions, clock, now
         self.replica = replica
         self._records: dict[Session, _Record] = {}
@@ -138,6 +143,9 @@ class SessionObjects(StoreFollower):
     def _listed(self, listing: Listing) -> None:
         for obj in listing.items:
             self._note_foreign(obj)
+        if self._is_exclusive:
+            self._foreign = dict.fromkeys(self._foreign, self._clock.seconds())
+            self.look()
 
     # Callbacks of the server's sessions
 
