@@ -89,6 +89,7 @@ class Poollet(Dispatcher):
 
     :ivar headers: of each request, by lower-case name.
     :ivar logs: requests for logs, which go on as the test says.
+    :ivar serves_logs: if not, logs are an unknown path, as for ironcore's poollet (a Go server).
     :ivar answer: what it answers instead of an upgrade, if anything.
     :ivar protocol: the subprotocol that it answers with.
     """
@@ -98,6 +99,7 @@ class Poollet(Dispatcher):
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
         self.lines: list[Line] = []
         self.logs: list[Request] = []
+        self.serves_logs = True
         self.answer: tuple[int, Object] | None = None
         self.silent = False
         self.protocol = ""
@@ -119,6 +121,11 @@ class Poollet(Dispatcher):
             await Deferred()
         elif self.answer is not None:
             respond_json(request, *self.answer)
+        elif request.path.endswith(b"/log") and not self.serves_logs:
+            request.setResponseCode(404)
+            request.setHeader(b"Content-Type", b"text/plain; charset=utf-8")
+            request.write(b"404 page not found\n")
+            request.finish()
         elif request.path.endswith(b"/log"):
             request.setHeader(b"Content-Type", b"text/plain")
             request.write(b"hello\n")

@@ -133,6 +133,15 @@ class MachinepoolletTests(TestCase):
         self.assertEqual(await console.ended, 7)
         self.assertIn(b"the process ended with exit code 7", console.output)
 
+    async def test_log(self) -> None:
+        """It serves no logs: 501 with the reason, not the poollet's own ``404 page not found``."""
+        await self.make_machine("vm")
+        path = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/vm/log"
+        for command in (("logs", "vm"), ("get", "--raw", path)):
+            output = await self.kubectl(*command, code=1)
+            self.assertIn(f'the poollet of pool "{POOL}" does not serve logs', output)
+            self.assertNotIn("404", output)
+
     async def test_end(self) -> None:
         """It removes a machine from the runtime before the Machine goes."""
         await self.make_machine("vm")

@@ -132,6 +132,8 @@ class Location:
         request are added to it.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
         ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
+    :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
+        answers 404 without a Status.  ``None`` passes that on, too.
     """
 
     subject: Subject
@@ -145,6 +147,7 @@ class Location:
     later: Callable[[], Deferred[Location]] | None = None
     whole: bool = False
     refusal: Callable[[APIError], APIError] | None = None
+    unknown_path: APIError | None = None
 
 
 class IStreamLocator(Interface):

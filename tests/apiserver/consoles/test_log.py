@@ -225,6 +225,20 @@ class RefuseTests(LogCase):
         told = await self.denied(501)
         self.assertEqual((told["reason"], told["message"]), (status["reason"], status["message"]))
 
+    async def test_poollet_without_logs(self) -> None:
+        """A poollet that does not know the path, such as ironcore's own, gives 501 and the reason."""
+        self.pool.serves_logs = False
+        for path in (LOG, POD_LOG):
+            status = await self.denied(501, path=path)
+            self.assertEqual(status["reason"], "NotImplemented")
+            self.assertIn(f'the poollet of pool "{POOL}" does not serve logs', status["message"])
+            self.assertIn("exec-poollet", status["message"])
+
+    async def test_not_found_by_the_poollet(self) -> None:
+        """A 404 of a poollet that serves logs is passed on: it does not know the machine yet."""
+        self.pool.answer = (404, {"kind": "Status", "code": 404, "message": "no such machine"})
+        self.assertIn("no such machine", (await self.denied(404))["message"])
+
     async def test_methods(self) -> None:
         """A log is read with GET."""
         for method in (b"POST", b"DELETE", b"PUT"):

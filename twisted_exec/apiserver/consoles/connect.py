@@ -34,6 +34,7 @@ from twisted_exec.api.status import (
     Conflict,
     Forbidden,
     NotFound,
+    NotImplementedByBackend,
     ServiceUnavailable,
 )
 from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
@@ -323,6 +324,14 @@ class LogLocator(MachineLocator):
 
     def _query(self, context: RequestContext) -> bytes:
         return parse(context.request.args, context.target.name).query()
+
+    def _to(self, pool: Object, context: RequestContext, target: Target) -> Location:
+        # ironcore's own poollet serves consoles only: Go's plain 404 for every other path.
+        unknown = NotImplementedByBackend(
+            f'the poollet of pool "{pool["metadata"]["name"]}" does not serve logs: '
+            "it is not an exec-poollet"
+        )
+        return replace(super()._to(pool, context, target), unknown_path=unknown)
 
 
 def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:

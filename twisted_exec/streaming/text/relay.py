@@ -21,7 +21,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.status import APIError, BadGateway, Unauthorized
+from twisted_exec.api.status import APIError, BadGateway, NotFound, Unauthorized
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.http.routes import WrongMethod
@@ -205,6 +205,9 @@ class _Passage:
 
 
 def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIError:
+    is_unknown = refused.code == NotFound.code and refused.status() is None
+    if is_unknown and location.unknown_path is not None:
+        return location.unknown_path
     if location.refusal is not None and refused.code >= 400:
         return location.refusal(refused.as_api_error())
     if refused.code == Unauthorized.code:
