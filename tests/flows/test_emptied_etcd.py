@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.storage.etcds import Etcds, delete_everything
+from tests.storage.etcds import Etcds, delete_by_hand, delete_everything
 from twisted_exec.api.kinds import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
@@ -27,9 +27,10 @@ class EmptiedTests(TestCase):
 
     timeout = 170
     skip = needs.etcd()
+    program = "etcd"
 
     async def setUp(self) -> None:
-        self.etcds = Etcds()
+        self.etcds = Etcds(program=self.program)
         self.addCleanup(self.etcds.end)
         self.etcds.start()
         self.deployment = Replicas(self.mktemp())
@@ -48,6 +49,19 @@ class EmptiedTests(TestCase):
         await delete_everything(self.etcds.target())
         for server in self.servers:
             await server.program.until(rb"deleted etcd's keys below /twisted-exec")
+            await server.program.until(rb"the system objects are complete: created \d+")
+        self.assertEqual(await self.system_objects(), before)
+        await self.led()
+        for server in self.servers:
+            await self.ready(server)
+            self.assertNotIn(b"Traceback", server.program.output)
+
+    async def test_deleted_namespace(self) -> None:
+        """A permanent namespace whose key is deleted exists again soon, and a server leads."""
+        before = await self.system_objects()
+        await delete_by_hand(self.etcds.target(), f"/twisted-exec/namespaces/{NAMESPACE}")
+        for server in self.servers:
+            await server.program.until(rb"another program deleted namespace kube-system")
             await server.program.until(rb"the system objects are complete: created \d+")
         self.assertEqual(await self.system_objects(), before)
         await self.led()

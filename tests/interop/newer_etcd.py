@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tests import needs
 from tests.contracts.storage import StorageContract
+from tests.flows import test_emptied_etcd
 from tests.storage.etcd import test_reflector
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.storage.interfaces import IStorage
@@ -37,3 +38,7 @@ class FullTests(_Newer, test_reflector.FullTests):
 
 class QuorumTests(_Newer, test_reflector.QuorumTests):
     """A cluster of three."""
+
+
+class EmptiedTests(_Newer, test_emptied_etcd.EmptiedTests):
+    """API servers on an etcd whose keys another program deletes."""

@@ -345,12 +345,21 @@ async def put_by_hand(target: EtcdTarget, key: str, value: str = "{}") -> None:
 
 
 async def delete_everything(target: EtcdTarget) -> None:
-    """Delete all keys of the etcd in one transaction, as ``etcdctl del "" --prefix`` does."""
+    """Delete all keys of the etcd at once, as ``etcdctl del "" --prefix`` does."""
     every_key = b"\0"
     # Our messages lack ``range_end``, which is field 2: no store deletes more than one key.
     request = pb.DeleteRangeRequest.FromString(
         pb.DeleteRangeRequest(key=every_key).SerializeToString() + b"\x12\x01" + every_key
     )
+    await _delete(target, request)
+
+
+async def delete_by_hand(target: EtcdTarget, key: str) -> None:
+    """Delete a key as another program."""
+    await _delete(target, pb.DeleteRangeRequest(key=key.encode()))
+
+
+async def _delete(target: EtcdTarget, request: pb.DeleteRangeRequest) -> None:
     client = EtcdClient(target, reactor)
     try:
         deletion = pb.RequestOp(request_delete_range=request)
