@@ -83,7 +83,8 @@ class ConsoleServerTests(TestCase):
     async def test_consoles(self) -> None:
         """
         Keys and BREAK reach the devices of both servers; the console stays open through a restart
-        of the server, with notices; and a machine without a line lists the free lines.
+        of the server, with notices; and a machine without a line lists the free lines, in its condition and to
+        users of its console.
         """
         for name, class_name in (("web-1", "rack"), ("mail-1", "conserver")):
             await self.deployment.create_machine(name, class_name)
@@ -115,6 +116,11 @@ class ConsoleServerTests(TestCase):
         )
         message = await self.condition("web-9", "NoLine")
         self.assertIn("free lines are: web-2, vm-7", message)
+        console = self.console("web-9")
+        await console.until(
+            rb"web-9\" cannot start: no line is called \"default/web-9\"; free lines"
+        )
+        self.assertEqual(await console.ended, 1)
 
     async def condition(self, name: str, reason: str) -> str:
         """Wait for a condition with this reason, and return its message."""

@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.streaming.http.outcomes`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -31,6 +33,14 @@ class NamingTests(SynchronousTestCase):
             self.assertIs(naming(error, POD), error)
         other = naming(APIError("pod web-2 is over", code=500, reason="X"), POD)
         self.assertEqual(other.message, 'pod "web": pod web-2 is over')
+
+    def test_once_with_namespace(self) -> None:
+        """A runtime names its machine with the namespace, which is enough."""
+        pod = replace(POD, namespace="default")
+        error = APIError('pod "default/web" cannot start', code=409, reason="X")
+        self.assertIs(naming(error, pod), error)
+        other = APIError('pod "other/web" has the line', code=409, reason="X")
+        self.assertEqual(naming(other, pod).message, 'pod "web": pod "other/web" has the line')
 
     def test_nameless(self) -> None:
         """Without a subject no name is added."""

@@ -17,8 +17,10 @@ CLIENT_LEFT = 499
 
 def naming(error: APIError, subject: Subject) -> APIError:
     """Prefix the error's message with the machine's name, unless it contains the name."""
-    name = re.escape(subject.machine)
-    if not name or re.search(rf'"{name}"|\b{subject.noun} {name}(?![-.\w])', error.message):
+    name, namespace = re.escape(subject.machine), re.escape(subject.namespace)
+    if not name or re.search(
+        rf'"(?:{namespace}/)?{name}"|\b{subject.noun} {name}(?![-.\w])', error.message
+    ):
         return error
     return APIError(
         f'{subject.noun} "{subject.machine}": {error.message}',
