@@ -104,10 +104,14 @@ def run_in_reactor(command: str, asking: Asking) -> int:
     from twisted.logger import globalLogBeginner
     from twisted.python.failure import Failure
 
+    from twisted_exec.program.libraries import missing_library
+
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     codes: list[int] = []
 
     def crashed(failure: Failure) -> int:
+        if isinstance(failure.value, ModuleNotFoundError):
+            return failed(command, missing_library(failure.value))
         message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
         return failed(command, f"internal error: {message}")
 

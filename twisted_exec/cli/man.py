@@ -67,11 +67,17 @@ def _run(options: argparse.Namespace) -> int:
 def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
     """Write all pages; yield their paths."""
     for name, page in pages.items():
+        try:
+            text = page()
+        except SystemExit as missing:
+            program = name.rpartition(".")[0]
+            print(f"twisted-exec man: no page for {program}: {missing}", file=sys.stderr)
+            continue
         section = os.path.join(directory, f"man{name[-1]}")
         os.makedirs(section, exist_ok=True)
         path = os.path.join(section, name)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(page())
+            file.write(text)
         yield path
 
 

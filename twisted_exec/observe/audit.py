@@ -47,7 +47,7 @@ class AuditUnavailable(Exception):
 @dataclass(frozen=True)
 class Rotation:
     """
-    When an audit file is renamed, and how many old files are kept.
+    Limit of an audit file, and number of old files.
 
     :param max_bytes: size that the file does not exceed; 0 for no limit.
     :param old_files: at least 1.  ``FILE.1`` is the newest.

@@ -16,15 +16,24 @@ from typing import Any
 
 from twisted.application.service import ServiceMaker
 
+from twisted_exec.program.libraries import missing_library
+
 
 class ProgramMaker(ServiceMaker):
     """A plugin for a module with ``Options`` and ``makeService``, imported when twistd runs it."""
 
     @property
     def options(self) -> Any:
-        """The options of the program that was chosen on the command line."""
+        """
+        The options of the program that was chosen on the command line.
+
+        :raises SystemExit: a library is missing; the message says how to install it.
+        """
         end_on_interrupt()
-        return super().options
+        try:
+            return super().options
+        except ModuleNotFoundError as error:
+            raise SystemExit(f"{self.tapname}: {missing_library(error)}") from None
 
 
 def end_on_interrupt() -> None:

@@ -420,14 +420,14 @@ class PipeTests(ProcessCase):
 class TerminalCase(ProcessCase):
     """Runs the program on a terminal."""
 
-    def start_on_terminal(self, *arguments: str) -> ConsoleProcess:
+    def start_on_terminal(self, *arguments: str, **more: Any) -> ConsoleProcess:
         far, near = os.openpty()
         # Kept open, so that the terminal outlives the program and the test can inspect it.
         self.near = os.dup(near)
         self.addCleanup(self._close_near)
         self.before = termios.tcgetattr(near)
         self.set_size(TerminalSize(80, 24))
-        return self.start(*arguments, usePTY=(far, near, os.ttyname(near)))
+        return self.start(*arguments, usePTY=(far, near, os.ttyname(near)), **more)
 
     def set_size(self, size: TerminalSize) -> None:
         told = struct.pack("HHHH", size.rows, size.columns, 0, 0)

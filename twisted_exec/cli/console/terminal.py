@@ -112,10 +112,7 @@ def nonblocking(fd: int, flags: int) -> Iterator[int]:
     :return: yields ``fd`` itself for files and pipes; the flag is put back after.
     """
     if os.isatty(fd):
-        try:
-            own = os.open(f"/proc/self/fd/{fd}", flags | os.O_NOCTTY | os.O_NONBLOCK)
-        except OSError:
-            own = -1
+        own = _opened_again(fd, flags)
         if own >= 0:
             try:
                 yield own
@@ -131,6 +128,19 @@ def nonblocking(fd: int, flags: int) -> Iterator[int]:
         yield fd
     finally:
         os.set_blocking(fd, before)
+
+
+def _opened_again(fd: int, flags: int) -> int:
+    """Open a terminal a second time, without blocking; return -1 if it is not possible."""
+    # By its name only where there is no /proc, as on macOS: in a container the name may be another's.
+    for path in (lambda: f"/proc/self/fd/{fd}", lambda: os.ttyname(fd)):
+        try:
+            return os.open(path(), flags | os.O_NOCTTY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return -1
 
 
 class Signals:
