@@ -10,8 +10,12 @@ from tests import needs
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.api.status import APIError, Conflict
+from twisted_exec.storage.etcd.client import RANGE
+from twisted_exec.storage.etcd.keys import Keys
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.store import EtcdStorage
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.etcd.target import EtcdTarget
+from twisted_exec.storage.interfaces import Event, IStorage, Object
 
 
 class EtcdStorageTests(StorageContract, EtcdCase):
@@ -147,3 +151,49 @@ class CompanyTests(EtcdCase):
         self.assertEqual(
             [one["metadata"]["name"] for one in found], [f"m{n:04}" for n in range(1200)]
         )
+
+
+class CopiedPrefixTests(EtcdCase):
+    """Objects whose keys were copied to another prefix, as ``etcdctl make-mirror`` does."""
+
+    skip = needs.etcd()
+
+    async def copied(self) -> tuple[list[Object], EtcdTarget]:
+        """Return the objects of a store, and the prefix of their copies."""
+        source = shared().target(any_prefix())
+        copies = shared().target(any_prefix())
+        storage = await self.open(source)
+        for name in ("a", "b", "c"):
+            await storage.create(MACHINES, machine(name))
+        first = await storage.get(MACHINES, "default", "a")
+        await storage.update(MACHINES, changed(first, power="Off"))
+        objects = list((await storage.list(MACHINES)).items)
+        await storage.stopService()
+        keys = Keys(source.prefix)
+        request = pb.RangeRequest(key=keys.first, range_end=keys.end)
+        for pair in (await self.client(source).read(RANGE, request)).kvs:
+            key = copies.prefix + pair.key.decode().removeprefix(source.prefix)
+            await self.put(copies, key, pair.value.decode())
+        return objects, copies
+
+    async def test_served(self) -> None:
+        """A store at the new prefix has the same objects, and two servers can write to it."""
+        objects, copies = await self.copied()
+        first, second = await self.open(copies), await self.open(copies)
+        found = list((await first.list(MACHINES)).items)
+        self.assertEqual([_content(obj) for obj in found], [_content(obj) for obj in objects])
+        events: list[Event] = []
+        second.watch(MACHINES, None, events.append)
+        for obj in found:
+            await first.update(MACHINES, changed(obj, power="On"))
+        await second.delete(MACHINES, await second.get(MACHINES, "default", "b"))
+        self.assertEqual(
+            [(event.type, event.obj["metadata"]["name"]) for event in events],
+            [("MODIFIED", "a"), ("MODIFIED", "b"), ("MODIFIED", "c"), ("DELETED", "b")],
+        )
+
+
+def _content(obj: Object) -> Object:
+    """Return an object without its resourceVersion, which the copy counts anew."""
+    metadata = {key: text for key, text in obj["metadata"].items() if key != "resourceVersion"}
+    return {**obj, "metadata": metadata}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.storage.etcd.target import PREFIX, Endpoint, parse_target
+from twisted_exec.storage.etcd.target import PREFIX, Endpoint, parse_target, same_location
 
 
 class TargetTests(SynchronousTestCase):
@@ -39,6 +39,18 @@ class TargetTests(SynchronousTestCase):
         self.assertEqual((found.certificate, found.key), ("/x/c", "/x/k"))
         self.assertEqual((found.user, found.password_file), ("console", "/x/p"))
         self.assertEqual(found.compaction_seconds, 0.0)
+
+    def test_location(self) -> None:
+        """The location names members and prefix, and no credentials; one common member is enough."""
+        text = "https://a,b:1?prefix=/x&ca=ca.crt&user=console&password-file=/x/p"
+        location = parse_target(text).location
+        self.assertEqual(location, "etcd:a:2379,b:1?prefix=/x")
+        for other, is_same in (
+            ("etcd:b:1,c:1?prefix=/x", True),
+            ("etcd:b:1,c:1?prefix=/y", False),
+            ("etcd:a:1,b:2?prefix=/x", False),
+        ):
+            self.assertEqual(same_location(location, other), is_same, other)
 
     def test_least(self) -> None:
         """Parameters have defaults."""
