@@ -24,7 +24,7 @@ def destinations(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 yield from destinations(command)
-        elif not isinstance(action, argparse._HelpAction):
+        elif not isinstance(action, argparse._HelpAction | argparse._VersionAction):
             yield parser.prog, action.dest
 
 
