@@ -16,8 +16,6 @@ from typing import Any
 
 from twisted.application.service import ServiceMaker
 
-from twisted_exec.program.libraries import missing_library
-
 
 class ProgramMaker(ServiceMaker):
     """A plugin for a module with ``Options`` and ``makeService``, imported when twistd runs it."""
@@ -33,6 +31,8 @@ class ProgramMaker(ServiceMaker):
         try:
             return super().options
         except ModuleNotFoundError as error:
+            from twisted_exec.program.libraries import missing_library
+
             raise SystemExit(f"{self.tapname}: {missing_library(error)}") from None
 
 
