@@ -71,7 +71,7 @@ class OurCluster:
     """
     Our API server.
 
-    :param how: returns the command of a program of ours.
+    :param how: returns the command of a program of ours; by default :func:`ours`.
     :ivar kubeconfig: of an administrator.
     """
 
@@ -79,9 +79,10 @@ class OurCluster:
     own_program = "apiserver"
 
     def __init__(
-        self, make: Make, name: str = "ours", how: Callable[[str], list[str]] = ours
+        self, make: Make, name: str = "ours", how: Callable[[str], list[str]] | None = None
     ) -> None:
-        self.make, self.how = make, how
+        # The class attribute of the same name hides the function from a default value.
+        self.make, self.how = make, how or ours
         self.programs = Programs(f"{name}-", keep=bool(os.environ.get("KEEP_LOGS")))
         self.pki = create_pki(self.programs.path("pki"))
         self.port = free_port()
@@ -164,8 +165,13 @@ def _serving(cluster: Cluster, pool: str) -> Pair:
     return cluster.pki.issue_poollet(pool, names, dialect=dialect, replace=True)[0]
 
 
-def our_poollet(cluster: Cluster, pool: str, backend: Backend) -> str:
-    """Started, and registered; :return: the program's name."""
+def our_poollet(cluster: Cluster, pool: str, backend: Backend, kubeconfig: str = "") -> str:
+    """
+    Start our poollet, and wait until it is registered.
+
+    :param kubeconfig: path; empty for the administrator's.
+    :return: the program's name.
+    """
     serving, name = _serving(cluster, pool), f"poollet-{pool}"
     # Of their API server only the certificate is known; ours forwards its users.
     trust = (
@@ -181,7 +187,7 @@ def our_poollet(cluster: Cluster, pool: str, backend: Backend) -> str:
         *(cluster.how if isinstance(cluster, OurCluster) else ours)("exec-poollet"),
         f"--dialect={cluster.make.dialect}",
         f"--iri-revision={backend.revision}",
-        f"--kubeconfig={cluster.kubeconfig}",
+        f"--kubeconfig={kubeconfig or cluster.kubeconfig}",
         f"--machine-pool-name={pool}",
         f"--machine-runtime-endpoint={backend.endpoint}",
         "--listen=tcp:0:interface=127.0.0.1",
