@@ -301,6 +301,13 @@ def peers() -> str | None:
     return kube_apiserver()
 
 
+def ironcore() -> str | None:
+    """Why ironcore's API server cannot be tried here, or ``None``."""
+    if not os.path.isdir(interop_programs("ironcore")):
+        return "INTEROP_PROGRAMS names no directory of theirs; see tests/interop"
+    return kube_apiserver()
+
+
 def interop_programs(make: str) -> str:
     """The directory of the foreign programs of ``ironcore``, ``onmetal`` or ``libvirt``."""
     return os.path.join(os.environ.get("INTEROP_PROGRAMS", "/nonexistent"), make)

@@ -82,6 +82,8 @@ Poollet and runtime
       runtime.
     * ``matrix`` (INTEROP_PROGRAMS, kube-apiserver, libvirtd, Debian's ovmf; 10 min): every chain of our
       programs and of ironcore's, onmetal's and libvirt-provider's.
+    * ``ironcore_poollet`` (INTEROP_PROGRAMS, kube-apiserver, go; 1 min): our poollet under ironcore's
+      API server, with the permissions that ironcore ships.
 
     * ``soak`` (no programs; 30 min, or ``SOAK_SECONDS``): 200 quiet sessions through API server,
       poollet and runtime while others attack them.

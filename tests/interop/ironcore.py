@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.interop.programs import free_port
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import Pair
 
-PROXY = "foreign-apiserver"
+PROXY = "ironcore-apiserver"
 """The name that the foreign API server shows to poollets."""
 
 
@@ -75,15 +76,22 @@ class ForeignCluster(HostCluster):
     """
     etcd, kube-apiserver and an aggregated API server of ironcore or onmetal.
 
+    :param proxy_groups: groups of the user as which the aggregated API server calls poollets.
     :cvar own_program: what the aggregated API server is called in ``programs``.
     """
 
     ours = False
     own_program = "aggregated"
 
-    def __init__(self, make: Make, kube_apiserver: str, name: str = "cluster") -> None:
+    def __init__(
+        self,
+        make: Make,
+        kube_apiserver: str,
+        name: str = "cluster",
+        proxy_groups: Sequence[str] = ("system:masters",),
+    ) -> None:
         super().__init__(kube_apiserver, name)
-        self.make = make
+        self.make, self._proxy_groups = make, proxy_groups
         self._own = free_port()
 
     @property
@@ -133,7 +141,7 @@ class ForeignCluster(HostCluster):
         }
 
     def _start_own(self, serving: Pair) -> None:
-        proxy = self.client(PROXY, ["system:masters"])
+        proxy = self.client(PROXY, list(self._proxy_groups))
         self.programs.run(
             self.own_program,
             self.make.program(self.make.apiserver),

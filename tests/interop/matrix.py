@@ -114,7 +114,7 @@ def _try_cluster(cluster: Cluster, backends: list[Backend]) -> Results:
             try:
                 name = start(cluster, pool, backend)
                 tools = cluster.ours and poollet == "ours"
-                found.update(_try_machine(cluster, pool, backend, tools))
+                found.update(try_machine(cluster, pool, backend, tools))
                 found[cell] = "works"
                 cluster.programs.end(name)
             except AssertionError as problem:
@@ -123,7 +123,7 @@ def _try_cluster(cluster: Cluster, backends: list[Backend]) -> Results:
     return found
 
 
-def _try_machine(cluster: Cluster, pool: str, backend: Backend, tools: bool) -> Results:
+def try_machine(cluster: Cluster, pool: str, backend: Backend, tools: bool) -> Results:
     """
     :param tools: ask the backend directly, too.
     :raises AssertionError: it does not run, or its console is not what it should be.
