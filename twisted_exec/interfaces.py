@@ -54,6 +54,7 @@ interface                      implementation or purpose
 ``apiserver.controllers.leader_election``
 :class:`ILeader`               work of the elected replica: ``kube.leader_election.controllers``
 :class:`IAuthenticator`        finds the user of a request: ``auth.x509``, ``auth.tokens`` ...
+:class:`IProxyAuthenticator`   the same, for users whom a proxy forwards: ``auth.request_header``
 :class:`IAuthorizer`           decides about a request: ``auth.rbac``, ``auth.delegated``
 :class:`IRulesAuthorizer`      an authorizer that can list its rules: ``auth.rbac``
 :class:`IVisibility`           the objects of a list that a user may see
@@ -80,6 +81,7 @@ from twisted_exec.auth.interfaces import (
     Decision,
     IAuthenticator,
     IAuthorizer,
+    IProxyAuthenticator,
     IRulesAuthorizer,
     IVisibility,
     User,
@@ -213,6 +215,7 @@ __all__ = [
     "IPoollet",
     "IProviderView",
     "IProviders",
+    "IProxyAuthenticator",
     "IReleasable",
     "IRestartPolicy",
     "IRootPods",

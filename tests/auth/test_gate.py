@@ -13,7 +13,7 @@ from tests.auth.support import CredentialsCase
 from tests.auth.test_credentials import KEY, KeyAuthenticator
 from tests.contracts.authorizer import GET, FixedAuthorizer, OnlyLabelled
 from tests.contracts.session_guard import Permissions, SessionGuardContract, Tokens
-from tests.tls.support import client_identity
+from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import (
     APIError,
     Forbidden,
@@ -130,13 +130,29 @@ class GateTests(CredentialsCase):
         self.assertEqual((context.user.name, context.caller), ("jane", None))
         self.assertTrue(context.request.is_forwarded)
         assert isinstance(context.evidence, Evidence)
-        # The proxy reviews the credentials: a session keeps none.
-        self.assertIsNone(context.evidence.credentials.certificate)
+        # The proxy reviews the user's credentials: a session keeps the proxy's certificate only.
+        assert context.evidence.credentials.certificate is not None
+        self.assertEqual(context.evidence.credentials.certificate.common_name, "proxy")
+        self.assertEqual(list(context.evidence.credentials.headers.getAllRawHeaders()), [])
         gate = self.gate(proxy_is_caller=True, accepts_session=lambda session: session == "s-9")
         context = self.identified(gate, named, proxy)
         self.assertEqual((context.subject.caller, context.subject.session), ("proxy", "s-9"))
         gate = self.gate(proxy_is_caller=True)
         self.assertEqual(self.identified(gate, named, proxy).subject.session, "s-0")
+
+    def test_retired_proxy(self) -> None:
+        """A session of a proxy's user goes on until the CA of the proxy is removed from the file."""
+        gate = self.gate()
+        proxy = client_identity("proxy", ca="forwarding")
+        context = self.identified(gate, {"X-Remote-User": ["jane"]}, proxy)
+        gate.allow(context)
+        self.clock.advance(REVIEW_SECONDS)
+        self.successResultOf(gate.review(context.subject, context.evidence))
+        self.write("forwarding.crt", authority("newer").certificate_pem)
+        self.clock.advance(REVIEW_SECONDS)
+        reviewing = gate.review(context.subject, context.evidence)
+        message = self.failureResultOf(reviewing, Unauthorized).getErrorMessage()
+        self.assertIn('the proxy "proxy" is not trusted any more', message)
 
     def test_session_of_a_user(self) -> None:
         """Without impersonation, the Audit-Id header does not set the session id."""

@@ -5,16 +5,19 @@ Tests for :mod:`twisted_exec.auth.request_header`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
+from cryptography import x509
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase, credentials
 from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IProxyAuthenticator, User
 from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.server import PeerCertificate
 
 PROXY = client_identity("exec-apiserver", ca="forwarding")
 JANE = {"X-Remote-User": ["jane"]}
@@ -37,8 +40,8 @@ class RequestHeaderTests(CredentialsCase):
         return self.successResultOf(self.authenticator.authenticate(credentials))
 
     def test_door(self) -> None:
-        """The class implements IAuthenticator."""
-        verifyObject(IAuthenticator, self.authenticator)
+        """The class implements IProxyAuthenticator."""
+        verifyObject(IProxyAuthenticator, self.authenticator)
 
     def test_user_and_caller(self) -> None:
         """The user comes from the headers, the proxy from the certificate."""
@@ -141,6 +144,24 @@ class RequestHeaderTests(CredentialsCase):
         caller = self.authenticator.caller(self.credentials(shown=PROXY))
         assert caller is not None
         self.assertEqual(caller.name, "exec-apiserver")
+
+    def test_proxy_problem(self) -> None:
+        """A proxy stays trusted when its certificate expires, but not without its CA or its name."""
+        for days, ca, problem in (
+            (0, "forwarding", ""),
+            (400, "forwarding", ""),
+            (0, "newer", "its CA was removed"),
+            (400, "newer", "its CA was removed"),
+        ):
+            made = datetime.now(UTC) - timedelta(days=days)
+            shown = authority(ca).issue_client("exec-apiserver", now=made)
+            peer = PeerCertificate(x509.load_pem_x509_certificate(shown.certificate_pem))
+            self.assertIn(problem, self.authenticator.proxy_problem(peer))
+            self.assertEqual(not problem, not self.authenticator.proxy_problem(peer))
+        other = PeerCertificate(
+            x509.load_pem_x509_certificate(client_identity("o", ca="forwarding").certificate_pem)
+        )
+        self.assertIn('"o" is not trusted', self.authenticator.proxy_problem(other))
 
     def test_two_users(self) -> None:
         """A header with two different values is refused: the client may have sent one of them."""

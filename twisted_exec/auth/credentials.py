@@ -18,10 +18,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IRequest
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.server import PeerCertificate, peer_certificate
@@ -229,6 +229,13 @@ class UnionAuthenticator:
         self._authenticators = tuple(authenticators)
         for each in self._authenticators:
             check_declared(each)
+        self._proxies = [
+            IProxyAuthenticator(each)
+            for each in self._authenticators
+            if IProxyAuthenticator.providedBy(each)
+        ]
+        if self._proxies:
+            alsoProvides(self, IProxyAuthenticator)
 
     @property
     def credential_headers(self) -> HeaderSet:
@@ -245,6 +252,11 @@ class UnionAuthenticator:
             if user is not None:
                 return user
         return None
+
+    def proxy_problem(self, certificate: PeerCertificate) -> str:
+        """As :meth:`IProxyAuthenticator.proxy_problem`: any of them may trust the proxy."""
+        problems = [each.proxy_problem(certificate) for each in self._proxies]
+        return problems[0] if all(problems) else ""
 
 
 class _RequestView:

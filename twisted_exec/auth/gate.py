@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import lru_cache
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -24,6 +25,7 @@ from twisted_exec.auth.interfaces import (
     Decision,
     IAuthenticator,
     IAuthorizer,
+    IProxyAuthenticator,
     IVisibility,
     User,
 )
@@ -32,6 +34,10 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
 from twisted_exec.streaming.sessions.registry import forwarded_session_id
+from twisted_exec.tls.server import PeerCertificate
+
+_PROXIES = 256
+"""Certificates of proxies of which one object is kept."""
 
 
 class Impersonation(Enum):
@@ -71,7 +77,7 @@ class Evidence:
     """
     The reason to allow a session.
 
-    :param credentials: of the sender.
+    :param credentials: of the sender; only the certificate if the sender is forwarded by a proxy.
     :param sender: as authenticated.
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param allowed: the permissions, of the user and of others that speak for the user.
@@ -126,7 +132,7 @@ class Gate:
             session = self._session_of(context)
             context.learn(user=user.name, caller=context.caller.name, session=session)
         if sender.forwarded_by is not None and not credentials.impersonates:
-            credentials = NO_CREDENTIALS  # a review does not read them: the proxy reviews its own
+            credentials = self._proxy_credentials(credentials.certificate)
         context.evidence = Evidence(credentials, sender, user)
 
     async def sender(self, request: Request) -> User:
@@ -236,9 +242,29 @@ class Gate:
         assert isinstance(evidence, Evidence)
         return Deferred.fromCoroutine(self._review(evidence))
 
+    def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
+        """
+        Return what reviews need: the proxy reviews its users, and reviews here only the proxy.
+
+        Without a certificate for a proxy that is trusted for another reason.
+        """
+        if certificate is None or self._proxy_problem(certificate):
+            return NO_CREDENTIALS
+        return _of_proxy(certificate)
+
+    def _proxy_problem(self, certificate: PeerCertificate) -> str:
+        if not IProxyAuthenticator.providedBy(self._authenticator):
+            return ""
+        return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
+
     async def _review(self, evidence: Evidence) -> None:
         sender = evidence.sender
-        if sender.forwarded_by is None:  # else it is the proxy that reviews credentials
+        if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
+            certificate = evidence.credentials.certificate
+            problem = self._proxy_problem(certificate) if certificate is not None else ""
+            if problem:
+                raise Unauthorized(problem)
+        else:
             sender = await self._authenticated(evidence.credentials)
         if not _is_same(sender, evidence.sender):
             raise Forbidden("the credential is now another user's")
@@ -252,6 +278,12 @@ class Gate:
                 await self.authorize(attributes)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
+
+
+@lru_cache(maxsize=_PROXIES)
+def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
+    """Return one object for all sessions of a proxy."""
+    return PresentedCredentials(certificate)
 
 
 def _is_same(now: User, before: User) -> bool:

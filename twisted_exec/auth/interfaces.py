@@ -21,6 +21,7 @@ __all__ = [
     "Decision",
     "IAuthenticator",
     "IAuthorizer",
+    "IProxyAuthenticator",
     "IRulesAuthorizer",
     "IVisibility",
     "User",
@@ -29,6 +30,7 @@ __all__ = [
 if TYPE_CHECKING:
     from twisted_exec.auth.credentials import PresentedCredentials
     from twisted_exec.auth.rbac.rules import Rule
+    from twisted_exec.tls.server import PeerCertificate
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,20 @@ class IAuthenticator(Interface):
         :return: fires with the user, or with ``None`` if there is no credential of this kind.
             Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one:
             the request is refused then, and no other authenticator is asked.
+        """
+
+
+class IProxyAuthenticator(IAuthenticator):
+    """Authenticates users whom a proxy forwards; such users have ``forwarded_by``."""
+
+    def proxy_problem(certificate: PeerCertificate) -> str:
+        """
+        Say why a proxy is not trusted any more; its sessions end then.
+
+        A certificate that has expired since is no reason: it was valid when the session began.
+
+        :param certificate: of a proxy that was trusted when it opened a session.
+        :return: a message that names the proxy; empty while its CA and its name are trusted.
         """
 
 

@@ -21,12 +21,13 @@ from twisted.logger import Logger
 from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
-from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.status import Unauthorized, one_line
 from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IProxyAuthenticator, User
 from twisted_exec.auth.x509 import CertificateJudge, certified_user
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
 _USERS = 256
@@ -82,7 +83,7 @@ class HeaderNames:
         return next((prefix for prefix in prefixes if lowered.startswith(prefix)), b"")
 
 
-@implementer(IAuthenticator)
+@implementer(IProxyAuthenticator)
 class RequestHeaderAuthenticator:
     """
     Authenticates users by the headers of a trusted proxy.
@@ -144,13 +145,25 @@ class RequestHeaderAuthenticator:
     def caller(self, credentials: PresentedCredentials) -> User | None:
         """The trusted proxy that sent a request, even if it names no user."""
         peer = credentials.certificate
-        if peer is None or not (self._any_name or peer.common_name in self._allowed):
+        if peer is None or not self._is_named(peer):
             return None
         refusal = self._judge.refusal(peer)
         if refusal:
             self._log.debug("no proxy by certificate: {refusal}", refusal=refusal)
             return None
         return certified_user(peer)
+
+    def proxy_problem(self, certificate: PeerCertificate) -> str:
+        """As :meth:`IProxyAuthenticator.proxy_problem`."""
+        name = one_line(certificate.common_name)
+        if not self._is_named(certificate):
+            return f'the proxy "{name}" is not trusted any more: its name is not allowed'
+        if self._judge.distrust(certificate):
+            return f'the proxy "{name}" is not trusted any more: its CA was removed'
+        return ""
+
+    def _is_named(self, certificate: PeerCertificate) -> bool:
+        return self._any_name or certificate.common_name in self._allowed
 
     def _user(self, credentials: PresentedCredentials) -> User | None:
         caller = self.caller(credentials)

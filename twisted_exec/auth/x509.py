@@ -45,6 +45,7 @@ class _Verdict:
 
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
+    :param is_of_time: refused for its time only: a trusted CA has signed it.
     :param begin: an accepted certificate is valid from then, by the time of day...
     :param end: ...until then.
     :param logged: when its owner was last warned, on the monotonic clock.
@@ -55,6 +56,7 @@ class _Verdict:
     begin: datetime
     end: datetime
     logged: float
+    is_of_time: bool = False
 
     def holds(self, seconds: float, now: datetime) -> bool:
         """Return whether it can be used again: it is recent, and the time of day changes nothing."""
@@ -99,6 +101,14 @@ class CertificateJudge:
 
     def refusal(self, peer: PeerCertificate) -> str:
         """Why the certificate is not accepted; empty if it is."""
+        return self._verdict(peer).refusal
+
+    def distrust(self, peer: PeerCertificate) -> str:
+        """As :meth:`refusal`, but empty for a certificate of a trusted CA that has expired."""
+        verdict = self._verdict(peer)
+        return "" if verdict.is_of_time else verdict.refusal
+
+    def _verdict(self, peer: PeerCertificate) -> _Verdict:
         ca_pem, now, seconds = self._ca.get(), self._now(), self._clock.seconds()
         key = (ca_pem, peer.digest)
         verdict = self._verdicts.get(key)
@@ -108,7 +118,7 @@ class CertificateJudge:
         self._verdicts.move_to_end(key)
         while len(self._verdicts) > _VERDICTS_KEPT:
             self._verdicts.popitem(last=False)
-        return verdict.refusal
+        return verdict
 
     def _judge(
         self, peer: PeerCertificate, ca_pem: bytes, now: datetime, logged: float
@@ -121,7 +131,8 @@ class CertificateJudge:
             if seconds - logged >= _LOG_SECONDS:
                 self._warn(peer, problem)
                 logged = seconds
-            return _Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
+            until = seconds + _REFUSED_SECONDS
+            return _Verdict(until, str(problem), now, now, logged, is_of_time=True)
         except VerificationError as problem:
             return _Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
         begin = max(each.not_valid_before_utc for each in valid)

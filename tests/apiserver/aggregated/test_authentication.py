@@ -222,14 +222,23 @@ class RotationTests(AuthenticationCase):
         self.host.say(configmap(USERS, PROXIES, requestheader_username_headers=["X-User"]))
         self.assertEqual(self.name({"X-User": ["bob"], **JANE}, FRONT), "bob")
 
-    def test_sessions_stay(self) -> None:
-        """A session keeps its user after the CA of the user's proxy is removed."""
+    def test_sessions(self) -> None:
+        """A session ends after the CA or the name of its user's proxy is removed, and not before."""
         request, gate = self.request(JANE, FRONT), self.gate()
         request.subject = Subject("s-1")
         context = RequestContext(request)
         self.successResultOf(Deferred.fromCoroutine(gate.identify(context)))
-        self.host.say(configmap(USERS, NEWER))
+        self.host.say(configmap(USERS, PROXIES + NEWER))
         self.successResultOf(gate.review(context.subject, context.evidence))
+        for retired in (
+            configmap(USERS, NEWER),
+            configmap(USERS, PROXIES, requestheader_allowed_names=["other"]),
+        ):
+            self.host.say(retired)
+            reviewing = gate.review(context.subject, context.evidence)
+            self.failureResultOf(reviewing, Unauthorized)
+            self.host.say(configmap(USERS, PROXIES))
+            self.successResultOf(gate.review(context.subject, context.evidence))
 
     def test_same(self) -> None:
         """A ConfigMap with unchanged content triggers no change."""

@@ -4,7 +4,7 @@ Authentication behind a host: the proxy's headers, client certificates, bearer t
 The host's ConfigMap names the CAs and proxies to trust (:mod:`.trust`).  It is read before anything
 is served and followed from then on: CAs and names rotate without a restart.  An unusable ConfigMap
 changes nothing; the last usable one stays in force, with a log line and a metric.  Live sessions
-are unaffected: they keep the identity with which they were opened, and its current permissions.
+keep the identity with which they were opened; they end when their proxy is not trusted any more.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from twisted_exec.apiserver.aggregated.trust import (
     trust_of,
 )
 from twisted_exec.auth.credentials import PresentedCredentials
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
 _REFUSED = (
@@ -160,7 +161,7 @@ def _refusal(error: APIError) -> str:
     return _REFUSED.format(where=f"{NAMESPACE}/{NAME}", why=why, namespace=NAMESPACE)
 
 
-@implementer(IAuthenticator)
+@implementer(IProxyAuthenticator)
 class HostAuthenticator:
     """
     Authenticates as servers behind a kube-apiserver do: by the proxy's headers, then client
@@ -202,3 +203,8 @@ class HostAuthenticator:
         if user is None and users is not None:
             user = await users.authenticate(credentials)
         return user if user is not None else await self._tokens.authenticate(credentials)
+
+    def proxy_problem(self, certificate: PeerCertificate) -> str:
+        """As :meth:`IProxyAuthenticator.proxy_problem`."""
+        self._understood()
+        return self._proxies.proxy_problem(certificate)
