@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from functools import partial
 from typing import Any
 
@@ -17,14 +15,12 @@ from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.program.options import port_range, seconds
 from twisted_exec.program.start import make_service
+from twisted_exec.standalone.first_commands import FirstCommands
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 
 PROGRAM = "exec-standalone"
-
-_LAST_LOG_SECONDS = 0.3
-"""After this time the start is logged completely, and the first commands stay in sight."""
 
 
 def _port(text: str) -> int:
@@ -110,23 +106,12 @@ def _program(options: Options, reactor: Any) -> Standalone:
     if options["with-parent"]:
         reactor.callWhenRunning(stop_with_parent, reactor)
     standalone = Standalone(_settings(options), reactor)
+    first = FirstCommands(reactor)
     standalone.when_ready().addCallbacks(
-        lambda _: reactor.callLater(_LAST_LOG_SECONDS, _show_first_commands, standalone),
+        lambda _: first.show(standalone.first_commands, lambda: bool(standalone.running)),
         lambda failure: None,  # reported by make_service
     )
     return standalone
-
-
-def _show_first_commands(standalone: Standalone) -> None:
-    """Print on standard output, not in the log: a prefix on each line would spoil copies."""
-    terminal = sys.__stdout__
-    if terminal is None or not standalone.running:
-        return
-    commands = "\n".join(standalone.first_commands)
-    # A closed standard output, as of a daemon, raises either.
-    with contextlib.suppress(OSError, ValueError):
-        terminal.write(f"\nReady. In another terminal, type:\n\n{commands}\n\n")
-        terminal.flush()
 
 
 def _settings(options: Options) -> Settings:
