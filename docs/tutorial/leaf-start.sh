@@ -1,5 +1,8 @@
 # Create certificates for a root and a leaf cluster, and start both API servers: sh leaf-start.sh
 set -e
+servers=
+# A shell script's background programs ignore Ctrl-C, so this script stops them.
+trap 'test -z "$servers" || kill $servers; wait; exit 130' INT TERM
 for cluster in root:6443 leaf:6444; do
   name=${cluster%:*} port=${cluster#*:}
   if [ ! -d $name ]; then
@@ -20,5 +23,6 @@ for cluster in root:6443 leaf:6444; do
     --kubelet-client-key=$name/user-kube-apiserver-kubelet-client.key \
     --kubelet-certificate-authority=$name/ca.crt \
     --storage=memory --audit-log=$name/audit.jsonl &
+  servers="$servers $!"
 done
 wait

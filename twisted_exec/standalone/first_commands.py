@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import LogEvent, LogPublisher, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, LogPublisher, globalLogPublisher
+from zope.interface import implementer
 
 QUIET_SECONDS = 0.5
 LONGEST_SECONDS = 5.0
@@ -28,9 +29,10 @@ def _write(text: str) -> None:
         sys.__stdout__.flush()
 
 
+@implementer(ILogObserver)
 class FirstCommands:
     """
-    Prints commands when the log is quiet.
+    Prints commands when the log is quiet, which it observes.
 
     :param write: prints a text.
     :param publisher: publishes the log.
@@ -57,10 +59,11 @@ class FirstCommands:
         self._is_running = is_running
         self._logged_at = self._clock.seconds()
         self._latest = self._logged_at + LONGEST_SECONDS
-        self._publisher.addObserver(self._logged)
+        self._publisher.addObserver(self)
         self._look()
 
-    def _logged(self, event: LogEvent) -> None:
+    def __call__(self, event: LogEvent) -> None:
+        """See :class:`ILogObserver`."""
         self._logged_at = self._clock.seconds()  # nothing else: threads log, too
 
     def _look(self) -> None:
@@ -69,6 +72,6 @@ class FirstCommands:
         if now < due and self._is_running():
             self._clock.callLater(due - now, self._look)
             return
-        self._publisher.removeObserver(self._logged)
+        self._publisher.removeObserver(self)
         if self._is_running():
             self._write(self._text)
