@@ -505,7 +505,7 @@ class KindTests(APITestCase):
         table = self.answer("GET", SESSIONS, headers=accept)
         columns = [(each["name"], each["priority"]) for each in table["columnDefinitions"]]
         narrow = [name for name, priority in columns if not priority]
-        self.assertEqual(narrow, ["Name", "Machine", "User", "Mode", "From", "Age"])
+        self.assertEqual(narrow, ["Name", "Machine", "User", "Requested", "From", "Age"])
         (row,) = table["rows"]
         self.assertEqual(row["cells"][:5], ["vm-x", "vm", "ann", "Watch", "<none>"])
 

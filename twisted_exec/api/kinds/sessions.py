@@ -17,7 +17,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import integer, moment, string, struct
 
 MODES = ("Drive", "TakeOver", "Watch")
-"""Values of ``spec.mode``.  Only the machine's end knows who is driving at the moment."""
+"""Values of ``spec.mode``.  Only the machine's end knows the present writer."""
 
 _SPEC = struct(
     {
@@ -35,7 +35,8 @@ _SPEC = struct(
         "machineUID": string("machineUID is the UID of the machine."),
         "pool": string("pool is the pool of the machine."),
         "mode": string(
-            "mode is the purpose of the session: Drive, TakeOver (drive instead of another user) or Watch.",
+            "mode is the mode that the session requested: Drive (to be a writer), TakeOver (to be the writer "
+            "instead of another user) or Watch (to be an observer). Who the writer is may change later.",
             enum=list(MODES),
         ),
         "via": string("via is the requested endpoint, in the format RESOURCE/SUBRESOURCE."),
@@ -80,7 +81,11 @@ CONSOLESESSIONS = Kind(
     columns=(
         Column("Machine", cell("spec", "machine"), "The machine"),
         Column("User", cell("spec", "user"), "The user of the session"),
-        Column("Mode", cell("spec", "mode"), "The purpose of the session"),
+        Column(
+            "Requested",
+            cell("spec", "mode"),
+            "The mode that the session requested; its user may be writer or observer now",
+        ),
         Column("From", cell("spec", "address"), "The address of the client"),
         Column(
             "Protocol", cell("spec", "protocol"), "The stream protocol of the client", priority=1
