@@ -213,10 +213,21 @@ class PoolTests(KindTestCase):
         strategy.for_update(self.kind, {**empty, "spec": {"providerID": "x"}}, empty)
 
     def test_columns(self) -> None:
-        """The column shows the pool's available classes."""
+        """The columns show the pool's state and available classes, and wide ones why it is not ready."""
         pool = {"status": {"availableMachineClasses": [{"name": "a"}, {"name": "b"}]}}
         self.assertEqual(self.kind.columns[0].read(pool), "a,b")
         self.assertEqual(self.kind.columns[0].read({}), "<none>")
+        for status, cells in (
+            ("True", ["Ready", "<none>", "<none>"]),
+            ("False", ["NotReady", "PoolletStopped", "stopped"]),
+            ("Unknown", ["Unknown", "PoolletStopped", "stopped"]),
+        ):
+            reasons = {"reason": "PoolletStopped", "message": "stopped"}
+            condition = {"type": "Ready", "status": status, **reasons}
+            pool = {"status": {"state": "Ready", "conditions": [condition]}}
+            self.assertEqual([column.read(pool) for column in self.kind.columns][1:], cells)
+        for status, cell in (({}, "Unknown"), ({"status": {"state": "Offline"}}, "Offline")):
+            self.assertEqual(self.kind.columns[1].read(status), cell)
 
 
 class ClassTests(KindTestCase):
@@ -442,7 +453,7 @@ class SphericTests(KindTestCase):
     def test_fleets(self) -> None:
         """The status of a fleet has no available classes, and its table has no column for them."""
         fleets = kinds.pool_kind(SPHERIC)
-        self.assertEqual(fleets.columns, ())
+        self.assertEqual([each.name for each in fleets.columns], ["State", "Reason", "Message"])
         status = fleets.schema["status"]["properties"]
         self.assertEqual([key for key in status if "vailable" in key], [])
         self.assertIn("sphereletEndpoint", status["daemonEndpoints"]["properties"])

@@ -25,10 +25,10 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(made["metadata"], {"resourceVersion": "7"})
         self.assertEqual(
             [column["name"] for column in made["columnDefinitions"]],
-            ["Name", "MachineClasses", "Age"],
+            ["Name", "MachineClasses", "State", "Age", "Reason", "Message"],
         )
         (row,) = made["rows"]
-        self.assertEqual(row["cells"], ["p", "small", "5m"])
+        self.assertEqual(row["cells"], ["p", "small", "Unknown", "5m", "<none>", "<none>"])
         self.assertEqual(row["object"]["kind"], "PartialObjectMetadata")
         self.assertEqual(row["object"]["metadata"], POOL["metadata"])
 

@@ -353,7 +353,7 @@ DELETIONS = (
 OTHERS = (
     row("create -f -", r"created", stdin=POOL),
     row("create -f -", r"created", stdin=CLASS),
-    row("get machinepools", r"^{n} +<none> +\d+s"),
+    row("get machinepools", r"^{n} +<none> +Unknown +\d+s"),
     row("get machineclasses", r"^{n} +2 +4Gi +\d+s"),
     row("describe machinepool {n}", r"API Version: +compute.ironcore.dev/v1alpha1"),
     row("describe machineclass {n}", r"Cpu: +2", once=True),

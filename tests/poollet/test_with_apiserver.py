@@ -226,6 +226,25 @@ class TogetherTests(PoolletCase):
         await self.admin.delete(MACHINES, "vm", "lab")
         await until(lambda: not self.runtime.machines)
 
+    async def test_unknown(self) -> None:
+        """A poollet that is back corrects what the API server wrote about its machines meanwhile."""
+        ready: dict[str, str] = {}
+
+        async def wait_for(status: str) -> None:
+            while ready.get("status") != status:
+                vm = await self.admin.get(MACHINES, "vm", "lab")
+                found = (vm.get("status") or {}).get("conditions") or [{}]
+                ready.update(next(each for each in found if each.get("type") in ("Ready", None)))
+                await deferLater(reactor, 0.02)
+
+        await wait_for("True")
+        silent = {**ready, "status": "Unknown", "reason": "MachinePoolStatusUnknown"}
+        patch = {"status": {"conditions": [silent]}}
+        await self.admin.patch(MACHINES, "vm", patch, "lab", subresource="status")
+        ready.clear()
+        await wait_for("True")
+        self.assertEqual(ready["reason"], "Running")
+
     async def test_console(self) -> None:
         """A console through both; deleting the machine ends it on every hop, on record."""
         stored = await self.running()

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 
-from tests.apiserver.support import MERGE, POOLS, APITestCase
+from tests.apiserver.support import MACHINES, MERGE, POOLS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.api.kinds import Object
@@ -66,6 +66,41 @@ class PoolHeartbeatsTests(APITestCase):
         self.assertEqual(self.ready(), ("True", "HeartbeatReceived"))
         self.pass_time(SILENCE_SECONDS)
         self.assertEqual(self.ready()[0], "Unknown")
+
+    def machine(self, name: str, pool: str, *types: str) -> None:
+        """Create a running machine of a pool, with these conditions."""
+        self.make_machine(name, pool=pool)
+        conditions = [{"type": each, "status": "True", "reason": "Running"} for each in types]
+        status = {"status": {"state": "Running", "conditions": conditions}}
+        path = f"{MACHINES}/{name}/status"
+        self.answer("PATCH", path, status, content_type=MERGE)
+
+    def conditions(self, name: str) -> dict[str, tuple[str, str]]:
+        status = self.stored(kinds.MACHINES, name, "default")["status"]
+        self.assertEqual(status["state"], "Running")
+        return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+    def test_machines(self) -> None:
+        """Whether machines of a silent pool run is unknown, and kubectl shows that."""
+        self.make_pool("pool-b")
+        self.machine("vm", "pool-a", "Ready", "VolumesReady")
+        self.machine("other", "pool-b", "Ready")
+        self.machine("foreign", "pool-a")  # ironcore's own poollet reports no conditions
+        self.pass_time(SILENCE_SECONDS)
+        unknown = ("Unknown", "MachinePoolStatusUnknown")
+        self.assertEqual(self.conditions("vm"), {"Ready": unknown, "VolumesReady": unknown})
+        self.assertEqual(self.conditions("other"), {"Ready": ("True", "Running")})
+        self.assertEqual(self.conditions("foreign"), {})
+        version = self.storage.version()
+        self.pass_time(5 * SILENCE_SECONDS)
+        self.assertEqual(self.storage.version(), version)
+
+    def test_machines_of_a_stopped_poollet(self) -> None:
+        """A poollet that said it stops is no longer heard of either."""
+        self.machine("vm", "pool-a", "Ready")
+        self.beat(status="False", reason="PoolletStopped")
+        self.pass_time(SILENCE_SECONDS)
+        self.assertEqual(self.conditions("vm")["Ready"][0], "Unknown")
 
     def test_leads_no_longer(self) -> None:
         """

@@ -2,8 +2,10 @@
 Mark pools whose poollet has gone silent.
 
 A poollet that crashed leaves its pool's status as last written: ready.  The server therefore notes
-by its own clock when it last saw a heartbeat of each poollet, and sets the pool's Ready condition
-to Unknown after a while.  The next heartbeat of the poollet corrects the condition.
+by its own clock when it last saw a heartbeat of each poollet.  After a while it sets the conditions
+of the pool's machines, and the pool's Ready condition, to Unknown.  The poollet corrects them when it
+is back.  Machines without conditions, of other projects' poollets, are left alone: these poollets
+would correct nothing.
 
 As in ironcore's pool controller: 50 s without a change of the pool's conditions or its lease.
 """
@@ -11,7 +13,7 @@ As in ironcore's pool controller: 50 s without a change of the pool's conditions
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -21,12 +23,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import LEASES, Object, pool_kind
+from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
 from twisted_exec.api.managedfields.entries import Writer
 from twisted_exec.api.managedfields.updates import updated
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.serving.query import MANAGER
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 
 SILENCE_SECONDS = 50.0
@@ -37,7 +40,7 @@ _REASON = "MachinePoolStatusUnknown"
 
 class PoolHeartbeats(Service):
     """
-    Sets Ready to Unknown on pools whose poollets are silent.
+    Sets conditions of pools whose poollets are silent, and of their machines, to Unknown.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch, for conditions.
@@ -50,6 +53,7 @@ class PoolHeartbeats(Service):
     ) -> None:
         self._storage, self._dialect, self._clock, self._now = storage, dialect, clock, now
         self._last_heartbeats: dict[str, float] = {}
+        self._done: set[str] = set()  # silent pools that need no more writes
         self._watches: list[IWatch] = []
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
@@ -71,6 +75,7 @@ class PoolHeartbeats(Service):
             watch.stop()
         self._loop.stop()
         self._last_heartbeats.clear()
+        self._done.clear()
 
     async def _begin(self) -> None:
         for pool in (await self._storage.list(self._dialect.pool, stale=True)).items:
@@ -80,47 +85,88 @@ class PoolHeartbeats(Service):
         name = event.obj["metadata"]["name"]
         if event.type == DELETED:
             self._last_heartbeats.pop(name, None)
+            self._done.discard(name)
             return
         new = ready_condition(event.obj)
         has_changed = event.previous is None or new != ready_condition(event.previous)
         if has_changed and new.get("reason") != _REASON:
-            self._last_heartbeats[name] = self._clock.seconds()
+            self._heard(name)
 
     def _lease_changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
         if name in self._last_heartbeats and event.type != DELETED:
-            self._last_heartbeats[name] = self._clock.seconds()
+            self._heard(name)
+
+    def _heard(self, name: str) -> None:
+        self._last_heartbeats[name] = self._clock.seconds()
+        self._done.discard(name)
+
+    def _is_silent(self, name: str) -> bool:
+        """Return whether the pool's poollet is silent, as far as a running service knows."""
+        last = self._last_heartbeats.get(name)
+        return last is not None and last <= self._clock.seconds() - SILENCE_SECONDS
 
     def look(self) -> Deferred[None]:
         """Mark silent pools.  Fires when that is done; never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
-        since = self._clock.seconds() - SILENCE_SECONDS
-        for name in [name for name, last in self._last_heartbeats.items() if last <= since]:
-            await self._mark(name)
+        for name in [*filter(self._is_silent, self._last_heartbeats)]:
+            if name not in self._done:
+                await self._mark(name)
 
     async def _mark(self, name: str) -> None:
-        resource = self._dialect.pool
-        old = await self._storage.get(resource, "", name)
-        if not self.running:
-            return  # stopped meanwhile: this server no longer leads and may have missed heartbeats
+        pool = await self._storage.get(self._dialect.pool, "", name)
+        if ready_condition(pool):  # a poollet that never wrote conditions would not correct them
+            if self._dialect.conditions:
+                await self._mark_machines(name)
+            await self._mark_pool(name)
+        if self._is_silent(name):
+            self._done.add(name)
+
+    async def _mark_machines(self, pool: str) -> None:
+        workload, turns = self._dialect.workload, ShortTurns(self._clock)
+        for old in (await self._storage.list(workload)).items:
+            await turns.breathe()
+            if self._dialect.pool_name(old) != pool:
+                continue
+            machine = copy.deepcopy(old)
+            conditions = machine.get("status", {}).get("conditions", ())
+            if all(each.get("status") == "Unknown" for each in conditions):
+                continue
+            if not self._is_silent(pool):
+                return  # the poollet is back, or this server no longer leads and may miss heartbeats
+            self._set_unknown(conditions)
+            await self._write(machine_kind(self._dialect), old, machine)
+
+    async def _mark_pool(self, name: str) -> None:
+        old = await self._storage.get(self._dialect.pool, "", name)
+        if not self._is_silent(name):
+            return  # as above
         pool = copy.deepcopy(old)
         condition = ready_condition(pool)
-        if condition.get("status") != "True":
-            return  # already marked, or never ready
-        condition.update(
-            status="Unknown",
-            reason=_REASON,
-            message=f"the pool's poollet has not been heard of for {SILENCE_SECONDS:g} s",
-            lastTransitionTime=timestamp(self._now()),
-        )
+        if condition.get("status") == "True":
+            self._set_unknown([condition])
+            await self._write(pool_kind(self._dialect), old, pool)
+            pool_name = f"{self._dialect.pool_noun} {name}"
+            self._log.warn("{pool}: no heartbeat of its poollet", pool=pool_name)
+
+    def _set_unknown(self, conditions: Iterable[Object]) -> None:
+        now = timestamp(self._now())
+        for condition in conditions:
+            if condition.get("status") != "Unknown":
+                condition["lastTransitionTime"] = now
+            condition.update(
+                status="Unknown",
+                reason=_REASON,
+                message=f"the pool's poollet has not been heard of for {SILENCE_SECONDS:g} s",
+            )
+
+    async def _write(self, kind: Kind, old: Object, new: Object) -> None:
         writer = Writer(MANAGER, "status", self._now())
-        if entries := updated(pool_kind(self._dialect), old, pool, None, writer):
-            pool["metadata"]["managedFields"] = entries
-        await self._storage.update(resource, pool)
-        pool_name = f"{self._dialect.pool_noun} {name}"
-        self._log.warn("{pool}: no heartbeat of its poollet", pool=pool_name)
+        if entries := updated(kind, old, new, None, writer):
+            new["metadata"]["managedFields"] = entries
+        await self._storage.update(kind.resource, new)
 
     def _failed(self, failure: Failure) -> None:
         # Changed or deleted meanwhile, or the store is read-only: the next run follows soon.

@@ -9,6 +9,7 @@ considered dead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from twisted_exec.api import fields, quantity
@@ -109,7 +110,39 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
         return ",".join(item.get("name", "") for item in available) or "<none>"
 
     # "availableMachineClasses" is shown as "MachineClasses".
-    return (Column(key.removeprefix("available"), read),) if key else ()
+    classes = (Column(key.removeprefix("available"), read),) if key else ()
+    return (*classes, *_STATE_COLUMNS)
+
+
+_STATES = {"True": "Ready", "False": "NotReady"}
+
+
+def _ready(pool: Object) -> Object:
+    """Return the condition Ready; empty if it was never reported."""
+    conditions = pool.get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each.get("type") == "Ready"), {})
+
+
+def _state(pool: Object) -> str:
+    # Not status.state first: only the poollet writes it, so it stays Ready when the poollet crashes.
+    ready = _ready(pool).get("status")
+    if ready is None:
+        return pool.get("status", {}).get("state") or "Unknown"
+    return _STATES.get(ready, "Unknown")
+
+
+def _why_not_ready(key: str) -> Callable[[Object], str]:
+    def read(pool: Object) -> str:
+        return "<none>" if _state(pool) == "Ready" else _ready(pool).get(key) or "<none>"
+
+    return read
+
+
+_STATE_COLUMNS = (
+    Column("State", _state, "Ready, NotReady, or Unknown if its poollet is silent"),
+    Column("Reason", _why_not_ready("reason"), "Why the pool is not ready", priority=1),
+    Column("Message", _why_not_ready("message"), "Why the pool is not ready", priority=1),
+)
 
 
 def _validate_class(machine_class: Object) -> list[Cause]:
