@@ -205,7 +205,11 @@ OBJECTS = (
     row("wait --for=create machine/a --timeout=60s", since=31, starts="created"),
     row("create -f -", r"machine.compute.ironcore.dev/a created", stdin=MACHINE),
     row("create -f -", r"AlreadyExists", code=1, stdin=MACHINE),
-    row("get machine a", r"a +small +<none> +pool-a +Pending +\d+s", ends="created"),
+    row(
+        "get machine a",
+        r"a +small +<none> +pool-a +Pending +<unknown> +<none> +\d+s",
+        ends="created",
+    ),
     row("get machine a -o wide --no-headers", r"^a +small", once=True),
     row("get machine a -o yaml", r"machinePoolRef:\n +name: pool-a"),
     row("get machine a -o json", r'"power": "On"'),
