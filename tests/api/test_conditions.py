@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.conditions import MAX_MESSAGE, with_conditions
+from twisted_exec.api.conditions import (
+    CONSOLE_IN_USE,
+    MAX_MESSAGE,
+    console_in_use,
+    with_conditions,
+    writers_of,
+)
 
 
 class WithConditionsTests(SynchronousTestCase):
@@ -33,3 +39,21 @@ class WithConditionsTests(SynchronousTestCase):
         (made,) = with_conditions([], {"Ready": ("False", "Bad", "a\nb\x1b[2J" + "x" * 5000)}, "t")
         self.assertTrue(made["message"].isprintable())
         self.assertEqual(len(made["message"]), MAX_MESSAGE)
+
+
+class ConsoleInUseTests(SynchronousTestCase):
+    """Tests for :func:`console_in_use` and :func:`writers_of`."""
+
+    def read(self, writers: list[str]) -> frozenset[str] | None:
+        conditions = with_conditions([], {CONSOLE_IN_USE: console_in_use(writers)}, "t")
+        return writers_of({"status": {"conditions": conditions}})
+
+    def test_read(self) -> None:
+        """The API server reads the writers that the runtime has written."""
+        for writers in ([], ["a"], ["a", "b"], ["x" * 64] * 12):
+            self.assertEqual(self.read(writers), frozenset(writers))
+
+    def test_unknown(self) -> None:
+        """Without the condition, or with too many writers for one message, they are unknown."""
+        self.assertIsNone(writers_of({}))
+        self.assertIsNone(self.read([f"s-{number}" for number in range(13)]))

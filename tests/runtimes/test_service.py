@@ -20,6 +20,7 @@ from tests.contracts.machine_runtime import (
     MachineRuntimeContract,
     machine,
 )
+from twisted_exec.api.conditions import CONSOLE_IN_USE
 from twisted_exec.api.status import (
     Conflict,
     NotFound,
@@ -35,7 +36,7 @@ from twisted_exec.iri.server import IRIServer
 from twisted_exec.runtimes.processes import read_process
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.storage import StateInUse
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, SHUTTING_DOWN
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, SHUTTING_DOWN, Role
 
 from .support import SHELL, RuntimeCase
 
@@ -256,6 +257,26 @@ class ConsoleTests(MachineCase):
         with self.assertRaises(Conflict) as caught:
             runtime.attach(Grant(id))
         self.assertEqual(caught.exception.message, 'machine "default/x" is powered off')
+
+    async def test_in_use(self) -> None:
+        """While sessions are open, a condition of the machine names the writers."""
+
+        def conditions() -> list[tuple[str, str, str]]:
+            (listed,) = self.successResultOf(
+                runtime.list_machines(pb.ListMachinesRequest())
+            ).machines
+            shown = listed.status.machine_conditions
+            return [(each.type, each.status, each.message) for each in shown]
+
+        runtime, id = await self.start()
+        self.assertEqual(conditions(), [])
+        ann = self.attach(runtime, id)
+        writers = [(CONSOLE_IN_USE, "True", "the writers are the sessions s")]
+        self.assertEqual(conditions(), writers)
+        ann.viewer.wished(Role.OBSERVER)
+        self.assertEqual(conditions(), [(CONSOLE_IN_USE, "False", "no session is a writer")])
+        ann.viewer.detached("client closed")
+        self.assertEqual(conditions(), [])
 
     async def test_dead_line(self) -> None:
         """The console of a machine that cannot start is refused at once, with the reason."""

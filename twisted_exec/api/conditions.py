@@ -15,6 +15,14 @@ Object = dict[str, Any]
 ConditionValue = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
+CONSOLE_IN_USE = "ConsoleInUse"
+"""
+Condition of a machine while sessions of its console are open: True if one of them is a writer.  It
+names sessions, not users, because more people may read machines than sessions.
+"""
+_WRITERS = "the writers are the sessions "
+_MAX_WRITERS = 12
+
 MAX_MESSAGE = 1024
 """Longer messages are cut to this number of characters."""
 
@@ -61,3 +69,29 @@ def _condition(
     moved = before.get("status") != status
     new["lastTransitionTime"] = now if moved else before.get("lastTransitionTime", now)
     return new
+
+
+def console_in_use(writers: Sequence[str]) -> ConditionValue:
+    """
+    Return the condition :data:`CONSOLE_IN_USE`.
+
+    :param writers: ids of the sessions that are writers.
+    """
+    if not writers:
+        return "False", "NoWriter", "no session is a writer"
+    if len(writers) > _MAX_WRITERS:
+        return "True", "ManyWriters", f"{len(writers)} sessions are writers"
+    return "True", "HasWriter", _WRITERS + ", ".join(writers)
+
+
+def writers_of(machine: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the ids of the sessions that are writers; ``None`` if the machine does not say."""
+    conditions = (machine.get("status") or {}).get("conditions") or ()
+    for condition in conditions:
+        if condition.get("type") == CONSOLE_IN_USE:
+            message = str(condition.get("message", ""))
+            if condition.get("status") == "False":
+                return frozenset()
+            if condition.get("status") == "True" and message.startswith(_WRITERS):
+                return frozenset(message.removeprefix(_WRITERS).split(", "))
+    return None

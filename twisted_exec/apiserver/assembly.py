@@ -231,7 +231,15 @@ def assemble(
         *control_plane.followers(registry, bare, reactor, now),
         *restrictions.graphs,
         ObjectEndings(storage, guard, workloads),
-        SessionObjects(storage, sessions, reactor, now, replica, exclusive=is_exclusive(storage)),
+        SessionObjects(
+            storage,
+            sessions,
+            reactor,
+            now,
+            replica,
+            exclusive=is_exclusive(storage),
+            machines=[dialect.workload for dialect in dialects if dialect.conditions],
+        ),
         guard,
     ]
 

@@ -72,6 +72,11 @@ class Viewer:
         return self._user
 
     @property
+    def session(self) -> str:
+        """The session's id from the stream; empty before :meth:`attached`."""
+        return "" if self._transport is None else str(self._transport.session)
+
+    @property
     def may_write(self) -> bool:
         """True if the session asked for input."""
         return self._transport is not None and self._transport.options.takes_input

@@ -22,6 +22,7 @@ from twisted.logger import Logger, LogLevel
 from zope.interface import implementer
 
 import twisted_exec
+from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
@@ -41,6 +42,7 @@ from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
     Ending,
     IAttachment,
+    Role,
     Subject,
 )
 
@@ -281,8 +283,21 @@ class MachineRuntime(Service):
         return succeed(pb.ListEventsResponse(events=events))
 
     def list_machines(self, request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
-        machines = [record.to_machine() for record in self._machines.find(request.filter)]
+        machines = [self._observed(record) for record in self._machines.find(request.filter)]
         return succeed(pb.ListMachinesResponse(machines=machines))
+
+    def _observed(self, record: Record) -> pb.Machine:
+        """Return the machine; a condition names the writers while its console has viewers."""
+        machine = record.to_machine()
+        supervisor = self._supervisors.get(record.id)
+        console = None if supervisor is None else supervisor.console
+        if console is not None and console.viewers:
+            writing = [each.session for each in console.viewers if each.role is Role.WRITER]
+            status, reason, message = console_in_use(writing)
+            machine.status.machine_conditions.add(
+                type=CONSOLE_IN_USE, status=status, reason=reason, message=message
+            )
+        return machine
 
     @_as_deferred
     def create_machine(

@@ -19,6 +19,7 @@ from zope.interface import implementer
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
 from tests.apiserver.support import EPOCH, MERGE, APITestCase, AuditList
 from twisted_exec.api import kinds, strategy
+from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.times import seconds
@@ -138,7 +139,13 @@ class ObjectsCase(SynchronousTestCase):
     def server(self, name: str, *, exclusive: bool = False) -> tuple[Sessions, SessionObjects]:
         sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
         objects = SessionObjects(
-            self.storage, sessions, self.clock, self.clock.seconds, name, exclusive=exclusive
+            self.storage,
+            sessions,
+            self.clock,
+            self.clock.seconds,
+            name,
+            exclusive=exclusive,
+            machines=[kinds.MACHINES.resource],
         )
         objects.startService()
         self.addCleanup(lambda: objects.running and objects.stopService())
@@ -202,6 +209,54 @@ class LifeTests(ObjectsCase):
         made["metadata"]["uid"] = obj["metadata"]["uid"]
         made["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
         self.assertEqual(made, obj)
+
+    def test_roles(self) -> None:
+        """The role follows the condition of the machine, and is unknown without one."""
+
+        def roles() -> list[str | None]:
+            stored = sorted(self.stored(), key=lambda each: str(each["spec"]["session"]))
+            return [each["status"].get("role") for each in stored]
+
+        self.begin(1)
+        machine = self.make_machine()
+        self.assertEqual(roles(), [None])
+        machine = self.set_writers(machine, ["s-1"])
+        self.begin(2)
+        self.assertEqual(roles(), ["Writer", "Observer"])
+        machine = self.set_writers(machine, ["s-2"])
+        self.assertEqual(roles(), ["Observer", "Writer"])
+        machine = self.set_writers(machine, [])
+        self.assertEqual(roles(), ["Observer", "Observer"])
+        writes = self.storage.writes
+        machine = self.set_writers(machine, [])
+        self.assertEqual(self.storage.writes, writes + 1, "only the machine itself was written")
+        self.set_writers(machine, None)
+        self.assertEqual(roles(), [None, None])
+
+    def test_role_of_a_deleted_object(self) -> None:
+        """A role that cannot be written is not written again and again."""
+        machine = self.make_machine()
+        self.begin(1)
+        record = next(iter(self.objects._records.values()))
+        assert record.stored is not None
+        stale = {**record.stored["metadata"], "resourceVersion": "1"}
+        record.stored = {**record.stored, "metadata": stale}
+        writes = self.storage.writes
+        self.set_writers(machine, ["s-1"])
+        self.assertEqual(self.storage.writes, writes + 2)
+
+    def make_machine(self) -> Object:
+        resource = kinds.MACHINES.resource
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        metadata = {"name": "vm", "namespace": "default", "uid": "u-1"}
+        machine = {**head, "metadata": metadata, "spec": {}, "status": {}}
+        return self.successResultOf(self.storage.create(resource, machine))
+
+    def set_writers(self, machine: Object, writers: list[str] | None) -> Object:
+        conditions = {} if writers is None else {CONSOLE_IN_USE: console_in_use(writers)}
+        status = {"conditions": with_conditions([], conditions, "t")}
+        updated = {**machine, "status": {**status, "observedGeneration": self.storage.writes}}
+        return self.successResultOf(self.storage.update(kinds.MACHINES.resource, updated))
 
     def test_modes(self) -> None:
         """The mode follows the request; a forced session without input only watches."""
@@ -505,7 +560,7 @@ class KindTests(APITestCase):
         table = self.answer("GET", SESSIONS, headers=accept)
         columns = [(each["name"], each["priority"]) for each in table["columnDefinitions"]]
         narrow = [name for name, priority in columns if not priority]
-        self.assertEqual(narrow, ["Name", "Machine", "User", "Requested", "From", "Age"])
+        self.assertEqual(narrow, ["Name", "Machine", "User", "Requested", "Role", "From", "Age"])
         (row,) = table["rows"]
         self.assertEqual(row["cells"][:5], ["vm-x", "vm", "ann", "Watch", "<none>"])
 

@@ -36,7 +36,7 @@ _SPEC = struct(
         "pool": string("pool is the pool of the machine."),
         "mode": string(
             "mode is the mode that the session requested: Drive (to be a writer), TakeOver (to be the writer "
-            "instead of another user) or Watch (to be an observer). Who the writer is may change later.",
+            "instead of another user) or Watch (to be an observer). The present role is in the status.",
             enum=list(MODES),
         ),
         "via": string("via is the requested endpoint, in the format RESOURCE/SUBRESOURCE."),
@@ -58,6 +58,10 @@ _STATUS = struct(
         "renewTime": moment("renewTime is the last time the API server renewed the session."),
         "leaseDurationSeconds": integer(
             "leaseDurationSeconds is how long the session remains valid after renewTime."
+        ),
+        "role": string(
+            "role is the present role of the session. It is empty if the machine's runtime does not report it.",
+            enum=["Writer", "Observer"],
         ),
         "endedBy": string("endedBy is the user who deleted the session."),
     },
@@ -84,8 +88,9 @@ CONSOLESESSIONS = Kind(
         Column(
             "Requested",
             cell("spec", "mode"),
-            "The mode that the session requested; its user may be writer or observer now",
+            "The mode that the session requested",
         ),
+        Column("Role", cell("status", "role"), "The present role of the session"),
         Column("From", cell("spec", "address"), "The address of the client"),
         Column(
             "Protocol", cell("spec", "protocol"), "The stream protocol of the client", priority=1

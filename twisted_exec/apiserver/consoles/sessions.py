@@ -30,7 +30,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api import names
+from twisted_exec.api.conditions import writers_of
 from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Kind, Object
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -45,7 +47,7 @@ from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program.tasks import ShortTurns
-from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
@@ -73,6 +75,7 @@ class _Record:
     :ivar name: name of the object, once it has one.
     :ivar gone: UID of the last object that was deleted by others.
     :ivar working: fires at the end of the current write.
+    :ivar role: the role in the last write, also if that failed.
     """
 
     def __init__(self, session: Session) -> None:
@@ -84,6 +87,7 @@ class _Record:
         self.gone = ""
         self.working: Deferred[None] | None = None
         self.renewed_at = 0.0
+        self.role: str | None = None
 
 
 class SessionObjects(StoreFollower):
@@ -95,6 +99,7 @@ class SessionObjects(StoreFollower):
     :param now: seconds since the epoch.
     :param replica: this server's unique name.
     :param exclusive: no other server uses the store, so objects from before the start are stale.
+    :param machines: the resources whose conditions name the writers of their consoles.
     """
 
     _log = Logger()
@@ -108,8 +113,11 @@ class SessionObjects(StoreFollower):
         replica: str,
         *,
         exclusive: bool = False,
+        machines: Sequence[Resource] = (),
     ) -> None:
         super().__init__(storage)
+        self._machines = tuple(machines)
+        self._writers: dict[str, frozenset[str]] = {}  # by the UID of the machine
         self._is_exclusive = exclusive
         self._sessions, self._clock, self._now = sessions, clock, now
         self.replica = replica
@@ -138,7 +146,11 @@ class SessionObjects(StoreFollower):
 
     def followed(self) -> tuple[Followed, ...]:
         """See :meth:`StoreFollower.followed`."""
-        return (Followed(_RESOURCE, self._changed, self._listed),)
+        machines = listed_as_added(self._machine_changed)
+        return (
+            Followed(_RESOURCE, self._changed, self._listed),
+            *(Followed(each, self._machine_changed, machines) for each in self._machines),
+        )
 
     def _listed(self, listing: Listing) -> None:
         for obj in listing.items:
@@ -174,6 +186,8 @@ class SessionObjects(StoreFollower):
     async def _bring_about(self, record: _Record) -> None:
         if record.live and record.stored is None:
             await self._create(record)
+        elif record.live and record.stored is not None and record.role != self._role(record):
+            await self._renew(record)
         if not record.live and record.stored is not None:
             await self._remove(record.stored)
             record.stored = None
@@ -182,6 +196,8 @@ class SessionObjects(StoreFollower):
         record.working = None
         if isinstance(result, Failure):
             self._trouble(result)  # the next round tries again
+        elif record.live and record.stored is not None and record.role != self._role(record):
+            self._work(record)  # the role changed meanwhile
         elif not record.live and record.stored is not None:
             self._work(record)  # it ended meanwhile
         elif not record.live:
@@ -241,7 +257,9 @@ class SessionObjects(StoreFollower):
     def _status(self, record: _Record) -> Object:
         record.renewed_at = self._clock.seconds()
         to_machine, to_user = record.session.counts()
+        record.role = self._role(record)
         return {
+            **({"role": record.role} if record.role else {}),
             "bytesToMachine": to_machine,
             "bytesToUser": to_user,
             "renewTime": timestamp(self._now()),
@@ -292,6 +310,27 @@ class SessionObjects(StoreFollower):
         if who:
             message = f"{one_line(who)} deleted the console session {record.name}"
             record.session.end(Ending(SESSION_DELETED, message))
+
+    def _machine_changed(self, event: Event) -> None:
+        uid = event.obj["metadata"].get("uid", "")
+        writers = None if event.type == DELETED else writers_of(event.obj)
+        if writers == self._writers.get(uid):
+            return
+        if writers is None:
+            del self._writers[uid]
+        else:
+            self._writers[uid] = writers
+        for record in list(self._records.values()):
+            if record.session.subject.uid == uid:
+                self._work(record)
+
+    def _role(self, record: _Record) -> str | None:
+        """Return the role of the session; ``None`` if it is not known."""
+        subject = record.session.subject
+        writers = self._writers.get(subject.uid)
+        if writers is None:
+            return None
+        return "Writer" if subject.session in writers else "Observer"
 
     def _record_of(self, obj: Object) -> _Record | None:
         """Return the record of an object, if its session is ours and live."""
