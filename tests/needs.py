@@ -51,6 +51,32 @@ def node_modules() -> str:
     return os.environ.get("TWISTED_EXEC_NODE_MODULES", "/nonexistent")
 
 
+def kube_rs() -> str | None:
+    """Why the client of kube-rs cannot be tried here, or ``None``."""
+    if kube_rs_program():
+        return None
+    return "kube-rs-client is not on PATH, nor where KUBE_RS_CLIENT says (see tests/interop)"
+
+
+def kube_rs_program() -> str | None:
+    """The program in ``tests/clients/rust``, built."""
+    return shutil.which(os.environ.get("KUBE_RS_CLIENT", "kube-rs-client"))
+
+
+def fabric8() -> str | None:
+    """Why fabric8 cannot be tried here, or ``None``."""
+    if not shutil.which("java"):
+        return "java is not on PATH (default-jre-headless)"
+    if not os.path.isfile(os.path.join(fabric8_directory(), "fabric8-client-0.jar")):
+        return "FABRIC8_CLIENT is no directory with fabric8-client-0.jar (see tests/interop)"
+    return None
+
+
+def fabric8_directory() -> str:
+    """Where Maven has built ``tests/clients/java``."""
+    return os.environ.get("FABRIC8_CLIENT", "/nonexistent")
+
+
 def newest_kubectl() -> str | None:
     """Why the newest kubectl cannot be tried here, or ``None``."""
     if newest_kubectl_program() is not None:

@@ -39,7 +39,7 @@ This page shows which features of the API server work with unmodified clients: k
 versions, client libraries and a browser.  Each cell was tested with a process of that client
 against ``exec-standalone`` and a shell in a pseudo-terminal.  The test suite repeats the tests and
 compares the results.  The last kubectl is the newest release, built from its Go modules;
-``tox -e interop`` tests it and Chromium.
+``tox -e interop`` tests it, Chromium and the clients in Rust and Java.
 
 {table}
 The columns
@@ -121,13 +121,20 @@ def page(rows: Sequence[Row], date: str) -> str:
 async def _main() -> None:
     missing = [
         reason
-        for need in (needs.kubectl, needs.newest_kubectl, needs.javascript, needs.chromium)
+        for need in (
+            needs.kubectl,
+            needs.newest_kubectl,
+            needs.javascript,
+            needs.chromium,
+            needs.kube_rs,
+            needs.fabric8,
+        )
         if (reason := need())
     ]
     if missing:
         raise SystemExit("\n".join(missing))
     kubectls = [*await kubectl.found(), *await kubectl.newest()]
-    clients = [*kubectls, *scripts.found(), *scripts.browsers()]
+    clients = [*kubectls, *scripts.found(), *scripts.browsers(), *scripts.built()]
     rows, failures = await find(clients)
     text = page(rows, datetime.now(UTC).strftime("%Y-%m-%d"))
     if failures:

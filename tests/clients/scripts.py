@@ -38,6 +38,15 @@ FETCH_FIRST = (
 NO_STATUS = "Its ``Attach`` discards the status; its other functions were tested."
 NOT_HTTP = "A plain HTTP request, not a WebSocket, as in the other rows."
 NO_APPLY = "The library has no apply; the test creates an object and changes it with a merge patch."
+NO_SERVER_SIDE_APPLY = "The library has no server-side apply."
+NO_ATTACH = "The library has no attach."
+NO_RESIZE = "The library cannot send a size."
+NO_CONSOLE = "The library opens the consoles of Pods only."
+VERSION_4 = "The library requests version 4 of the protocol, which cannot signal the end of input."
+READS_ONLY = (
+    "The library's ``exec`` requests version 4 of the protocol and then sends no input; the test reads"
+    " what another viewer types."
+)
 MACHINES_EXEC = (
     "Opens ``machines/exec`` with the client's own WebSocket instead of ``kubectl console``."
 )
@@ -188,10 +197,61 @@ class PythonClient(Script):
     notes = {"apply": NO_APPLY, "console": MACHINES_EXEC}
 
     def __init__(self) -> None:
-        super().__init__([sys.executable, str(_HERE / "python" / "client.py")])
+        super().__init__([sys.executable, str(_HERE / "python" / "kubernetes_client.py")])
 
     async def version(self) -> str:
         return version_of("kubernetes")
+
+
+class Kr8sClient(Script):
+    """The library ``kr8s``."""
+
+    name = "Python ``kr8s``"
+    cannot = {
+        "server-side apply": NO_SERVER_SIDE_APPLY,
+        "explain": NO_SCHEMAS,
+        "attach": NO_ATTACH,
+        "resize": NO_RESIZE,
+    }
+    notes = {"apply": NO_APPLY, "exec": READS_ONLY, "console": MACHINES_EXEC}
+    consoles = ("console",)
+
+    def __init__(self) -> None:
+        super().__init__([sys.executable, str(_HERE / "python" / "kr8s_client.py")])
+
+    async def version(self) -> str:
+        return version_of("kr8s")
+
+    async def try_exec(self, place: Place) -> None:
+        """The answer to another viewer's question."""
+        viewer, mark = await place.company(), new_mark()
+        program = self._start(place, "exec", mark)
+        try:
+            await viewer.ask(question(mark), answer(mark), seconds=PATIENCE_SECONDS)
+            await program.until(answer(mark), seconds=PATIENCE_SECONDS)
+        finally:
+            await program.stop()
+        await viewer.leave()
+
+
+class LightkubeClient(Script):
+    """The library ``lightkube``."""
+
+    name = "Python ``lightkube``"
+    cannot = {
+        "explain": NO_SCHEMAS,
+        "attach": NO_ATTACH,
+        "console": NO_CONSOLE,
+        "resize": NO_RESIZE,
+    }
+    notes = {"apply": NO_APPLY}
+    consoles = ("exec",)
+
+    def __init__(self) -> None:
+        super().__init__([sys.executable, str(_HERE / "python" / "lightkube_client.py")])
+
+    async def version(self) -> str:
+        return version_of("lightkube")
 
 
 class JavaScriptClient(Script):
@@ -222,6 +282,44 @@ class JavaScriptClient(Script):
     async def version(self) -> str:
         package = Path(self._modules, "@kubernetes/client-node/package.json").read_text()
         found = re.search(r'"version": "([^"]+)"', package)
+        assert found is not None
+        return found[1]
+
+
+class KubeRsClient(Script):
+    """The crate ``kube``."""
+
+    name = "Rust ``kube``"
+    cannot = {"explain": NO_SCHEMAS}
+    notes = {"apply": NO_APPLY, "console": MACHINES_EXEC}
+
+    def __init__(self, program: str) -> None:
+        super().__init__([program])
+
+    async def version(self) -> str:
+        locked = (_HERE / "rust" / "Cargo.lock").read_text()
+        found = re.search(r'name = "kube"\nversion = "([^"]+)"', locked)
+        assert found is not None
+        return found[1]
+
+
+class Fabric8Client(Script):
+    """The library ``kubernetes-client`` of fabric8."""
+
+    name = "Java ``io.fabric8:kubernetes-client``"
+    cannot = {"explain": NO_SCHEMAS, "console": NO_CONSOLE, "stdin EOF": VERSION_4}
+    notes = {"apply": NO_APPLY}
+    consoles = ("attach", "exec")
+
+    def __init__(self, directory: str) -> None:
+        path = f"{directory}/fabric8-client-0.jar:{directory}/dependency/*"
+        super().__init__(["java", "-cp", path, "Fabric8Client"])
+
+    async def version(self) -> str:
+        project = (_HERE / "java" / "pom.xml").read_text()
+        found = re.search(
+            r"<artifactId>kubernetes-client</artifactId>\s*<version>([^<]+)<", project
+        )
         assert found is not None
         return found[1]
 
@@ -265,11 +363,25 @@ def browsers() -> list[Client]:
     return [Chromium(program)] if program else []
 
 
+def built() -> list[Client]:
+    """Those whose programs were built from their languages' packages."""
+    clients: list[Client] = []
+    if program := needs.kube_rs_program():
+        clients.append(KubeRsClient(program))
+    if needs.fabric8() is None:
+        clients.append(Fabric8Client(needs.fabric8_directory()))
+    return clients
+
+
 def found() -> list[Client]:
     """Those whose libraries are installed."""
     clients: list[Client] = []
     if find_spec("kubernetes") is not None:
         clients.append(PythonClient())
+    if find_spec("kr8s") is not None:
+        clients.append(Kr8sClient())
+    if find_spec("lightkube") is not None:
+        clients.append(LightkubeClient())
     if needs.javascript() is None:
         clients.append(JavaScriptClient(needs.node_modules()))
     if find_spec("websockets") is not None:

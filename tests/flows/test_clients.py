@@ -13,7 +13,11 @@ from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read, render
 REQUIRED = (
     *(f"kubectl 1.{minor}" for minor in (27, 29, 30, 31, 33)),
     "Python ``kubernetes``",
+    "Python ``kr8s``",
+    "Python ``lightkube``",
     "JavaScript ``@kubernetes/client-node``",
+    "Rust ``kube``",
+    "Java ``io.fabric8:kubernetes-client``",
     "WebSocket of a page",
 )
 

@@ -16,6 +16,11 @@ kubectl.newest            KUBECTL_NEWEST            cd tests/interop/kubectl && 
                                                     -X $v.gitMinor=37" -o WHERE/kubectl.newest .
 kubectl.1.20              KUBECTL_OLDEST            Debian's kubernetes-client
 chromium                                            Debian's chromium
+kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
+                                                    --target-dir WHERE; it is WHERE/debug/kube-rs-client
+fabric8-client-0.jar      FABRIC8_CLIENT            cd tests/clients/java && mvn package
+                                                    dependency:copy-dependencies -Dout=WHERE; the
+                                                    variable is WHERE
 kubelet-streams           KUBELET_STREAMS           cd tests/interop/kubelet && go build
                                                     -o WHERE/kubelet-streams .
 kubelet-node              KUBELET_NODE              cd tests/interop/kubelet && go build
@@ -62,7 +67,8 @@ a directory of its own (their checksums are in no public data base)::
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
 
 Clients
-    * ``clients`` (kubectl.newest, chromium): two rows of the table of clients.
+    * ``clients`` (kubectl.newest, chromium, kube-rs-client, fabric8-client-0.jar and ``java``): four
+      rows of the table of clients.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
 
 API server

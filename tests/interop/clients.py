@@ -42,3 +42,23 @@ class ChromiumTests(_RowCase):
     async def test_row(self) -> None:
         """The browser's row in the documentation is up to date."""
         await self.same_as_told(scripts.browsers())
+
+
+class KubeRsTests(_RowCase):
+    """The crate ``kube``, in a program that was built with Cargo."""
+
+    skip = needs.kube_rs()
+
+    async def test_row(self) -> None:
+        """The row of kube-rs in the documentation is up to date."""
+        await self.same_as_told([each for each in scripts.built() if "Rust" in each.name])
+
+
+class Fabric8Tests(_RowCase):
+    """fabric8, in a program that was built with Maven."""
+
+    skip = needs.fabric8()
+
+    async def test_row(self) -> None:
+        """fabric8's row in the documentation is up to date."""
+        await self.same_as_told([each for each in scripts.built() if "Java " in each.name])

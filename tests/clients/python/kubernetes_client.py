@@ -41,6 +41,10 @@ def main() -> None:
 
 
 def get(machine: str, mark: str) -> None:
+    # Generated from kube-apiserver's OpenAPI, whose paths of discovery end with a slash.
+    print("version", client.VersionApi().get_code().git_version)
+    print("core", client.CoreApi().get_api_versions().versions)
+    print("groups", [group.name for group in client.ApisApi().get_api_versions().groups])
     found = client.CustomObjectsApi().list_namespaced_custom_object(
         GROUP, VERSION, NAMESPACE, PLURAL
     )
