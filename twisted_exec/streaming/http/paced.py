@@ -28,8 +28,8 @@ _TURN_PIECES = 4
 GZIP_BYTES = 128 << 10
 """Size of the smallest response that is compressed, as in kube-apiserver."""
 
-_SLICE_BYTES = 64 << 10
-"""Bytes that are compressed at once: 1 ms where they compress badly."""
+_SLICE_BYTES = 32 << 10
+"""Bytes that are compressed at once: 0.1 ms, or 0.8 ms where they compress badly (base64)."""
 
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31  # zlib: the largest window, and the header of gzip
