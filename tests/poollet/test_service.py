@@ -159,6 +159,15 @@ class RefusalTests(PoolletCase):
         message: str = answer["message"]
         return message
 
+    async def retry_after(self) -> int | None:
+        """The time after which a refusal suggests to try again."""
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open()
+        seconds: int | None = (
+            status(caught.exception.body).get("details", {}).get("retryAfterSeconds")
+        )
+        return seconds
+
     async def test_unauthenticated(self) -> None:
         """No credential, a wrong token, a stranger's certificate: 401."""
         await self.start()
@@ -281,9 +290,10 @@ class RefusalTests(PoolletCase):
         self.runtime.machines.clear()
         self.runtime.refusals["create_machine"] = ServiceUnavailable("later")
         self.assertIn("is not running yet", await self.refused(503))
+        self.assertEqual(await self.retry_after(), 1)
 
     async def test_never_running(self) -> None:
-        """If the runtime refuses to create the machine, its user sees the reason."""
+        """If the runtime refuses to create the machine, its user sees the reason and does not wait."""
         self.patch(loop, "UNSEEN_SECONDS", 0.0)  # it may be lost before it was ever listed
         await self.start()
         self.runtime.machines.clear()
@@ -296,6 +306,7 @@ class RefusalTests(PoolletCase):
 
         await until(told)
         self.assertIn("is not running yet: no such class", await self.refused(503))
+        self.assertIsNone(await self.retry_after())
 
     def while_asked(self, change: Callable[[], Awaitable[None]]) -> None:
         """Let a change arrive while the runtime creates the URL."""

@@ -281,20 +281,19 @@ class ExecLocator:
     async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
         name = f'{self.access.dialect.workload.qualified} "{subject.machine}"'
         if not machines:
-            raise ServiceUnavailable(
-                f"{name} is not running yet{self._trouble(subject)}", retry_after_seconds=1
-            )
+            if trouble := self._trouble(subject):  # waiting may not help
+                raise ServiceUnavailable(f"{name} is not running yet: {trouble}")
+            raise ServiceUnavailable(f"{name} is not running yet", retry_after_seconds=1)
         if len(machines) > 1:
             raise Conflict(f"{name} has {len(machines)} machines in the runtime")
         return self.dialler.target(await self._url(machines[0].metadata.id, subject))
 
     def _trouble(self, subject: Subject) -> str:
-        """Return why the runtime has not created the machine, if known: waiting may not help."""
+        """Return why the runtime has not created the machine; empty if that is not known."""
         machine = self.store.get(subject.machine, subject.namespace) or {}
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
         ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
-        message = one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
-        return f": {message}" if message else ""
+        return one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
 
     async def _url(self, machine_id: str, subject: Subject) -> str:
         """Return the runtime's URL; empty if it has no console."""
