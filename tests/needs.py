@@ -295,6 +295,18 @@ def machinepoollet_program() -> str | None:
     return shutil.which(os.environ.get("MACHINEPOOLLET", "machinepoollet"))
 
 
+def older_release() -> str | None:
+    """Why no older release of this project can be tried here, or ``None``."""
+    if not os.path.isdir(os.path.join(older_release_directory(), "twisted_exec")):
+        return "OLDER_RELEASE names no directory with an installed release (see tests/interop)"
+    return None
+
+
+def older_release_directory() -> str:
+    """The directory of an older release, from ``pip install --no-deps --target``."""
+    return os.path.abspath(os.environ.get("OLDER_RELEASE", "older-release"))
+
+
 def kind() -> str | None:
     """Why clusters of kind cannot be tried here, or ``None``."""
     return (
