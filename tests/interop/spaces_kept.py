@@ -8,6 +8,7 @@ is in memory.
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import time
@@ -237,18 +238,45 @@ class KeptTests(TestCase):
         left = await self.hub.list(SECRETS.resource, HOME)
         self.assertEqual([each["metadata"]["name"] for each in left["items"]], ["theirs"])
 
-    async def test_revoked_elsewhere(self) -> None:
-        """Revoked imported credentials are reported, with the remedy."""
-        space = MemorySpace()
-        content = self.world.kubeconfig(Physical("theirs"), space)
+    async def test_replaced_secret(self) -> None:
+        """A replaced Secret counts within seconds: garbage, a refused token, and the right one."""
+        good = self.world.kubeconfig(Physical("theirs"), MemorySpace())
+        refused = json.loads(good)
+        refused["users"][0]["user"]["token"] = "refused"
+        await self.import_secret(good)
+        await self.until(lambda: self.is_ready("in"))
+        for content, reason in (
+            (b"garbage", "Unusable"),
+            (json.dumps(refused).encode(), "Refused"),
+        ):
+            await self.replace_secret(content)
+            await self.until(
+                lambda reason=reason: condition(self.seen("in"), "CredentialsValid")[1] == reason
+            )
+            self.assertEqual(self.seen("in")["status"]["Phase"], "NotReady")
+        await self.replace_secret(good)
+        await self.until(lambda: self.is_ready("in"))
+
+    async def import_secret(self, content: bytes) -> None:
+        """Create an imported Space ``in`` with the kubeconfig in a Secret."""
         path = Path(self.mktemp())
         path.write_bytes(content)
         await self.run_kubectl(
             "create", "secret", "generic", "theirs", f"-n={HOME}", f"--from-file=kubeconfig={path}"
         )
         spec = {"Type": "imported", "inClusterSecretRef": {"name": "theirs"}}
-        told = _whole(spaces.SPACES, {"metadata": {"name": "in"}, "spec": spec})
-        await self.hub.create(spaces.SPACES, told, HOME)
+        space = _whole(spaces.SPACES, {"metadata": {"name": "in"}, "spec": spec})
+        await self.hub.create(spaces.SPACES, space, HOME)
+
+    async def replace_secret(self, content: bytes) -> None:
+        """Replace the kubeconfig in the Secret."""
+        data = {"data": {"kubeconfig": base64.b64encode(content).decode()}}
+        await self.hub.patch(SECRETS.resource, "theirs", data, HOME)
+
+    async def test_revoked_elsewhere(self) -> None:
+        """Revoked imported credentials are reported, with the remedy."""
+        space = MemorySpace()
+        await self.import_secret(self.world.kubeconfig(Physical("theirs"), space))
         await self.until(lambda: self.is_ready("in"))
         self.world.revoke(space)
         await self.until(lambda: self.probe("in") or self.is_refused("in"))
