@@ -61,7 +61,7 @@ class _Run(ProcessProtocol):
         self.ended.callback(reason.value.exitCode or 0)  # type: ignore[union-attr]
 
 
-class KubectlTests(ChainTestCase):
+class KubectlCase(ChainTestCase):
     """A user's first commands."""
 
     timeout = 120
@@ -98,6 +98,10 @@ class KubectlTests(ChainTestCase):
         """Tell a story once per kubectl."""
         for number, self.kubectl in enumerate(some_kubectls()):
             await story(f"vm-{number}")
+
+
+class KubectlTests(KubectlCase):
+    """Each kubectl at hand."""
 
     async def test_look_around(self) -> None:
         """Resources, the current user, and permissions."""
@@ -229,24 +233,6 @@ class KubectlTests(ChainTestCase):
             self.assertIn("the server doesn't have a resource type", told)
 
         await self.each(story)
-
-    async def test_oldest(self) -> None:
-        """kubectl 1.20 explains, compares and validates with OpenAPI version 2 only."""
-        await self.admin.create(kinds.MACHINECLASSES.resource, CLASS)
-        self.kubectl = needs.oldest_kubectl_program() or ""
-        explained = await self.run_kubectl("explain", "machine.spec")
-        self.assertIn("spec is the desired state of the machine.", explained)
-        on, off = machine("vm"), machine("vm", power="Off")
-        dry = await self.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=on)
-        self.assertIn("created (server dry run)", dry)
-        await self.run_kubectl("apply", "-f", "-", stdin=on)
-        compared = await self.run_kubectl("diff", "-f", "-", stdin=off, code=1)
-        self.assertIn('+  power: "Off"', compared)
-        mistake = machine("vm", pwoer="On")
-        refused = await self.run_kubectl("apply", "-f", "-", stdin=mistake, code=1)
-        self.assertIn('ValidationError(Machine.spec): unknown field "pwoer"', refused)
-
-    test_oldest.skip = needs.oldest_kubectl()  # type: ignore[attr-defined]
 
     async def test_typed_creates(self) -> None:
         """Typed creates, which newer kubectl sends as protobuf."""

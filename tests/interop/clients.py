@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.apiserver.support import machine
+from tests.apiserver.test_kubectl import CLASS, KubectlCase
 from tests.clients import kubectl, matrix, scripts
 from tests.clients.client import Client
 from tests.clients.table import read
+from twisted_exec.api import kinds
 
 
 class _RowCase(TestCase):
@@ -32,6 +35,28 @@ class NewestKubectlTests(_RowCase):
     async def test_row(self) -> None:
         """kubectl's row in the documentation is up to date."""
         await self.same_as_told(await kubectl.newest())
+
+
+class OldestKubectlTests(KubectlCase):
+    """kubectl 1.20."""
+
+    skip = needs.oldest_kubectl()
+
+    async def test_oldest(self) -> None:
+        """kubectl 1.20 explains, compares and validates with OpenAPI version 2 only."""
+        await self.admin.create(kinds.MACHINECLASSES.resource, CLASS)
+        self.kubectl = needs.oldest_kubectl_program() or ""
+        explained = await self.run_kubectl("explain", "machine.spec")
+        self.assertIn("spec is the desired state of the machine.", explained)
+        on, off = machine("vm"), machine("vm", power="Off")
+        dry = await self.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=on)
+        self.assertIn("created (server dry run)", dry)
+        await self.run_kubectl("apply", "-f", "-", stdin=on)
+        compared = await self.run_kubectl("diff", "-f", "-", stdin=off, code=1)
+        self.assertIn('+  power: "Off"', compared)
+        mistake = machine("vm", pwoer="On")
+        refused = await self.run_kubectl("apply", "-f", "-", stdin=mistake, code=1)
+        self.assertIn('ValidationError(Machine.spec): unknown field "pwoer"', refused)
 
 
 class ChromiumTests(_RowCase):
