@@ -796,34 +796,6 @@ class DescriptorTests(LoopbackCase):
             await turns()
         self.assertLess(max(delivered), 100)
 
-    async def deliveries(self, count: int) -> list[list[int]]:
-        """Send 96 KiB by each of several connections, and read it; the sizes of each delivery."""
-        sent, sizes, ends = [b"x" * 16384] * 6, [], []
-        for _ in range(count):
-            server, client = await self.pair(self.server_tls(), self.client_tls())
-            server.transport.pauseProducing()
-            for each in sent:
-                client.transport.write(each)
-            await self.arrived(server, sent)
-            delivered: list[int] = []
-            server.dataReceived = (  # type: ignore[method-assign]
-                lambda data, delivered=delivered: delivered.append(len(data))
-            )
-            ends.append(server)
-            sizes.append(delivered)
-        for server in ends:
-            server.transport.resumeProducing()
-        while min(map(sum, sizes)) < 6 * 16384:
-            await turns()
-        return sizes
-
-    async def test_much_at_once(self) -> None:
-        """A connection may read much in a turn if it is alone with that, and less otherwise."""
-        (alone,) = await self.deliveries(1)
-        self.assertGreaterEqual(max(alone), 4 * 16384)
-        for shared in await self.deliveries(3):
-            self.assertLess(max(shared), 4 * 16384)
-
     async def arrived(self, server: Recorder, sent: list[bytes]) -> None:
         """Returns when a server's kernel has all of what was sent, a record for each."""
         size = sum(len(each) + 22 for each in sent)

@@ -80,9 +80,6 @@ RECORD_BYTES = 1 << 14
 _TURN_BYTES = 1 << 17
 """Approximate limit of one turn's reading from one connection: the size of one ``write``."""
 
-_SHARED_TURN_BYTES = 1 << 15
-"""The same while several connections have much to read."""
-
 _TURN_RECORDS = 1 << 6
 """Limit of records per turn, however small, so that other connections get their turn."""
 
@@ -91,9 +88,6 @@ _AROUND_BYTES = 22
 
 _NOTHING = bytes(4)
 """Buffer for the result of ``FIONREAD``, an ``int``."""
-
-_last_reader = 0
-"""``id`` of the connection that had much to read last; a wrong one costs a little speed."""
 
 _ffi: Any = SSL._ffi  # type: ignore[attr-defined]
 _ssl_read: Any = SSL._lib.SSL_read  # type: ignore[attr-defined]
@@ -236,11 +230,9 @@ class _TLSOnDescriptor(_Socket):
 
     def _receive(self) -> BaseException | None:
         """Read what one turn may, and deliver it in one piece."""
-        global _last_reader
         assert self._engine is not None
         ssl, size, waiting = self._engine._ssl, 0, 0
         ended: SSL.Error | None = None
-        most = _TURN_BYTES if _last_reader == id(self) else _SHARED_TURN_BYTES
         for _ in range(_TURN_RECORDS):
             got = _ssl_read(ssl, _plain + size, RECORD_BYTES)
             if got <= 0:
@@ -252,8 +244,7 @@ class _TLSOnDescriptor(_Socket):
                 waiting = self._waiting()
                 if not waiting:
                     break
-            if size >= most:
-                _last_reader = id(self)
+            if size >= _TURN_BYTES:
                 break
         if size:
             self.deliver(_ffi.buffer(_plain, size)[:])
