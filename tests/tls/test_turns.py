@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet import unix
 from twisted.internet.defer import gatherResults
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IHandshakeListener
@@ -525,6 +526,17 @@ class SocketTests(PlacesTestCase):
             client.transport.loseConnection()
             await self.until(lambda busy=busy: busy.lost)
             self.assertEqual(len(busy.frames), 10_000, kind)
+
+
+class ConnectTests(PlacesTestCase):
+    """Outgoing UNIX connections."""
+
+    async def test_once(self) -> None:
+        """A connected socket does not connect again: the server may listen no more."""
+        self.patch(unix.Client, "doConnect", lambda client: self.fail("connects again"))
+        endpoint = await self.listen("unix", Factory.forProtocol(Protocol))
+        client = await endpoint.connect(Factory.forProtocol(Protocol))
+        client.transport.abortConnection()
 
 
 class MemoryTLSTests(SocketTests):

@@ -208,16 +208,18 @@ class UNIXClient(_UNIXAtOnce, unix.Client):
 
     def doConnect(self) -> None:
         """Called by Twisted to connect."""
-        if hasattr(self, "connector") and self._is_full():
+        gone = not hasattr(self, "connector")
+        problem = None if gone else self.socket.connect_ex(self.realAddress)
+        if problem == errno.EAGAIN:
             self._attempt = self.reactor.callLater(
                 self._pause_seconds * random.uniform(0.5, 1.0), self.doConnect
             )
             self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+        elif problem == 0:
+            # Twisted would connect again, which Linux refuses if the server listens no more.
+            self._connectDone()
         else:
             super().doConnect()
-
-    def _is_full(self) -> bool:
-        return self.socket.connect_ex(self.realAddress) == errno.EAGAIN
 
     def failIfNotConnected(self, err: Any) -> None:
         """Called by Twisted when connecting has failed, or is given up."""
