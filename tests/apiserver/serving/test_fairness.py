@@ -4,10 +4,13 @@ Tests for :mod:`twisted_exec.apiserver.serving.fairness`: expensive requests tak
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet import defer, reactor
@@ -195,6 +198,33 @@ class ThreadTests(TestCase):
             await worker.execute(lambda: int("x"))
         worker.stopService()
         self.assertEqual(await worker.execute(threading.get_ident), here)
+
+    async def test_refused_without_the_collector(self) -> None:
+        """A failed call leaves no cycle of error and traceback: that holds the request's body."""
+        worker = WorkerThread(reactor)
+        worker.startService()
+        self.addCleanup(worker.stopService)
+
+        class Body:
+            def check(self) -> None:
+                try:
+                    int("x")
+                except ValueError:
+                    raise BadRequest("too large") from None
+
+        async def refused() -> weakref.ref[Body]:
+            body = Body()
+            try:
+                await worker.execute(partial(Body.check, body))
+            except BadRequest:
+                return weakref.ref(body)
+            self.fail("accepted")
+
+        gc.disable()
+        self.addCleanup(gc.enable)
+        body = await refused()
+        await worker.execute(int)  # the thread itself refers to its last call
+        self.assertIsNone(body())
 
 
 class RequestTests(APITestCase):
