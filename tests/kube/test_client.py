@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succ
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
@@ -25,6 +27,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
 from twisted_exec.kube.transport import answers
+from twisted_exec.kube.transport.limits import Head
 
 MACHINES = kinds.MACHINES.resource
 REVIEWS = kinds.SUBJECTACCESSREVIEWS.resource
@@ -219,6 +222,17 @@ class VerbTests(ClientTestCase):
         for _ in range(5):
             await self.client.get(MACHINES, "vm", "lab")
         self.assertEqual(len(self.server.connections), 1)
+
+    async def test_nothing_is_kept(self) -> None:
+        """An exchange is freed without the garbage collector."""
+        self.server.handler = lambda request: {}
+        await self.client.get(MACHINES, "vm", "lab")
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        await self.client.get(MACHINES, "vm", "lab")
+        await deferLater(reactor, 0)  # the transport has called us
+        self.assertEqual([each for each in gc.get_objects() if isinstance(each, Head)], [])
 
     async def test_pages(self) -> None:
         """A paginated list arrives complete, with the version of its last page."""

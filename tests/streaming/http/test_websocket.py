@@ -7,6 +7,7 @@ What both ends do with it is tested with them; here is what neither shows.
 from __future__ import annotations
 
 import base64
+import gc
 import struct
 import tracemalloc
 
@@ -15,9 +16,15 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.frames import CloseConnection, masked
-from tests.streaming.remotecommand.test_server import ServeTestCase
+from tests.streaming.remotecommand.test_server import RecordingAttachment, ServeTestCase
 from twisted_exec.streaming.http import websocket
-from twisted_exec.streaming.http.websocket import check_nvx, client_factory, new_key, server_factory
+from twisted_exec.streaming.http.websocket import (
+    ServerSocket,
+    check_nvx,
+    client_factory,
+    new_key,
+    server_factory,
+)
 from twisted_exec.streaming.remotecommand.carriers import Limits
 
 
@@ -91,6 +98,28 @@ class FragmentTests(ServeTestCase):
         peer.raw(masked(b"\0", fin=False) + masked(b"x" * 16, 0, fin=False) * 20_000)
         peer.raw(masked(b"", 0))
         self.assertEqual(len(self.attachment.received), 320_000)
+
+
+class LostTests(ServeTestCase):
+    """A connection that is lost without a Close."""
+
+    def test_nothing_is_kept(self) -> None:
+        """A lost connection is freed without the garbage collector."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        peer = self.connect()
+        before = self.sockets()
+        peer.client.lose()
+        # Cycles of the doubles.
+        self.attachment.transport = None
+        peer.client.transport.protocol = peer.client.transport.producer = None
+        self.attach(RecordingAttachment())
+        del peer
+        self.assertEqual(len(before - self.sockets()), 1)
+
+    def sockets(self) -> set[int]:
+        return {id(each) for each in gc.get_objects() if isinstance(each, ServerSocket)}
 
 
 class CloseTests(ServeTestCase):

@@ -115,8 +115,9 @@ class Backend:
         return [bytes(event.data) for event in events]
 
     def lose(self, reason: Exception | None = None) -> None:
-        self.transport.connected = False
-        self.transport.protocol.connectionLost(Failure(reason or ConnectionDone()))
+        if self.transport.connected:
+            self.transport.connected = False
+            self.transport.protocol.connectionLost(Failure(reason or ConnectionDone()))
 
 
 @implementer(IStreamClientEndpoint)

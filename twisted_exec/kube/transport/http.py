@@ -427,8 +427,9 @@ class _Use:
 
     def answered(self, response: T) -> T:
         """Stop counting the head: it is complete."""
-        if self._head is not None:
-            self._head.is_complete = True
+        head, self._head = self._head, None  # they refer to each other
+        if head is not None:
+            head.is_complete = True
             self._protocol.__dict__.pop("dataReceived", None)
         return response
 

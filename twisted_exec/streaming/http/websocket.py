@@ -193,8 +193,11 @@ class MessageSocket(PacedConnection):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         cause = self.connection_lost(reason)
         self.wasClean = True  # else autobahn composes a reason of its own
+        # Otherwise autobahn's is_closed would refer to the socket, and the socket refers to it.
+        self.state = self.STATE_CLOSED
         self._connectionLost(reason)  # type: ignore[attr-defined]
         self.user.lost(cause)
+        del self.user  # which refers to this socket
 
 
 class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc]

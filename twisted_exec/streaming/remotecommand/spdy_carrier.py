@@ -122,6 +122,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
         self._over = True
         self._be_patient_no_more()
         self._user.lost(self._why or cause)
+        del self._user  # which refers to this carrier
 
     # What came.
 

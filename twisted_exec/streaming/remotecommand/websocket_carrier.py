@@ -101,6 +101,7 @@ class MessageCarrier:
 
     def lost(self, reason: str) -> None:
         self._user.lost(reason)
+        del self._user  # which refers to this carrier
 
 
 class ServerMessages(MessageCarrier):
