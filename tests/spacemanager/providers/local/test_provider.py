@@ -39,6 +39,12 @@ from twisted_exec.spacemanager.providers.local.process import (
 )
 from twisted_exec.spacemanager.providers.local.space import ACCESS
 
+NEWLINE = "\n"
+SESSIONS = (
+    "2026-11-21T17:00:00+0000 [twisted_exec.program.start#info] "
+    "exec-standalone: at most 3300 sessions, 660 of one user"
+)
+
 
 @contextmanager
 def busy_port() -> Iterator[int]:
@@ -112,7 +118,9 @@ class KeptTests(TestCase):
         os.kill(red, signal.SIGKILL)
         info = await self.until_state(self.red, BUILDING)
         self.assertEqual(info.reason, "Restarting")
-        self.assertIn("signal SIGKILL", info.message)
+        self.assertEqual(
+            info.message, "its process ended: killed by signal 9 (SIGKILL); it is started again"
+        )
         after = await self.until_state(self.red, USABLE)
         self.assertEqual((after.uid, after.access), (before.uid, before.access))
         self.assertNotEqual(self.pid(self.red), red)
@@ -152,21 +160,54 @@ class KeptTests(TestCase):
         self.assertEqual((info.state, info.message), (BUILDING, "it is being started"))
         await self.until_state(self.red, USABLE)
 
-    async def test_why_it_cannot_start(self) -> None:
-        """The last output of a process that ended becomes the message of its space."""
-        said = "exec-standalone: the disk is full: free some"
-        self.world.words = lambda state, port: [  # type: ignore[method-assign]
-            sys.executable, "-I", "-S", "-c", f"print({said!r}); raise SystemExit(1)"
-        ]  # fmt: skip
-        self.world.means = replace(self.world.means, argv=self.world.words)
+    async def ends(self, *lines: str, then: str) -> str:
+        """
+        Run a process that writes lines and ends; return how its space reports the end.
+
+        :param then: statement that ends it.
+        """
+        program = f"import os; print({NEWLINE.join(lines)!r}, flush=True); {then}"
+        self.world.means = replace(
+            self.world.means,
+            argv=lambda state, port: [sys.executable, "-I", "-S", "-c", program],
+        )
         self.provider = self.world.make()
         await self.provider.create(self.red, SpaceRequest("owner"))
         while not (info := await self.provider.get(self.red)).message:
             await pause(0.01)
         self.assertEqual((info.state, info.reason), (BUILDING, "Restarting"))
-        self.assertEqual(
-            info.message, "its process ended: the disk is full: free some; it is started again"
+        before, _, after = info.message.partition("its process ended: ")
+        how, _, after = after.rpartition("; ")
+        self.assertEqual((before, after), ("", "it is started again"))
+        return how
+
+    async def test_why_it_cannot_start(self) -> None:
+        """The message of a space whose process ended has the exit code and the last error."""
+        how = await self.ends(
+            "exec-standalone: the disk is full: free some", then="raise SystemExit(1)"
         )
+        self.assertEqual(how, "exited with code 1: the disk is full: free some")
+
+    async def test_killed_after_output(self) -> None:
+        """A killed process is reported with the signal, whatever it logged before."""
+        how = await self.ends(SESSIONS, then="os.kill(os.getpid(), 9)")
+        self.assertEqual(how, "killed by signal 9 (SIGKILL)")
+
+    async def test_failed_after_output(self) -> None:
+        """The last warning or error of the log is the reason; later lines of level info are not."""
+        critical = "2026-11-21T17:00:00+0000 [a.b#critical] exec-standalone: cannot listen"
+        for lines, how in (
+            ([SESSIONS], "exited with code 3"),
+            ([critical, SESSIONS], "exited with code 3: cannot listen"),
+            (["Traceback:", "  raise", "OSError: broken"], "exited with code 3: OSError: broken"),
+        ):
+            self.assertEqual(await self.ends(*lines, then="raise SystemExit(3)"), how)
+            await self.provider.close()
+
+    async def test_ended(self) -> None:
+        """A process that ends without an error is reported with exit code 0."""
+        warning = "2026-11-21T17:00:00+0000 [a.b#warn] the clock went back"
+        self.assertEqual(await self.ends(warning, then="pass"), "exited with code 0")
 
     async def test_no_port_left(self) -> None:
         """A space waits for a free port of the range, and says so; then it gets that port."""

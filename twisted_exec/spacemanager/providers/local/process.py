@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -18,7 +19,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessDone
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
@@ -80,6 +80,11 @@ STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
 _LONGEST_LOG = 1 << 20
 _TAIL_BYTES = 8 << 10
+_ERROR_LEVELS = ("warn", "error", "critical")
+# The format of Twisted's textFileLogObserver.
+_LOGGED = re.compile(r"\S+ \[[^]]*#(?P<level>[a-z]+)\] (?P<message>.*)")
+# "PROGRAM: message" or "Exception: message"; further lines of one message are indented.
+_WRITTEN = re.compile(r"[\w.-]+: \S")
 _KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
@@ -214,7 +219,7 @@ class Run(ProcessProtocol):
         """Called by Twisted."""
         if self._killing is not None and self._killing.active():
             self._killing.cancel()
-        self.how = said(self._path) or _how(reason)
+        self.how = _how(reason, self._path)
         self._tell()
 
     def _tell(self) -> None:
@@ -223,14 +228,25 @@ class Run(ProcessProtocol):
             each.callback(self.how)
 
 
-def _how(reason: Failure) -> str:
-    if reason.check(ProcessDone):
-        return "it stopped"
+def _how(reason: Failure, log: str) -> str:
+    """
+    Return how a process ended, in words.
+
+    The last error of the log explains an exit code.  A signal comes from outside: no line of the log
+    is its cause.
+    """
     value: Any = reason.value
-    number = getattr(value, "signal", None)
-    if number is not None:
-        return f"signal {signal.Signals(number).name}"
-    return f"exit code {getattr(value, 'exitCode', '?')}"
+    if value.signal is not None:
+        return f"killed by signal {value.signal} ({_signal_name(value.signal)})"
+    how, error = f"exited with code {value.exitCode}", last_error(log)
+    return f"{how}: {error}" if error and value.exitCode else how
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return signal.strsignal(number) or "unknown"
 
 
 def open_log(path: str) -> int:
@@ -239,13 +255,25 @@ def open_log(path: str) -> int:
     return os.open(path, flags, 0o600)
 
 
-def said(path: str) -> str:
-    """Return the last message of the program in a log, or empty."""
+def last_error(path: str) -> str:
+    """
+    Return the last message of a log that explains a failure, or empty.
+
+    That is a log line of level ``warn`` or above, or a line from before logging began: a refused
+    option, or the last line of Python's traceback.
+    """
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
             tail = file.read(_TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
-    lines = [line.partition(f"{PROGRAM}: ")[2] for line in tail.splitlines()]
-    return one_line(next(filter(None, reversed(lines)), ""))
+    errors = (_error_in(line) for line in reversed(tail.splitlines()))
+    return one_line(next(filter(None, errors), "").removeprefix(f"{PROGRAM}: "))
+
+
+def _error_in(line: str) -> str:
+    """Return the message if a line reports an error, or empty."""
+    if logged := _LOGGED.match(line):
+        return logged["message"] if logged["level"] in _ERROR_LEVELS else ""
+    return line if _WRITTEN.match(line) else ""
