@@ -116,6 +116,32 @@ class UsableTests(FoundTestCase):
             )
         self.assertTrue(ready_view(self.hub.space(), spaces.EXTERNAL).ready)
 
+    def test_why_not_ready(self) -> None:
+        """A condition that is False explains more than an Unknown one, which may follow from it."""
+        unreachable = (spaces.PROVIDER_REACHABLE, "Unknown", "it was not asked yet")
+        unknown = (spaces.PHYSICAL_SPACE_READY, "Unknown", "without access, readiness is unknown")
+        starting = (spaces.PHYSICAL_SPACE_READY, "False", "it is being started")
+        refused = (spaces.CREDENTIALS_VALID, "False", "the credentials are refused")
+        valid = (spaces.CREDENTIALS_VALID, "True", "well")
+        for conditions, why in (
+            ((unknown, refused), "it is NotReady: the credentials are refused"),
+            ((starting, refused), "it is NotReady: it is being started"),
+            ((unreachable, unknown), "it is NotReady: it was not asked yet"),
+            ((unknown, valid), "it is NotReady: without access, readiness is unknown"),
+        ):
+            space = self.hub.space(
+                phase=spaces.NOT_READY,
+                conditions=[
+                    {"type": type, "status": status, "message": message}
+                    for type, status, message in conditions
+                ],
+            )
+            with self.assertRaises(ServiceUnavailable) as caught:
+                ready_view(space, spaces.EXTERNAL)
+            self.assertEqual(
+                caught.exception.message, f'space "default/one" cannot be reached: {why}'
+            )
+
     def config(self, viewpoint: str = spaces.EXTERNAL) -> Deferred[Any]:
         space = self.hub.cluster.objects[SPACE, "spaceprovider-default", "one"]
         return Deferred.fromCoroutine(config_in(self.client, space, viewpoint))

@@ -219,7 +219,11 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """Return the message of the first condition that is not True."""
+    """
+    Return the message of the first condition that is False, else of the first that is Unknown.
+
+    Refused credentials leave the other conditions Unknown, because nothing can be probed with them.
+    """
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""
@@ -229,10 +233,11 @@ def _why_not(status: Mapping[str, Any]) -> str:
         for each in (listed if isinstance(listed, list) else ())
         if isinstance(each, dict)
     }
-    for name in _CONDITIONS:
-        condition = conditions.get(name, {})
-        if condition.get("status", "True") != "True" and condition.get("message"):
-            return f"it is {phase}: {condition['message']}"
+    for value in ("False", "Unknown"):
+        for name in _CONDITIONS:
+            condition = conditions.get(name, {})
+            if condition.get("status") == value and condition.get("message"):
+                return f"it is {phase}: {condition['message']}"
     return f"it is {phase}"
 
 

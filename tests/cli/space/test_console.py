@@ -17,6 +17,7 @@ from tests.apiserver.support import AuditList
 from tests.kube.console_cases import Consoles
 from tests.spaces.hub import HubTestCase, reactor
 from twisted_exec.api import spaces
+from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds.rbac import CLUSTERROLEBINDINGS, CLUSTERROLES
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.program import _Console, explain, parse_options
@@ -99,6 +100,24 @@ class SpaceConsoleTests(HubTestCase):
         self.assertEqual(output, 'space "default/one" cannot be reached: it is NotReady')
         output = await self.console("--space", "two")
         self.assertEqual(output, 'there is no space "two"')
+
+    async def test_refused_credentials(self) -> None:
+        """If the Space's credentials are refused, the error is the message of CredentialsValid."""
+        message = "the API server does not take the credentials; put them into secret lab/one"
+        conditions = {
+            spaces.PHYSICAL_SPACE_READY: ("Unknown", "NotProbed", "readiness is unknown"),
+            spaces.CREDENTIALS_VALID: ("False", "Refused", message),
+        }
+        await self.put_space(
+            ClientConfig("https://x", token="t"),
+            Phase=spaces.NOT_READY,
+            conditions=with_conditions([], conditions, "2026-01-01T00:00:00Z", 1),
+        )
+        for words in ((), ("--space-credentials",)):
+            self.assertEqual(
+                await self.console("--space", "one", *words),
+                f'space "default/one" cannot be reached: it is NotReady: {message}',
+            )
 
     async def hostile(self) -> Consoles:
         """Serve a Space whose server belongs to an attacker and records credentials."""

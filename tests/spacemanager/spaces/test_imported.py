@@ -198,7 +198,10 @@ class ImportedTests(SynchronousTestCase):
         self.world.revoked.add("good")
         self.world.settle(700)
         self.assertEqual(self.said(CREDENTIALS_VALID), ("False", "Refused"))
-        self.assertIn("put them into the Secret", message(self.seen(), CREDENTIALS_VALID))
+        self.assertEqual(
+            message(self.seen(), CREDENTIALS_VALID),
+            f"the API server does not take the credentials; put them into secret {HOME}/theirs",
+        )
         self.assertEqual(self.seen()["status"]["Phase"], "NotReady")
         self.world.tokens.add("newer")
         self.give(token="newer")

@@ -140,7 +140,7 @@ def status_of(
     if value := (space["metadata"].get("annotations") or {}).get(spaces.ROTATE):
         status["rotated"] = value
     conditions = {
-        CREDENTIALS_VALID: _valid(current, credentials, probed, now),
+        CREDENTIALS_VALID: _valid(space, credentials, probed, now),
         PHYSICAL_SPACE_READY: _ready(current, credentials, probed),
         SYNCED: ("False", *credentials.problem) if credentials.problem else ("True", "Synced", ""),
     }
@@ -148,14 +148,16 @@ def status_of(
 
 
 def _valid(
-    current: Object, credentials: ImportedCredentials, probed: ProbeResult | None, now: float
+    space: Object, credentials: ImportedCredentials, probed: ProbeResult | None, now: float
 ) -> ConditionValue:
     if not credentials.contents:
         assert credentials.problem is not None
         return ("False", *credentials.problem)
     if probed is None:
-        return kept_condition(current, CREDENTIALS_VALID)
-    return explained(probed, "", now, "put them into the Secret")
+        return kept_condition(space.get("status") or {}, CREDENTIALS_VALID)
+    own, named = space["metadata"]["namespace"], references(space)
+    usable = dict.fromkeys(f"{own}/{named[each]['name']}" for each in credentials.contents)
+    return explained(probed, "", now, f"put them into secret {' and '.join(usable)}")
 
 
 def _ready(
