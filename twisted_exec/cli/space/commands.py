@@ -16,6 +16,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from twisted_exec.api import times
@@ -40,6 +41,7 @@ from twisted_exec.spaces.space_view import secret_of
 
 if TYPE_CHECKING:
     from twisted_exec.kube.interfaces import IKubeClient, Object
+    from twisted_exec.spaces.interfaces import SpaceName
     from twisted_exec.spaces.lookup import FoundSpace
 
 
@@ -47,6 +49,8 @@ LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
 """Time limit for the Secrets after the status, and for an Event after them."""
 CANNOT = "CannotRotate"
+NO_PROVIDER = "NoProvider"
+"""Reason of a condition without the SpaceProviderDesc: nothing will answer a request."""
 
 
 class Rotation:
@@ -95,6 +99,7 @@ class Rotation:
             await deferLater(self._clock, LOOK_SECONDS)
 
     async def _look(self, space: Object, requested_at: str) -> str:
+        check_provider(space, self._found.name)
         seconds = self._clock.seconds()
         if self._answered is None and (space.get("status") or {}).get("rotated") == requested_at:
             self._answered = seconds
@@ -114,12 +119,27 @@ class Rotation:
         return ""
 
 
+def check_provider(space: Object, name: SpaceName) -> None:
+    """
+    Check that the Space has a provider.
+
+    :raises InputError: it has none, so its manager cannot rotate its credentials.
+    """
+    for each in _problems(space):
+        if each.get("reason") == NO_PROVIDER:
+            raise InputError(f"space {name} cannot get new credentials: {each['message']}")
+
+
 def _trouble(space: Object) -> str:
     """Return the message of the first condition that is not true; or empty."""
+    return next((str(each["message"]) for each in _problems(space)), "")
+
+
+def _problems(space: Object) -> Iterator[Object]:
+    """Return the conditions with a message that are not true."""
     for each in (space.get("status") or {}).get("conditions") or ():
         if each.get("status") != "True" and each.get("message"):
-            return str(each["message"])
-    return ""
+            yield each
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
@@ -222,6 +242,7 @@ async def _rotate(client: KubeClient, options: argparse.Namespace) -> str:
     from twisted_exec.spaces.lookup import find_space
 
     location = await find_space(client, options.name, options.provider)
+    check_provider(location.space, location.name)
     rotation = Rotation(client, location, options.reactor, options.timeout)
     if options.wait:
         await rotation.note()
