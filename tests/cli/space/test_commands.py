@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -146,6 +147,17 @@ class ExecCredentialTests(CommandTestCase):
         self.patch(os, "environ", {**os.environ, INFO: json.dumps(info)})
         told = await self.failure("exec-credential", "one")
         self.assertIn("is at https://one.example:6443, and not at https://evil.example", told)
+        # The remedy is a command for a shell, which works also if $KUBECONFIG is the Space's.
+        path = os.path.abspath(self.mktemp())
+        command = told.strip().rpartition(": ")[2].replace("FILE", path)
+        variable, program, *words = shlex.split(command)
+        self.assertEqual(program, "twisted-exec")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("outdated")
+        name, _, value = variable.partition("=")
+        self.patch(os, "environ", {**os.environ, name: value})
+        self.assertEqual((await typed(self, *words))[0], 0)
+        self.assertEqual(load(path).server, ELSEWHERE.server)
         cluster["server"] = ELSEWHERE.server
         self.assertEqual((await self.told(**info))["status"]["token"], TOKEN)
 
@@ -177,10 +189,15 @@ class ExecCredentialTests(CommandTestCase):
 class AnsweredTests(SynchronousTestCase):
     """Tests for the pure parts of ``exec-credential``."""
 
+    def answered(self, config: ClientConfig) -> dict[str, Any]:
+        self.patch(os, "environ", {"HOME": "/nonexistent"})
+        options = make_parser().parse_args(["space", "exec-credential", "one"])
+        return answered(VERSIONS[0], config, SpaceName("one", "default", NAMESPACE), options, 0)
+
     def test_certificate(self) -> None:
         """A client certificate is returned with its key, as PEM."""
         pair = {"certificate": Material(data=b"CERT"), "key": Material(data=b"KEY")}
-        found = answered(VERSIONS[0], ClientConfig("https://x", **pair), "one", 0)["status"]
+        found = self.answered(ClientConfig("https://x", **pair))["status"]
         self.assertEqual((found["clientCertificateData"], found["clientKeyData"]), ("CERT", "KEY"))
         self.assertNotIn("token", found)
 
@@ -188,8 +205,11 @@ class AnsweredTests(SynchronousTestCase):
         """A password does not fit into an ExecCredential; the error suggests ``--static``."""
         told = ClientConfig("https://x", username="u", password="p")
         with self.assertRaises(InputError) as caught:
-            answered(VERSIONS[0], told, "one", 0)
-        self.assertIn("--static", str(caught.exception))
+            self.answered(told)
+        self.assertIn(
+            ": twisted-exec space kubeconfig one --provider=default --static --output FILE --force",
+            str(caught.exception),
+        )
 
     def test_when(self) -> None:
         """
@@ -331,16 +351,39 @@ class RotateTests(CommandTestCase):
         told = await self.failure("rotate", "one", "--wait", "--timeout", "50ms")
         self.assertIn("has no new credentials after 0.05 s; kubectl describe tells", told)
 
-    async def test_trouble(self) -> None:
-        """After a timeout the error quotes the failing condition, such as a missing provider."""
-        await self.put_space(ELSEWHERE)
-        why = 'there is no SpaceProviderDesc "default": make it'
-        told_of = {
+    async def not_synced(self, reason: str, message: str) -> None:
+        """Act as the manager: report why the Space is not synchronised."""
+        values = {
             "CredentialsValid": ("True", "Accepted", "well"),
-            "Synced": ("False", "NoProvider", why),
+            "Synced": ("False", reason, message),
         }
-        conditions = with_conditions([], told_of, "2026-01-01T00:00:00Z", 1)
+        conditions = with_conditions([], values, "2026-01-01T00:00:00Z", 1)
         patch = {"status": {"conditions": conditions}}
         await self.admin.patch(SPACE, "one", patch, NAMESPACE, subresource="status")
+
+    async def test_trouble(self) -> None:
+        """After a timeout the error quotes the failing condition."""
+        await self.put_space(ELSEWHERE)
+        await self.not_synced("Refused", "the provider's credentials are refused")
         told = await self.failure("rotate", "one", "--wait", "--timeout", "50ms")
-        self.assertIn(f"after 0.05 s; {why}", told)
+        self.assertIn("after 0.05 s; the provider's credentials are refused", told)
+
+    async def test_no_provider(self) -> None:
+        """Without a provider, the request is refused at once, and is not recorded."""
+        await self.put_space(ELSEWHERE)
+        why = 'there is no SpaceProviderDesc "default": make it'
+        await self.not_synced("NoProvider", why)
+        expected = f"space default/one cannot get new credentials: {why}\n"
+        self.assertTrue((await self.failure("rotate", "one")).endswith(expected))
+        told = await self.failure("rotate", "one", "--wait", "--timeout", "0")
+        self.assertTrue(told.endswith(expected), told)
+        self.assertEqual(await self.asked(), "")
+
+    async def test_provider_is_deleted(self) -> None:
+        """If the provider is deleted meanwhile, ``--wait`` ends with the reason."""
+        await self.put_space(ELSEWHERE)
+        running = Deferred.fromCoroutine(self.failure("rotate", "one", "--wait"))
+        while not await self.asked():
+            pass
+        await self.not_synced("NoProvider", "make it")
+        self.assertIn("cannot get new credentials: make it", await running)

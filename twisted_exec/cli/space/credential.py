@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.cli.command import InputError
+from twisted_exec.cli.space.kubeconfig import command_line
 from twisted_exec.cli.space.options import viewpoint_of
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+    from twisted_exec.spaces.interfaces import SpaceName
 
 INFO = "KUBERNETES_EXEC_INFO"
 KIND = "ExecCredential"
@@ -46,10 +48,9 @@ async def credential(client: KubeClient, options: argparse.Namespace) -> str:
     request = asked_for(os.environ)
     location = await find_space(client, options.name, options.provider)
     config = await config_in(client, location.space, viewpoint_of(options))
-    check_server(request, config, str(location.name))
-    return (
-        json.dumps(answered(request["apiVersion"], config, str(location.name), time.time())) + "\n"
-    )
+    check_server(request, config, location.name, options)
+    answer = answered(request["apiVersion"], config, location.name, options, time.time())
+    return json.dumps(answer) + "\n"
 
 
 def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -72,7 +73,9 @@ def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
     return document
 
 
-def check_server(request: Mapping[str, Any], config: ClientConfig, name: str) -> None:
+def check_server(
+    request: Mapping[str, Any], config: ClientConfig, name: SpaceName, options: argparse.Namespace
+) -> None:
     """
     Check that the request is for the Space's server.
 
@@ -84,11 +87,13 @@ def check_server(request: Mapping[str, Any], config: ClientConfig, name: str) ->
     if server and str(server).rstrip("/") != config.server:
         raise InputError(
             f"space {name} is at {config.server}, and not at {server}; "
-            "write its kubeconfig anew with twisted-exec space kubeconfig"
+            f"write its kubeconfig again: {command_line(name, options)}"
         )
 
 
-def answered(version: str, config: ClientConfig, name: str, now: float) -> dict[str, Any]:
+def answered(
+    version: str, config: ClientConfig, name: SpaceName, options: argparse.Namespace, now: float
+) -> dict[str, Any]:
     """
     Return the ``ExecCredential`` of a configuration.
 
@@ -104,7 +109,8 @@ def answered(version: str, config: ClientConfig, name: str, now: float) -> dict[
     if not status:
         raise InputError(
             f"space {name} is reached with neither a token nor a certificate; "
-            "take a kubeconfig of its own with twisted-exec space kubeconfig --static"
+            f"write a kubeconfig that contains its credentials: "
+            f"{command_line(name, options, '--static')}"
         )
     status["expirationTimestamp"] = times.timestamp(ask_again(config, now))
     return {"apiVersion": version, "kind": KIND, "status": status}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -63,20 +64,42 @@ def asking(
     from twisted_exec.kube.kubeconfig.client_config import NEVER, ExecPlugin, Material
     from twisted_exec.kube.kubeconfig.loader import EXEC_V1
 
-    words = ["space", "exec-credential", name.name, f"--provider={name.provider or name.namespace}"]
-    if options.in_cluster:
-        words.append("--in-cluster")
+    _check_no_secrets(options)
     environ = os.environ if environ is None else environ
     plugin = ExecPlugin(
         command=_program(),
         api_version=EXEC_V1,
-        args=(*words, *_hub_words(options, environ)),
+        args=tuple(_words("exec-credential", name, options, environ)),
         env=(("KUBECONFIG", _files(options, environ)),),
         interactive_mode=NEVER,
         provide_cluster_info=True,
         install_hint=_HINT,
     )
     return replace(config, token="", certificate=Material(), key=Material(), plugin=plugin)
+
+
+def command_line(name: SpaceName, options: argparse.Namespace, *more: str) -> str:
+    """
+    Return the shell command that writes a kubeconfig for a Space to a file, for messages.
+
+    Like the plugin's entry, it selects the cluster that has the Space.
+
+    :param options: those of ``space kubeconfig`` or ``space exec-credential``.
+    """
+    files = _files(options, os.environ)
+    variable = "" if files == os.devnull else f"KUBECONFIG={shlex.quote(files)} "
+    words = [PROGRAM, *_words("kubeconfig", name, options, os.environ), *more]
+    return f"{variable}{shlex.join(words)} --output FILE --force"
+
+
+def _words(
+    command: str, name: SpaceName, options: argparse.Namespace, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Return a command for the Space, with the options that select it and its cluster."""
+    yield from ("space", command, name.name, f"--provider={name.provider or name.namespace}")
+    if options.in_cluster:
+        yield "--in-cluster"
+    yield from _hub_words(options, environ)
 
 
 def _program() -> str:
@@ -99,17 +122,20 @@ def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
         return os.devnull
 
 
-def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """Return the options that select the cluster, with the current context if none was given."""
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.kube.kubeconfig.loader import context_name
-
+def _check_no_secrets(options: argparse.Namespace) -> None:
     for key in _SECRET:
         if getattr(options, key):
             raise InputError(
                 f"--{key} would stand in the kubeconfig for all to read; "
                 "put it into a kubeconfig of its own and name that with --kubeconfig"
             )
+
+
+def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
+    """Return the options that select the cluster, with the current context if none was given."""
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.kube.kubeconfig.loader import context_name
+
     try:
         context = context_name(options.kubeconfig, options.context, environ=environ)
     except KubeConfigError:
