@@ -87,12 +87,15 @@ class HostCase(ChainTestCase):
         await self.until(lambda: self.known(broker_host))
         return broker_host
 
-    def known(self, host: BrokerHost) -> bool:
+    def current(self, host: BrokerHost) -> bool:
         try:
             host.broker.check()
         except APIError:
             return False
-        return CLASS in host.broker.capacity.names()
+        return True
+
+    def known(self, host: BrokerHost) -> bool:
+        return self.current(host) and CLASS in host.broker.capacity.names()
 
     async def replicas(self) -> list[BrokerHost]:
         """Two brokers that share a key."""
@@ -458,6 +461,20 @@ class StartTests(HostCase):
         await self.server.stopService()
         await self.until(lambda: not self.known(host))
         self.assertTrue(dict(await host.streams.health.check())["target"])
+
+    async def test_no_such_pool(self) -> None:
+        """If the target lacks the pool, the probe names it and its option; first the list's absence."""
+        await self.admin.delete(kinds.MACHINEPOOLS.resource, POOL)
+        host = self.host()
+        problems = dict(await host.streams.health.check())
+        self.assertIn("is not available", str(problems["classes"]))
+        host.startService()
+        await host.when_ready()
+        await self.until(lambda: self.current(host))
+        self.assertEqual(
+            dict(await host.streams.health.check())["classes"],
+            f'the target has no MachinePool "{POOL}" (--machine-pool-name)',
+        )
 
     async def test_bad_key(self) -> None:
         """A key that is no secret keeps it from starting."""

@@ -25,6 +25,7 @@ from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Place
 
 _LARGEST = 2**63 - 1
+_MAX_LISTED = 5
 
 
 class TargetCapacity:
@@ -44,6 +45,7 @@ class TargetCapacity:
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._place, self._trouble = place, trouble
+        self._logged_shortage = ""
         dialect = place.dialect
         fields = f"metadata.name={place.pool}" if place.pool else ""
         self._selector = parse_labels("" if place.pool else selector_text(place.selector))
@@ -80,12 +82,32 @@ class TargetCapacity:
         """Return the names of the offered classes, sorted."""
         return sorted(self._offered())
 
+    def shortage(self) -> str:
+        """Return why no class is offered, or empty.  Valid while :meth:`check` passes."""
+        if self._offered():
+            return ""
+        place, pool_kind = self._place, self._pools.resource.kind
+        if not list(self._chosen_pools()):
+            missing = f"the target has no {pool_kind}"
+            if place.pool:
+                return f'{missing} "{place.pool}" (--machine-pool-name)'
+            if place.selector:
+                return f"{missing} with labels {selector_text(place.selector)} (--machine-pool-selector)"
+            return missing
+        if left := self._left():
+            names = ", ".join(sorted(left)[:_MAX_LISTED])
+            return f"the target has no usable {self._classes.resource.kind} of those that its pools offer: {names}"
+        pool = f'{pool_kind} "{place.pool}"' if place.pool else f"no {pool_kind}"
+        offers = "offers no" if place.pool else "offers a"
+        return f"{pool} of the target {offers} machine class; its poollet reports them in the pool's status"
+
     def status(self, machines: Iterable[CachedMachine]) -> list[pb.MachineClassStatus]:
         """
         Return the classes with their capabilities and quantities.
 
         :param machines: this broker's machines in the target.
         """
+        self._log_shortage()
         ours = Counter(str(getattr(each.machine.spec, "class")) for each in machines)
         return [
             pb.MachineClassStatus(
@@ -96,6 +118,15 @@ class TargetCapacity:
             )
             for name, (resources, left) in sorted(self._offered().items())
         ]
+
+    def _log_shortage(self) -> None:
+        """Log changes only: a poollet asks for the status every few seconds."""
+        why = self.shortage()
+        if why and why != self._logged_shortage:
+            self._log.warn("no machine class is offered: {why}", why=why)
+        elif self._logged_shortage and not why:
+            self._log.info("machine classes are offered again")
+        self._logged_shortage = why
 
     def _offered(self) -> dict[str, tuple[dict[str, int], int]]:
         """Return capabilities and remaining quantity of each class."""
@@ -111,11 +142,14 @@ class TargetCapacity:
                 self._log.warn("class {name} is not offered: {why}", name=name, why=problem)
         return classes
 
+    def _chosen_pools(self) -> Iterator[Object]:
+        for pool in self._pools:
+            if self._selector.matches(pool["metadata"].get("labels") or {}):
+                yield pool
+
     def _left(self) -> dict[str, int]:
         left: Counter[str] = Counter()
-        for pool in self._pools:
-            if not self._selector.matches(pool["metadata"].get("labels") or {}):
-                continue
+        for pool in self._chosen_pools():
             status, prefix = pool.get("status") or {}, self._place.dialect.capacity_prefix
             quantities = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
             for key, text in quantities.items():

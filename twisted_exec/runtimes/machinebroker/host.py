@@ -228,8 +228,9 @@ class BrokerHost(AsyncService):
         self.streams.sessions.end(lambda subject: True, Ending(POOL_DELETED, reason))
 
     def _probe_classes(self) -> None:
-        if not self.broker.capacity.names():
-            raise ServiceUnavailable("no pool of the target offers a machine class")
+        if why := self.broker.capacity.shortage():
+            self.broker.capacity.check()  # before the first list, that it is missing is the reason
+            raise ServiceUnavailable(why)
 
     def _probe_iri(self) -> Deferred[object]:
         return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))
