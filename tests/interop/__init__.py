@@ -80,8 +80,9 @@ API server
     * ``replicas`` (4 min): ``kill -9`` of one of two API servers on one etcd, fifty times or
       ``REPLICAS_KILLED`` times.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,
-      kube-controller-manager): our API server behind kube-apiserver as the manifests deploy it:
-      every kubectl, a read-only user, the granted rights, a host that fails.
+      kube-controller-manager, and kubectl.1.20 for a test of ``deployed``): our API server behind
+      kube-apiserver as the manifests deploy it: every kubectl, a read-only user, the granted rights,
+      OpenAPI, a host that fails or retires a CA.
 
 Poollet and runtime
     * ``machinepoollet`` (machinepoollet): ironcore's poollet below our API server and above our

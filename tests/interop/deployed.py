@@ -3,15 +3,21 @@ Rights from the manifests, behind a real kube-apiserver: its own controller aggr
 into ``view``, ``edit`` and ``admin``, and users with these roles try them.
 
 And events in a deployment: another replica, a deleted namespace, and objects that kube-apiserver
-would refuse.
+would refuse.  And answers of ours that kube-apiserver forwards or merges with its own.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
+import ssl
 import subprocess
 import sys
+import urllib.request
+from email.message import Message
 from typing import Any
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
@@ -20,6 +26,7 @@ from tests.interop.aggregated_cluster import NAMESPACE, AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 
+GROUP = "/apis/compute.ironcore.dev/v1alpha1"
 POOL, MACHINE = "local", "vm"
 PODS = (
     ("deployment", "exec-apiserver", NAMESPACE),
@@ -83,6 +90,19 @@ class DeployedTests(SynchronousTestCase):
             timeout=60,
         )
 
+    def ask(self, path: str, headers: dict[str, str]) -> tuple[Message, bytes]:
+        """Return headers and body of kube-apiserver's answer to an administrator."""
+        context = ssl.create_default_context(cafile=self.cluster.pki.serving_ca)
+        admin = self.cluster.client("admin", [])
+        context.load_cert_chain(admin.certificate, admin.key)
+        request = urllib.request.Request(self.cluster.url + path, headers=headers)
+        with urllib.request.urlopen(request, context=context, timeout=60) as response:
+            return response.headers, response.read()
+
+    def ask_json(self, path: str) -> Any:
+        """Return the document in kube-apiserver's answer."""
+        return json.loads(self.ask(path, {"Accept": "application/json"})[1])
+
     def test_roles(self) -> None:
         """``edit`` opens consoles and reads logs, ``view`` only reads machines, others nothing."""
         self.run_machine("default")
@@ -143,3 +163,70 @@ class DeployedTests(SynchronousTestCase):
         self.run_machine("default")
         log = self.cluster.programs.log(self.cluster.own_program)
         self.assertNotIn("forbidden", log)
+
+    def test_forwarded(self) -> None:
+        """Compressed lists, YAML, and discovery paths with a trailing slash pass unchanged."""
+        noted = {"annotations": {"note": "x" * 4000}}
+        room = {"cpu": "1", "memory": "1Gi"}
+        one = {"apiVersion": GROUP.removeprefix("/apis/"), "kind": "MachineClass"}
+        self.cluster.apply(
+            *(
+                {**one, "metadata": {"name": f"class-{number}", **noted}, "capabilities": room}
+                for number in range(40)
+            )
+        )
+        path = f"{GROUP}/machineclasses"
+        expected = self.ask_json(path)["items"]
+        self.assertEqual(len(expected), 41)
+        headers, body = self.ask(path, {"Accept-Encoding": "gzip"})
+        self.assertEqual(headers["Content-Encoding"], "gzip")
+        self.assertEqual(json.loads(gzip.decompress(body))["items"], expected)
+        headers, body = self.ask(path, {"Accept": "application/yaml"})
+        self.assertEqual(headers["Content-Type"], "application/yaml")
+        self.assertEqual(yaml.safe_load(body)["items"], expected)
+        for path in (GROUP, GROUP.rpartition("/")[0]):
+            self.assertEqual(self.ask_json(f"{path}/"), self.ask_json(path))
+
+    def test_openapi(self) -> None:
+        """kube-apiserver merges our OpenAPI version 2 into its own, and lists our version 3."""
+        machines = f"{GROUP}/namespaces/{{namespace}}/machines"
+        self.cluster.programs.until(
+            "version 2 has machines", lambda: machines in self.ask_json("/openapi/v2")["paths"]
+        )
+        kind = {"group": "compute.ironcore.dev", "version": "v1alpha1", "kind": "Machine"}
+        found = [
+            schema["properties"]
+            for schema in self.ask_json("/openapi/v2")["definitions"].values()
+            if schema.get("x-kubernetes-group-version-kind") == [kind]
+        ]
+        self.assertEqual(
+            [sorted({"spec", "status"} & set(each)) for each in found], [["spec", "status"]]
+        )
+        third = self.ask_json("/openapi/v3")["paths"][GROUP.removeprefix("/")]
+        self.assertIn(machines, self.ask_json(third["serverRelativeURL"])["paths"])
+
+    def test_oldest_kubectl(self) -> None:
+        """kubectl 1.20 explains and validates machines with the host's OpenAPI version 2."""
+        kubectl_1_20 = needs.oldest_kubectl_program() or ""
+
+        def run(*arguments: str, told: str = "") -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [kubectl_1_20, f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
+                input=told,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+
+        self.cluster.programs.until(
+            "it explains machines",
+            lambda: "desired state of the machine" in run("explain", "machine.spec").stdout,
+        )
+        mistaken = machine("default")
+        mistaken["spec"]["pwoer"] = "On"
+        refused = run("apply", "-f", "-", told=json.dumps(mistaken))
+        self.assertIn('unknown field "pwoer"', refused.stderr)
+        applied = run("apply", "-f", "-", told=json.dumps(machine("default")))
+        self.assertIn("machine.compute.ironcore.dev/vm created", applied.stdout)
+
+    test_oldest_kubectl.skip = needs.oldest_kubectl()  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """
-Effects of the host on a server behind it: the host rotates its CAs, is down for a while, and
-garbage-collects dependents.  A real kube-apiserver and its controllers, with our server as the
+Effects of the host on a server behind it: the host rotates its CAs and retires them, is down for a
+while, and garbage-collects dependents.  A real kube-apiserver and its controllers, with our server as the
 manifests deploy it.
 
 ``KUBE_APISERVER=... KUBE_CONTROLLER_MANAGER=... python -m twisted.trial tests.interop.host_faults``
@@ -11,15 +11,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
+from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.flows.consoles import Screen, watch
 from tests.interop import chains
-from tests.interop.aggregated_cluster import AggregatedCluster
+from tests.interop.aggregated_cluster import FRONT, AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 from twisted_exec.tls.files import read_file
@@ -112,6 +114,51 @@ class HostFaultTests(TestCase):
         await other.until(b"first-42")  # who came second looks on
         await other.leave()
         await screen.leave()
+
+    async def test_retired(self) -> None:
+        """
+        The host retires its proxy CA, as the documentation says: sessions that were forwarded with
+        a certificate of that CA end, the other sessions stay, and new ones open.
+        """
+        cluster = self.cluster
+        direct = await watch(await deferToThread(self.direct, "jane"), MACHINE)
+        forwarded = await watch(cluster.kubeconfig, MACHINE)
+        await self.is_alive(direct, "before")
+        await forwarded.until(b"before-42")
+        bundle, front = Path(cluster.front_ca), cluster.front
+        former, authority = bundle.read_bytes(), Authority.create("newer front proxy CA")
+        bundle.write_bytes(former + authority.certificate_pem)
+        await self.until(
+            "both CAs are trusted",
+            lambda: "changed the trusted CAs" in cluster.programs.log(cluster.own_program),
+        )
+        authority.issue_client(FRONT).write(front.certificate, front.key, replace=True)
+        bundle.write_bytes(authority.certificate_pem)
+        await self.is_alive(direct, "renewed")
+        await forwarded.until(b"renewed-42")
+        await self.until("the former CA is retired", lambda: self.retires(former.decode().strip()))
+        # Sessions are reviewed every 15 seconds.
+        lost = await forwarded.ended.addTimeout(60, reactor)
+        self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
+        self.assertIn("is not trusted any more", lost.ending.message)
+        await self.until("requests are forwarded", lambda: self.state(cluster.kubeconfig))
+        another = await watch(cluster.kubeconfig, MACHINE)
+        await self.is_alive(direct, "after")
+        await another.until(b"after-42")
+        await another.leave()
+        await direct.leave()
+
+    def retires(self, ca: str) -> bool:
+        """Delete the ConfigMap; return whether kube-apiserver wrote it again without the CA."""
+        admin = self.cluster.kubeconfig
+        where = ("configmap", "-n", "kube-system", "extension-apiserver-authentication")
+        kubectl(admin, "delete", *where)
+        self.cluster.programs.until(
+            "the ConfigMap is written", lambda: kubectl(admin, "get", *where, check=False)
+        )
+        return ca not in json.loads(kubectl(admin, "get", *where, "-o", "json"))["data"].get(
+            "requestheader-client-ca-file", ""
+        )
 
     async def test_silence(self) -> None:
         """
