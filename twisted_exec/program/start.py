@@ -32,6 +32,7 @@ from twisted.python.failure import Failure
 from twisted_exec.program.clock import use_monotonic_clock
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
+from twisted_exec.program.loop import shorten_turns
 from twisted_exec.program.maker import stop_on_interrupt
 from twisted_exec.program.options import refusal
 
@@ -96,6 +97,7 @@ def make_service(
     from twisted.internet import reactor
 
     use_monotonic_clock(reactor)
+    shorten_turns(reactor)
     stop_once(reactor)
     # Files have modes of their own; but the parents of a directory get what the umask leaves.
     os.umask(os.umask(0o077) | 0o002)

@@ -1,0 +1,42 @@
+"""
+The loop of a program's reactor.
+
+Twisted's loop handles all events that the kernel reports before it comes back to its timers, and
+puts a log context around each of them, which only log lines of Twisted's old interface show, and
+which is a sixth of the cost of a key.  :func:`shorten_turns` replaces both: a turn has a limited
+number of events, and no context.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from twisted.internet.epollreactor import EPollReactor
+
+TURN_EVENTS = 16
+"""
+Most events of one turn.  The kernel reports further ones in the next turn, before those that it has
+reported already, so each descriptor has its turn.
+"""
+
+
+def shorten_turns(reactor: Any) -> None:
+    """
+    Limit the events of each turn of a reactor, and handle them without a log context.
+
+    Does nothing if the reactor runs, for then it belongs to an application, or if it is none of
+    Twisted's epoll reactors.
+    """
+    if type(reactor) is EPollReactor and not reactor.running:
+        reactor.doIteration = partial(_iterate, reactor)  # type: ignore[method-assign]
+
+
+def _iterate(reactor: Any, timeout: float | None) -> None:
+    """Do the same as :meth:`EPollReactor.doPoll`, for a few events."""
+    events = reactor._poller.poll(-1 if timeout is None else timeout, TURN_EVENTS)
+    selectables, handle = reactor._selectables, reactor._doReadOrWrite
+    for descriptor, event in events:
+        selectable = selectables.get(descriptor)
+        if selectable is not None:  # otherwise an event before this one has closed it
+            handle(selectable, descriptor, event)
