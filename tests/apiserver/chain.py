@@ -41,7 +41,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki.directory import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.wire.upgrade import switching_protocols
+from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
 reactor: Any = _reactor
 POOL = "pool-a"
@@ -91,7 +91,7 @@ class Poollet(Dispatcher):
     :ivar logs: requests for logs, which go on as the test says.
     :ivar serves_logs: if not, logs are an unknown path, as for ironcore's poollet (a Go server).
     :ivar answer: what it answers instead of an upgrade, if anything.
-    :ivar protocol: the subprotocol that it answers with.
+    :ivar protocol: the subprotocol of a complete WebSocket handshake; empty for none.
     """
 
     def __init__(self) -> None:
@@ -104,8 +104,14 @@ class Poollet(Dispatcher):
         self.silent = False
         self.protocol = ""
 
-    def _chosen(self) -> list[tuple[bytes, bytes]]:
-        return [(b"Sec-WebSocket-Protocol", self.protocol.encode())] if self.protocol else []
+    def _chosen(self, request: Request) -> list[tuple[bytes, bytes]]:
+        if not self.protocol:
+            return []
+        key = request.getHeader(b"Sec-WebSocket-Key") or b""
+        return [
+            (b"Sec-WebSocket-Protocol", self.protocol.encode()),
+            (b"Sec-WebSocket-Accept", accept_key(key)),
+        ]
 
     async def dispatch(self, request: Request) -> None:
         headers = {
@@ -137,7 +143,7 @@ class Poollet(Dispatcher):
             take_over(
                 request,
                 line,
-                switching_protocols(is_upgrade(request) or b"websocket", self._chosen()),
+                switching_protocols(is_upgrade(request) or b"websocket", self._chosen(request)),
             )
 
 

@@ -25,6 +25,7 @@ from twisted_exec.cli.main import make_parser
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.pki.directory import write_kubeconfig
+from twisted_exec.wire.channel import V5
 
 reactor: Any = _reactor
 
@@ -237,6 +238,43 @@ class MachineTests(ChainTestCase):
             subresource="status",
         )
 
+    async def machine_ready(self, reason: str, message: str) -> None:
+        """Set the condition Ready of the machine to False."""
+        condition = {"type": "Ready", "status": "False", "reason": reason, "message": message}
+        await self.admin.patch(
+            kinds.MACHINES.resource,
+            "vm",
+            {"status": {"state": "Running", "conditions": [condition]}},
+            "default",
+            subresource="status",
+        )
+
+    async def make_class(self) -> None:
+        """Create the class of the machine."""
+        made = {"metadata": {"name": "small"}, "capabilities": {"cpu": "1", "memory": "1Gi"}}
+        await self.admin.create(kinds.MACHINECLASSES.resource, made)
+
+    async def make_event(
+        self, about: kinds.Object, type: str, reason: str, message: str, year: str
+    ) -> None:
+        """Create an Event about the machine."""
+        self.events = getattr(self, "events", 0) + 1
+        metadata = about["metadata"]
+        event = {
+            "metadata": {"name": f"vm.{self.events}", "namespace": "default"},
+            "involvedObject": {
+                "kind": "Machine",
+                "name": "vm",
+                "namespace": "default",
+                "uid": metadata["uid"],
+            },
+            "type": type,
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": f"{year}-01-01T00:00:00Z",
+        }
+        await self.admin.create(kinds.EVENTS.resource, event, "default")
+
     async def test_rights(self) -> None:
         """A user without rights reads which one is missing, and how an administrator grants it."""
         await self.make_machine()
@@ -250,8 +288,39 @@ class MachineTests(ChainTestCase):
         """A machine without a pool is an error."""
         await self.make_machine(pool="")
         message, remedy = await self.problem("machine")
-        self.assertEqual(message, "vm has no machine pool")
-        self.assertIn("kubectl describe machines vm -n default", remedy)
+        self.assertIn("vm has no machine pool", message)
+        self.assertIn('machine class "small" does not exist', message)
+        self.assertIn("create the MachineClass small, or delete the machine", remedy)
+        self.assertIn("spec.machineClassRef is immutable", remedy)
+
+    async def test_unplaced(self) -> None:
+        """A machine that cannot be scheduled is quoted with its newest Warning Event."""
+        await self.make_class()
+        made = await self.make_machine(pool="")
+        await self.make_event(made, "Warning", "FailedScheduling", "an old reason", "2020")
+        await self.make_event(made, "Warning", "FailedScheduling", "no room for it", "2099")
+        await self.make_event(made, "Normal", "Other", "no matter", "2100")
+        message, remedy = await self.problem("machine")
+        self.assertEqual(message, "vm has no machine pool: FailedScheduling: no room for it")
+        self.assertIn("kubectl describe machinepools", remedy)
+        self.assertIn("delete the machine and create it again", remedy)
+
+    async def test_unready(self) -> None:
+        """For a machine that is not ready there is its newest Warning Event, unless it says the same."""
+        await self.make_class()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        made = await self.make_machine()
+        await self.machine_ready("CreateFailed", "the disk is full")
+        await self.make_event(made, "Warning", "CreateFailed", "the disk is full", "2099")
+        _, results = await self.examined()
+        status, message, _ = results["machine"]
+        self.assertEqual(status, "warning")
+        self.assertTrue(message.endswith("not ready: CreateFailed: the disk is full"), message)
+        await self.make_event(made, "Warning", "NoImage", "there is no image", "2098")
+        _, results = await self.examined()
+        self.assertTrue(
+            results["machine"][1].endswith("newest Warning Event: NoImage: there is no image")
+        )
 
     async def test_power(self) -> None:
         """A machine that is powered off is an error, with the command that switches it on."""
@@ -263,8 +332,54 @@ class MachineTests(ChainTestCase):
     async def test_pool(self) -> None:
         """A pool that does not exist is an error."""
         await self.make_machine()
-        message, _ = await self.problem("pool")
-        self.assertEqual(message, "machine pool pool-a does not exist")
+        message, remedy = await self.problem("pool")
+        self.assertIn("machine pool pool-a does not exist", message)
+        self.assertIn("spec.machinePoolRef is immutable", remedy)
+        _, results = await self.examined()
+        self.assertNotIn("console", results)  # the pool's error is the reason for its refusal
+
+    async def test_not_created(self) -> None:
+        """A refusal that repeats the machine's condition is an error of the machine, not of the runtime."""
+        poollet, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        problem = 'machine class "small" does not exist'
+        await self.machine_ready("MachineClassNotReady", problem)
+        message = f'machines.compute.ironcore.dev "vm" is not running yet: {problem}'
+        poollet.answer = (503, {"kind": "Status", "message": message, "code": 503})
+        code, results = await self.examined()
+        self.assertNotIn("runtime", results)
+        self.assertEqual((code, results["machine"][0]), (1, "warning"))
+
+    async def test_lost_line(self) -> None:
+        """A line that is lost is an error with the condition's message, though the session opens."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        await self.machine_ready("LineLost", 'line "vm" was lost: refused; trying again')
+        message, remedy = await self.problem("line")
+        self.assertEqual(message, 'LineLost: line "vm" was lost: refused; trying again')
+        self.assertIn("the runtime tries again", remedy)
+        _, results = await self.examined()
+        checks = {each: results[each][0] for each in ("machine", "pool", "poollet", "runtime")}
+        self.assertEqual(set(checks.values()), {"ok"}, results)
+
+    async def test_no_line(self) -> None:
+        """A machine without a line is an error of the line, reported once."""
+        poollet, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        problem = 'no line is called "default/vm"; free lines are: web-1'
+        await self.machine_ready("NoLine", problem)
+        message = f'machine "default/vm" cannot start: {problem}'
+        poollet.answer = (409, {"kind": "Status", "message": message, "code": 409})
+        message, remedy = await self.problem("line")
+        self.assertEqual(message, f"NoLine: {problem}")
+        self.assertIn("create it again with the name of a free line", remedy)
+        _, results = await self.examined()
+        errors = [check for check, (status, _, _) in results.items() if status == "error"]
+        self.assertEqual(errors, ["line"])
 
     async def test_silent_poollet(self) -> None:
         """A pool without heartbeat, and the poollet that does not answer, are errors of the poollet."""

@@ -12,9 +12,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, TimeoutError
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import SELFSUBJECTACCESSREVIEWS, Object
+from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
+from twisted_exec.api.kinds.events import written
 from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
-from twisted_exec.cli.doctor.report import Report, Unusable
+from twisted_exec.cli.doctor import remedies
+from twisted_exec.cli.doctor.report import Unusable
 from twisted_exec.cli.doctor.server import AGENT, Server
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import open_console, served_dialects
@@ -47,16 +49,20 @@ class _MachineCheck:
     def __init__(self, server: Server, client: KubeClient, name: str) -> None:
         self._server, self._client, self._name = server, client, name
         self._namespace, self._report = server.config.namespace, server.report
+        self._line_condition: Object = {}  # Ready, if it says that the line is broken
+        self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
 
     async def run(self, among: Sequence[Dialect]) -> None:
         machine = await self._find(among)
         await self._check_rights()
-        usable = machine is None or self._check_object(machine)
-        pool = self._dialect.pool_name(machine) if machine is not None else ""
-        if pool:
-            await self._check_pool(pool)
+        usable = machine is None or await self._check_object(machine)
+        if machine is not None and self._dialect.pool_name(machine):
+            usable = await self._check_pool(machine) and usable
         if usable:
             await self._open_console()
+        if self._line_condition:
+            remedy = remedies.LINES[self._line_condition["reason"]]
+            self._report.error("line", _why(self._line_condition), remedy)
 
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
         """Find the machine and its dialect; ``None`` if we may not read it."""
@@ -155,7 +161,7 @@ class _MachineCheck:
         answer = await self._client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
         return answer.get("status") or {}
 
-    def _check_object(self, machine: Object) -> bool:
+    async def _check_object(self, machine: Object) -> bool:
         """Return whether a console can be opened."""
         name, dialect, report = self._name, self._dialect, self._report
         if "deletionTimestamp" in machine["metadata"]:
@@ -163,57 +169,126 @@ class _MachineCheck:
             report.error("machine", f"{name} is being deleted", remedy)
             return False
         if (machine.get("spec") or {}).get("power") == "Off":
-            on = """-p '{"spec":{"power":"On"}}'"""
-            remedy = (
-                f"kubectl patch {dialect.workload.plural} {name} -n {self._namespace} "
-                f"--type=merge {on}"
-            )
+            remedy = remedies.power_on(dialect, name, self._namespace)
             report.error("machine", f"{name} is powered off", remedy)
             return False
         if not dialect.pool_name(machine):
-            remedy = (
-                f"see the Events of kubectl describe {dialect.workload.plural} {name} "
-                f"-n {self._namespace}, or set spec.{dialect.pool_reference}"
-            )
-            report.error("machine", f"{name} has no {dialect.pool_noun}", remedy)
+            await self._report_unplaced(machine)
             return False
-        status = machine.get("status") or {}
+        state = str((machine.get("status") or {}).get("state") or "Unknown")
         ready = _ready(machine)
-        state = str(status.get("state") or "Unknown")
-        if ready.get("status") in ("False", "Unknown"):
-            why = ": ".join(filter(None, (ready.get("reason"), ready.get("message"))))
-            remedy = f"kubectl describe {dialect.workload.plural} {name} -n {self._namespace}"
-            report.warning("machine", f"{name} is {state} and not ready: {why}", remedy)
-        else:
-            report.ok(
-                "machine", f"{name} is {state}, in {dialect.pool_noun} {dialect.pool_name(machine)}"
-            )
+        is_unready = ready.get("status") in ("False", "Unknown")
+        if is_unready and ready.get("reason") in remedies.LINES:
+            self._line_condition = ready
+        elif is_unready:
+            await self._report_unready(machine, state, ready)
+            return True
+        report.ok(
+            "machine", f"{name} is {state}, in {dialect.pool_noun} {dialect.pool_name(machine)}"
+        )
         return True
 
-    async def _check_pool(self, name: str) -> None:
+    async def _report_unplaced(self, machine: Object) -> None:
+        """Report a machine without a pool, with the scheduler's reason."""
+        dialect = self._dialect
+        problem, remedy = await self._check_class(machine)
+        event = await self._newest_warning(machine)
+        details = "; ".join(filter(None, (problem, event)))
+        message = f"{self._name} has no {dialect.pool_noun}" + (f": {details}" if details else "")
+        self._report.error("machine", message, remedy or self._placing_remedy())
+
+    def _placing_remedy(self) -> str:
+        dialect = self._dialect
+        return (
+            f"see kubectl describe {dialect.pool.plural}; the scheduler assigns a pool as soon as one "
+            f"fits. spec.{dialect.class_reference} is immutable: for another class, delete the "
+            f"{dialect.noun} and create it again"
+        )
+
+    async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
+        problem, remedy = await self._check_class(machine)
+        message = f"{self._name} is {state} and not ready: {_why(ready)}"
+        if problem and problem not in message:
+            message += f"; {problem}"
+        event = await self._newest_warning(machine, besides=str(ready.get("message") or ""))
+        message += f"; newest Warning Event: {event}" if event else ""
+        plural = self._dialect.workload.plural
+        describe = f"see kubectl describe {plural} {self._name} -n {self._namespace}"
+        self._unready = str(ready.get("message") or "")
+        self._unready_remedy = remedy or describe
+        self._report.warning("machine", message, self._unready_remedy)
+
+    async def _check_class(self, machine: Object) -> tuple[str, str]:
+        """Return the problem of the machine's class, and the remedy; empty if the class exists."""
+        dialect, name = self._dialect, self._dialect.class_name(machine)
+        if not name:
+            return "", ""
+        try:
+            await self._client.get(dialect.workload_class, name)
+        except APIError as refused:
+            if refused.code != NotFound.code:
+                return "", ""
+        else:
+            return "", ""
+        try:
+            listed = await self._client.list(dialect.workload_class)
+        except APIError:
+            listed = {"items": []}
+        names = [str(each["metadata"]["name"]) for each in listed["items"]]
+        return f'{dialect.noun} class "{name}" does not exist', remedies.other_class(
+            dialect, name, names
+        )
+
+    async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
+        """
+        Return the newest Warning Event of the machine; empty without one.
+
+        :param besides: a message that the user reads already; an Event with it is left out.
+        """
+        selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
+        try:
+            listed = await self._client.list(
+                EVENTS.resource, self._namespace, field_selector=selector
+            )
+        except APIError:  # the user may not list Events
+            return ""
+        events = [
+            each for each in listed["items"] if each.get("message") not in (None, "", besides)
+        ]
+        if not events:
+            return ""
+        return _why(max(events, key=written))
+
+    async def _check_pool(self, machine: Object) -> bool:
+        """Return whether a console can be opened."""
         noun, report = self._dialect.pool_noun, self._report
+        name = self._dialect.pool_name(machine)
         try:
             pool = await self._client.get(self._dialect.pool, name)
         except APIError as refused:
-            if refused.code == NotFound.code:
-                remedy = "start its poollet, which creates it, or assign the machine to another"
-                report.error("pool", f"{noun} {name} does not exist", remedy)
-            else:
+            if refused.code != NotFound.code:
                 report.skipped("pool", f"cannot read it: {refused.message}")
-            return
+                return True
+            event = await self._newest_warning(machine)
+            message = f"{noun} {name} does not exist" + (f"; {event}" if event else "")
+            report.error("pool", message, remedies.other_pool(self._dialect))
+            return False
         ready = _ready(pool)
-        why = ": ".join(filter(None, (ready.get("reason"), ready.get("message"))))
         addresses = (pool.get("status") or {}).get("addresses") or []
         if not addresses:
             remedy = "start its poollet, or set its --addresses"
             report.error("pool", f"{noun} {name} reports no address", remedy)
-        elif ready.get("status") in (None, "True"):
+            return False
+        if ready.get("status") in (None, "True"):
             first = ", ".join(str(each.get("address")) for each in addresses[:4])
             report.ok("pool", f"{name} at {first}")
         elif ready.get("reason") == "RuntimeUnreachable":
-            report.error("runtime", f"{noun} {name} is not ready: {why}", _RUNTIME)
+            message = f"{noun} {name} is not ready: {_why(ready)}"
+            report.error("runtime", message, remedies.RUNTIME)
         else:
-            report.error("poollet", f"{noun} {name} is not ready: {why}", _POOLLET)
+            message = f"{noun} {name} is not ready: {_why(ready)}"
+            report.error("poollet", message, remedies.POOLLET)
+        return True
 
     async def _open_console(self) -> None:
         """Open the console as an observer, and leave it again."""
@@ -231,7 +306,7 @@ class _MachineCheck:
                 agent=AGENT,
             )
         except (APIError, KubeConfigError) as problem:
-            _blame(self._report, problem)
+            self._judge_refusal(problem)
             return
         await visitor.within(LINE_SECONDS, server.reactor)
         self._report.ok("poollet", "forwards the console")
@@ -240,15 +315,30 @@ class _MachineCheck:
         stream.leave()
         await visitor.within(_LEFT_SECONDS, server.reactor)
 
+    def _judge_refusal(self, problem: Exception) -> None:
+        """Report a refused console under the name of the part that the message is about."""
+        message, code = message_of(problem), getattr(problem, "code", 0)
+        condition = str(self._line_condition.get("message") or "")
+        if condition and condition in message:
+            return  # run() reports the condition, which says the same
+        check, remedy = remedies.of_refusal(message, code)
+        if self._unready and self._unready in message:
+            check, remedy = "machine", self._unready_remedy
+        elif check == "machine":
+            remedy = remedies.power_on(self._dialect, self._name, self._namespace)
+        self._report.error(check, message, remedy)
+
     def _judge_line(self, visitor: _Visitor) -> None:
         ending = visitor.ending
         if ending is not None:
             message = ": ".join(filter(None, (ending.reason, ending.message)))
-            remedy = "see the console's log (kubectl logs), and the runtime's log"
+            remedy = remedies.of_ending(ending, self._dialect, self._name, self._namespace)
             self._report.error("line", f"the session ended at once: {message}", remedy)
         elif visitor.has_left:
-            remedy = "see the logs of the API server and of the poollet"
-            self._report.error("line", f"the session was lost: {visitor.reason}", remedy)
+            message = f"the connection to the API server was lost: {visitor.reason}"
+            self._report.error("server", message, remedies.API_SERVER)
+        elif self._line_condition:
+            pass  # the session waits for the line; run() reports the condition
         elif visitor.received:
             self._report.ok("line", "is open, and has output")
         else:
@@ -261,28 +351,9 @@ def _ready(obj: Object) -> Object:
     return next((each for each in conditions if each.get("type") == "Ready"), {})
 
 
-_POOLLET = "see that exec-poollet runs and reaches the API server: its log, and /readyz"
-_RUNTIME = "see that the runtime runs (its log), and --machine-runtime-endpoint of the poollet"
-_HOPS: tuple[tuple[str, str, str], ...] = (
-    ('pool "', "poollet", _POOLLET),
-    ('fleet "', "poollet", _POOLLET),
-    ("runtime", "runtime", _RUNTIME),
-    ("not running yet", "runtime", _RUNTIME),
-)
-"""Text of a refusal, the part that it is about, and the remedy."""
-
-
-def _blame(report: Report, problem: Exception) -> None:
-    """Add a refused console to the report, under the name of the part that the message names."""
-    message, code = message_of(problem), getattr(problem, "code", 0)
-    if code == Forbidden.code:
-        report.error("rights", message, "ask an administrator for the right that the message names")
-        return
-    for text, check, remedy in _HOPS:
-        if text in message:
-            report.error(check, message, remedy)
-            return
-    report.error("console", message, "see the log of the API server")
+def _why(obj: Object) -> str:
+    """Return reason and message of a condition or an Event."""
+    return ": ".join(filter(None, (obj.get("reason"), obj.get("message"))))
 
 
 class _Visitor:
