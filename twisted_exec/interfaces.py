@@ -23,6 +23,7 @@ interface                      implementation or purpose
 :class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
+:class:`IRecoveringTransport`  a transport that says why its line is lost for a while
 :class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
 :class:`IBreakable`            a console line that can send BREAK
 :class:`IRun`                  a machine that is powered on, and its line
@@ -87,7 +88,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rbac.authorizer import IRuleSource
-from twisted_exec.console.interfaces import ILineTransport
+from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
 from twisted_exec.console.shared_console import LineEnded
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
@@ -216,6 +217,7 @@ __all__ = [
     "IProviderView",
     "IProviders",
     "IProxyAuthenticator",
+    "IRecoveringTransport",
     "IReleasable",
     "IRestartPolicy",
     "IRootPods",

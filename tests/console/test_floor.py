@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.floor import HINT, Floor, RoleNotices, display_name, notice
+from twisted_exec.console.floor import HINT, Floor, RoleNotices, display_name, not_sent, notice
 from twisted_exec.streaming.interfaces import Role
 
 
@@ -282,6 +282,19 @@ class RoleNoticesTests(SynchronousTestCase):
                 if person in floor._participants:
                     readers[person].feed(person.news().encode())
                     self.assertIsNot(readers[person].is_observer, person.writes)
+
+    def test_not_sent(self) -> None:
+        """The notice that input is discarded has the reason."""
+        floor, ann = Floor(), Person("ann")
+        floor.join(ann)
+        for notice_, why in (
+            (floor.refusal(), "the writer of this console is ann"),
+            (not_sent('line "vm" was lost: refused'), 'line "vm" was lost: refused'),
+        ):
+            notices = RoleNotices()
+            self.assertEqual(notices.not_sent, "")
+            notices.feed(notice_)
+            self.assertEqual(notices.not_sent, why)
 
     def test_any_split(self) -> None:
         """A notice is recognised wherever the output is split."""

@@ -18,7 +18,7 @@ from tests.runtimes.peers import SHOWN, Conserver, Ser2net, changed
 from twisted_exec.api import kinds
 
 from .deployment import Deployment, machine, machine_class, pause
-from .programs import Program, script, terminal
+from .programs import Program, script, start, terminal
 
 BREAK_ON, BREAK_OFF = b"\xff\xfa\x2c\5\5\xff\xf0", b"\xff\xfa\x2c\5\6\xff\xf0"
 TELNET_BREAK = b"\xff\xf3"
@@ -98,6 +98,7 @@ class ConsoleServerTests(TestCase):
         await self.ser2net.stop()
         await console.until(rb"the console line was lost")
         await self.condition("web-1", "LineLost")
+        await self.lost()
         await self.ser2net.start()
         await console.until(rb"the console line is back")
         await self.echoed(console, b"three.")
@@ -121,6 +122,19 @@ class ConsoleServerTests(TestCase):
             rb"web-9\" cannot start: no line is called \"default/web-9\"; free lines"
         )
         self.assertEqual(await console.ended, 1)
+
+    async def lost(self) -> None:
+        """Scripts and ``doctor`` fail with the reason while the line is lost."""
+        env = {"KUBECONFIG": self.deployment.admin}
+        doctor = start([script("twisted-exec"), "doctor", "web-1"], env=env)
+        await doctor.until(rb"error +line +LineLost: line \"web-1\"")
+        self.assertEqual(await doctor.ended, 1)
+        for options in ([], ["--linger", "1"]):
+            console = start([script("kubectl-console"), "web-1", *options], env=env)
+            console.type(b"five.")
+            console.transport.closeStdin()  # type: ignore[union-attr]
+            await console.until(rb"the input was not sent: line \"web-1\"")
+            self.assertEqual(await console.ended, 1)
 
     async def condition(self, name: str, reason: str) -> str:
         """Wait for a condition with this reason, and return its message."""

@@ -37,6 +37,7 @@ from twisted_exec.streaming.interfaces import Role
 _MAX_NAME = 64
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
+_NOT_SENT = "what you type is not sent: "
 HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
 _TAKEN_OVER = "you have taken over this console"
@@ -134,7 +135,7 @@ class Floor:
         """Return the notice for an observer who types."""
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
         # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
-        return notice(f"what you type is not sent: {self.status} {HINT}")
+        return not_sent(f"{self.status} {HINT}")
 
     def _take_over(self, participant: Participant) -> None:
         others = [each for each in self.writers if each is not participant]
@@ -174,16 +175,24 @@ def notice(text: str) -> bytes:
     return f"\r\n[twisted-exec: {text}]\r\n".encode()
 
 
+def not_sent(why: str) -> bytes:
+    """Return the notice for a user whose input is discarded."""
+    return notice(f"{_NOT_SENT}{why}")
+
+
 class RoleNotices:
     """
     Reads the notices in the output of one session, for the user's end.
 
-    :ivar is_observer: the last notice about the role is to an observer.  It serves convenience only:
-        a machine can print the same text.
+    A machine can print the same text, so nothing that matters to security depends on it.
+
+    :ivar is_observer: the last notice about the role is to an observer.
+    :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
     """
 
     def __init__(self) -> None:
         self.is_observer = False
+        self.not_sent = ""
         self._tail = b""
 
     def feed(self, data: bytes) -> None:
@@ -193,6 +202,8 @@ class RoleNotices:
         for match in _NOTICE.finditer(window):
             end = match.end()
             text = match[1].decode("utf-8", "replace")
+            if text.startswith(_NOT_SENT):
+                self.not_sent = text.removeprefix(_NOT_SENT).removesuffix(HINT).rstrip()
             if text.endswith(HINT):
                 self.is_observer = True
             elif text.startswith((_TAKEN_OVER, _WRITER)):

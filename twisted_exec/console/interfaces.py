@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 
 class ILineTransport(Interface):
@@ -58,3 +58,9 @@ class ILineTransport(Interface):
 
     def resumeProducing() -> None:
         """Call ``dataReceived`` again, first with the output that was held back."""
+
+
+class IRecoveringTransport(ILineTransport):
+    """The transport of a line that may be lost for a while, in which input is discarded."""
+
+    outage = Attribute("Why the line is lost at present (str); empty while it works.")

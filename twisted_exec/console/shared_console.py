@@ -40,6 +40,7 @@ from twisted_exec.streaming.interfaces import (
 )
 
 from .floor import Floor
+from .interfaces import IRecoveringTransport
 from .journal import Journal
 from .rate_limit import ReadRateLimit
 from .viewer import Viewer
@@ -178,6 +179,12 @@ class SharedConsole:
     def viewers(self) -> tuple[Viewer, ...]:
         """Attached viewers in the order in which they joined."""
         return tuple(self._viewers)
+
+    @property
+    def outage(self) -> str:
+        """Why input is discarded at present, if the line is lost for a while; otherwise empty."""
+        transport = self._line and self._line.transport
+        return str(transport.outage) if IRecoveringTransport.providedBy(transport) else ""
 
     def viewer(self) -> Viewer:
         """Create the attachment for one more user; it joins when its stream is up."""

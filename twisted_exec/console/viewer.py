@@ -12,6 +12,7 @@ from zope.interface import implementer
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
+    LINE_LOST,
     Break,
     Ending,
     IAttachmentTransport,
@@ -20,6 +21,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
+
+from .floor import not_sent
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
@@ -59,7 +62,7 @@ class Viewer:
         self._input_ended_at = 0.0
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._size: TerminalSize | None = None
-        self._unsent = ""  # the floor's status when input was discarded
+        self._unsent: Ending | None = None  # for a script whose input was discarded
         self.role = Role.OBSERVER
         self.offset = 0
         self.skipped = 0
@@ -92,11 +95,13 @@ class Viewer:
         self._console._joined(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.role is Role.WRITER:
+        if self.role is not Role.WRITER:
+            self._refuse()
+        elif outage := self._console.outage:
+            self._discard(LINE_LOST, outage, not_sent(outage))
+        else:
             self.bytes_to_machine += len(data)
             self._console._typed(data)
-        else:
-            self._refuse()
 
     def window_changed(self, size: TerminalSize) -> None:
         """Resize the line, now if this viewer is a writer, else when it becomes one."""
@@ -114,16 +119,21 @@ class Viewer:
 
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""
-        self._unsent = ""
+        self._unsent = None
         if self._size is not None:
             self._console.window_changed(self._size)
 
     def _refuse(self) -> None:
-        """Tell the user that input is discarded: once, and again after the writer has changed."""
-        status = self._console.floor.status
-        if self._unsent != status:
-            self._unsent = status
-            self.tell(self._console.floor.refusal())
+        """Discard the input of an observer."""
+        floor = self._console.floor
+        self._discard(CONSOLE_IN_USE, floor.status, floor.refusal())
+
+    def _discard(self, reason: str, why: str, notice: bytes) -> None:
+        """Tell the user that input is discarded: once, and again when the cause has changed."""
+        ending = Ending(reason, f"the input was not sent: {why}")
+        if self._unsent != ending:
+            self._unsent = ending
+            self.tell(notice)
 
     def input_ended(self) -> None:
         """
@@ -131,8 +141,8 @@ class Viewer:
 
         A session whose input was discarded is a script that failed: it ends at once.
         """
-        if self._unsent:
-            self.finish(Ending(CONSOLE_IN_USE, f"the input was not sent: {self._unsent}"))
+        if self._unsent is not None:
+            self.finish(self._unsent)
         elif self._quiet is None:
             self._input_ended_at = self._console.clock.seconds()
             self._wait_for_quiet(self._console.limits.quiet_seconds)
@@ -254,6 +264,8 @@ class Viewer:
         remaining = quiet_until - self._console.clock.seconds()
         if remaining > 0:
             self._wait_for_quiet(remaining)
+        elif outage := self._console.outage:
+            self.finish(Ending(LINE_LOST, outage))
         else:
             self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
 

@@ -360,6 +360,19 @@ class EndOfInputTests(SessionCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome())
 
+    def test_linger_and_input_was_discarded(self) -> None:
+        """A script whose input was not sent fails, though it lingers; the last notice says why."""
+        self.begin(interactive=False, linger_seconds=5)
+        self.attach()
+        self.session.typed(b"uptime\n")
+        self.session.data_received(notice('what you type is not sent: line "vm" was lost: refused'))
+        self.session.input_ended()
+        self.clock.advance(5)
+        self.session.detached("connection closed")
+        self.sink.flush()
+        outcome = Outcome(1, 'the input was not sent: line "vm" was lost: refused')
+        self.assertEqual(self.outcome(), outcome)
+
     def test_linger_counts_only_the_machines_quiet(self) -> None:
         """The linger time does not run while output is paused."""
         self.begin(interactive=False, linger_seconds=2)

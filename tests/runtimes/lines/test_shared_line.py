@@ -12,15 +12,16 @@ from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
+from tests.console.doubles import MemoryStream
 from tests.contracts.console import ConsoleContract, Line
 from tests.runtimes.peers import LineCase, reactor, silent
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console import Limits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines import shared_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
-from twisted_exec.streaming.interfaces import Ending, IBreakable, TerminalSize
+from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IBreakable, TerminalSize
 
 LOST = b"[twisted-exec: the console line was lost"
 BACK = b"[twisted-exec: the console line is back]"
@@ -269,6 +270,61 @@ class LostTests(SharedLineCase):
         await self.until(lambda: self.reasons() == ["LineLost", "LineBack"])
         self.assertIsNone(shared.ending)
         self.assertTrue(shared._input_flowing)
+
+    async def lost_console(self) -> SharedConsole:
+        """Return the console of a line that is lost and does not come back."""
+        far = self.far(silent)
+        shared = SharedConsole(
+            self.run_of(far.endpoint), reactor, limits=Limits(quiet_seconds=0.01)
+        )
+        self.addCleanup(shared.end, Ending("Over"))
+        await shared.open()
+        await self.until(lambda: far.peers)
+        await far.vanish()
+        await self.until(lambda: "No such file" in str(self.changes))
+        return shared
+
+    async def test_script(self) -> None:
+        """A script whose input a lost line discards fails with the reason."""
+        shared = await self.lost_console()
+        script = MemoryStream(shared.viewer())
+        script.viewer.data_received(b"version\r")
+        script.viewer.data_received(b"version\r")
+        script.viewer.input_ended()
+        assert script.ending is not None
+        self.assertEqual(script.ending.reason, LINE_LOST)
+        self.assertIn('the input was not sent: line "line-1": ', script.ending.message)
+        self.assertIn("No such file", script.ending.message)
+        self.assertEqual(script.got.count(b"what you type is not sent: line"), 1)
+        self.assertEqual(script.viewer.bytes_to_machine, 0)
+
+    async def test_script_that_reads(self) -> None:
+        """A script without input fails if the line is lost at its end."""
+        shared = await self.lost_console()
+        script = MemoryStream(shared.viewer())
+        script.viewer.input_ended()
+        await self.until(lambda: script.ending)
+        assert script.ending is not None
+        self.assertEqual(script.ending.reason, LINE_LOST)
+        self.assertIn('line "line-1": ', script.ending.message)
+
+    async def test_script_after_outage(self) -> None:
+        """Once the line is back, scripts succeed."""
+        far = self.far(silent)
+        shared = SharedConsole(
+            self.run_of(far.endpoint), reactor, limits=Limits(quiet_seconds=0.01)
+        )
+        self.addCleanup(shared.end, Ending("Over"))
+        await shared.open()
+        await self.until(lambda: far.peers)
+        far.peer.transport.loseConnection()
+        await self.until(lambda: self.reasons() == ["LineLost", "LineBack"])
+        script = MemoryStream(shared.viewer())
+        script.viewer.data_received(b"version\r")
+        script.viewer.input_ended()
+        await self.until(lambda: script.ending)
+        assert script.ending is not None
+        self.assertTrue(script.ending.ok)
 
     async def test_paused(self) -> None:
         """A line that is paused is paused when it is back."""

@@ -11,6 +11,8 @@ input ended, the machine fell quiet    none                        0
 the session was ended from the other   ``session ended: REASON``   the process's code
 side                                                               if one ended, else
                                                                    0 for success or 1
+with ``linger_seconds``, input was     ``the input was not sent:   1
+discarded at the machine's side        REASON``
 the connection was lost first          says so                     1
 ``--timeout`` seconds went by, or the  says so                     124
 machine was never quiet
@@ -62,6 +64,9 @@ NEVER_QUIET = (
     f"timed out: the machine was not quiet within {SCRIPT_SECONDS:.0f} s after the end of input; "
     "--timeout SECONDS sets another limit"
 )
+
+NOT_SENT = "the input was not sent"
+"""Start of the message when a script's session ends and its input was discarded."""
 
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
@@ -223,8 +228,7 @@ class ConsoleSession:
             return
         self._last_byte = data[-1:]
         self._watch(data)
-        if self._interactive:
-            self._notices.feed(data)
+        self._notices.feed(data)
         if self._quiet is not None:
             self._quiet.reset(self._quiet_seconds)
         self._sink.write(data)
@@ -376,8 +380,10 @@ class ConsoleSession:
         self._quiet = None
         if self._stuck or self._output_paused:  # the silence may be due to our own pause
             self._quiet = self._clock.callLater(self._quiet_seconds, self._fell_quiet)
-            return
-        self._end(Outcome())
+        elif why := self._notices.not_sent:
+            self._end(Outcome(1, f"{NOT_SENT}: {why}"))
+        else:
+            self._end(Outcome())
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
         """Handle the end of the time for the session."""

@@ -30,7 +30,7 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.floor import notice
-from twisted_exec.console.interfaces import ILineTransport
+from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.rate_limit import ReadRateLimit
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IRun, IShutdown, MachineFacts
@@ -92,7 +92,7 @@ class _Link(TwistedProtocol):
         self._run.link_lost(reason)
 
 
-@implementer(IRun, ILineTransport)
+@implementer(IRun, IRecoveringTransport)
 class SharedLine:
     """
     One line from power on to power off, and the transport of its protocol.
@@ -122,6 +122,7 @@ class SharedLine:
         self._facts, self._clock = facts, clock
         self._claim, self._release = claim, release
         self._power = power
+        self.outage = ""
         self._name = ""
         self._endpoint: IStreamClientEndpoint | None = None
         self._inner: Any = None
@@ -223,7 +224,7 @@ class SharedLine:
                 patience.cancel()
         self._release()
 
-    # ILineTransport, across connections.
+    # IRecoveringTransport, across connections.
 
     def write(self, data: bytes) -> None:
         if self._link is not None:
@@ -308,8 +309,9 @@ class SharedLine:
 
     def _reconnect(self, reason: Failure) -> None:
         why = _describe(reason)
-        self._facts.event("Warning", "LineLost", f'line "{self._name}" was lost: {why}')
-        self._changed("LineLost", f'line "{self._name}" was lost: {why}; trying again')
+        lost = f'line "{self._name}" was lost: {why}'
+        self._facts.event("Warning", "LineLost", lost)
+        self._set_outage(lost)
         self._notify(f"the console line was lost: {why}; input is discarded until it is back")
         if self._producer is not None:
             self._producer.resumeProducing()  # the lost connection may have paused it
@@ -331,7 +333,7 @@ class SharedLine:
             except Exception as error:
                 if not self._closing and (problem := _describe(Failure(error))) != why:
                     why = problem
-                    self._changed("LineLost", f'line "{self._name}": {why}; trying again')
+                    self._set_outage(f'line "{self._name}": {why}')
             else:
                 self._reconnected(link)
                 return
@@ -340,11 +342,13 @@ class SharedLine:
         self._opening = None
         self._join(link)
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
-        self._changed("", "")
+        self._set_outage("")
         self._notify("the console line is back")
 
-    def _changed(self, reason: str, message: str) -> None:
-        """Report a problem of the line; the machine itself counts as running."""
+    def _set_outage(self, why: str) -> None:
+        """Report that the line is lost, or is back; the machine itself counts as running."""
+        self.outage = why
+        reason, message = ("LineLost", f"{why}; trying again") if why else ("", "")
         self._facts.changed(pb.MACHINE_RUNNING, reason, message)
 
     def _notify(self, text: str) -> None:
