@@ -4,6 +4,9 @@ Tests for :mod:`twisted_exec.standalone.machines`.
 
 from __future__ import annotations
 
+import json
+import shlex
+
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -14,9 +17,9 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.standalone.machines import (
     NAMESPACE,
     SHELL,
+    console_commands,
     create_missing,
     demo_objects,
-    suggested_machine,
     until_running,
 )
 from twisted_exec.testing.cluster import MemoryCluster
@@ -46,19 +49,32 @@ class MachinesCase(SynchronousTestCase):
 
 
 class ToTryTests(MachinesCase):
-    """Tests for :func:`suggested_machine`."""
+    """Tests for :func:`console_commands`."""
 
-    def suggested(self) -> str:
+    def suggested(self) -> tuple[str, ...]:
         return self.successResultOf(
-            Deferred.fromCoroutine(suggested_machine(self.client, IRONCORE))
+            Deferred.fromCoroutine(console_commands(self.client, IRONCORE, "local"))
         )
 
     def test_what_is_there(self) -> None:
-        """The virtual machine; without it the shell; never one that was deleted."""
+        """The console of the virtual machine; without it the shell's; never of a deleted machine."""
         self.create({"pty", "qemu"}, set())
-        self.assertEqual(self.suggested(), "demo-vm")
+        self.assertEqual(self.suggested(), ("kubectl get machines", "kubectl console demo-vm"))
         self.successResultOf(self.client.delete(IRONCORE.workload, "demo-vm", NAMESPACE))
-        self.assertEqual(self.suggested(), SHELL)
+        self.assertEqual(self.suggested()[1], f"kubectl console {SHELL}")
+
+    def test_nothing_is_there(self) -> None:
+        """Without machines, the first command creates the machine of the second."""
+        create, console = self.suggested()
+        self.assertEqual(console, "kubectl console my-shell")
+        words = shlex.split(create)
+        self.assertEqual([words[0], *words[2:]], ["echo", "|", "kubectl", "create", "-f", "-"])
+        made = self.successResultOf(
+            self.client.create(IRONCORE.workload, json.loads(words[1]), NAMESPACE)
+        )
+        self.assertEqual(made["metadata"]["name"], "my-shell")
+        self.assertEqual(made["spec"]["machineClassRef"], {"name": "pty"})
+        self.assertEqual(self.suggested()[1], console)
 
 
 class CreateMissingTests(MachinesCase):

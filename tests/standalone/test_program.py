@@ -170,6 +170,16 @@ class ReadyTests(StandaloneCase):
         self.assertEqual(code, 7, said)
         self.assertIn("session ended: Completed: ", said)
 
+    async def test_without_demo(self) -> None:
+        """Without machines, the first commands create a shell and open its console."""
+        program = await self.ready("--without-demo", "--without-spaces")
+        commands = program.stdout.decode().split("type:\n\n")[1].split("\n\n")[0]
+        argv = ["/bin/sh", "-ec", commands]
+        user = programs.start(argv, cwd=self.directory, env={"HOME": self.directory})
+        self.addCleanup(user.stop)
+        user.type(b"exit 7\n")
+        self.assertEqual(await user.ended, 7, user.output)
+
     async def test_own_machine(self) -> None:
         """The tutorial's machine names no pool, and runs."""
         await self.ready()
@@ -232,6 +242,7 @@ class ReadyTests(StandaloneCase):
 
     test_first_start.skip = needs.qemu()  # type: ignore[attr-defined]
     test_kubectl.skip = needs.kubectl()  # type: ignore[attr-defined]
+    test_without_demo.skip = needs.kubectl()  # type: ignore[attr-defined]
     test_kubectl_console_of_the_machine.skip = (  # type: ignore[attr-defined]
         needs.qemu() or needs.kubectl()
     )

@@ -8,6 +8,8 @@ later.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 
 NAMESPACE = "default"
 SHELL, VM = "demo-shell", "demo-vm"
+_OWN_SHELL = "my-shell"
 PTY, QEMU = "pty", "qemu"
 
 _LOOK_EVERY_SECONDS = 0.1
@@ -115,15 +118,22 @@ async def create_missing(
     return labels
 
 
-async def suggested_machine(client: IKubeClient, dialect: Dialect) -> str:
+async def console_commands(client: IKubeClient, dialect: Dialect, pool: str) -> tuple[str, str]:
     """
-    Return the machine whose console to suggest: the virtual machine if it exists.
+    Return two commands of which the second opens a console: that of the virtual machine if it exists.
+
+    Without machines, the first command creates a shell.  It is bound to ``pool`` from the start, so
+    that ``kubectl console`` waits for it.
 
     :raises APIError: the request failed.
     """
     listed = await client.list(dialect.workload, NAMESPACE)
     names = [str(each["metadata"]["name"]) for each in listed["items"]]
-    return next((name for name in (VM, SHELL, *names) if name in names), SHELL)
+    if not names:
+        body = json.dumps(_machine(dialect, _OWN_SHELL, PTY, pool).body, separators=(",", ":"))
+        return f"echo {shlex.quote(body)} | kubectl create -f -", f"kubectl console {_OWN_SHELL}"
+    name = next(name for name in (VM, SHELL, *names) if name in names)
+    return f"kubectl get {dialect.workload.plural}", f"kubectl console {name}"
 
 
 async def until_running(

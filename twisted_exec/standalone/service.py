@@ -52,9 +52,9 @@ from twisted_exec.standalone.machines import (
     PTY,
     QEMU,
     SHELL,
+    console_commands,
     create_missing,
     demo_objects,
-    suggested_machine,
     until_running,
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
@@ -203,9 +203,8 @@ class Standalone(AsyncService):
         await self._make_machines(client, runtime.runtime)
         if self.settings.spaces:
             await self._keep_spaces(client, certificates)
-        self._publish(
-            server.url, certificates, await suggested_machine(client, self.settings.dialect)
-        )
+        commands = await console_commands(client, self.settings.dialect, POOL)
+        self._publish(server.url, certificates, commands)
         self._url = server.url
         self._renewing = LoopingCall(self.renew)
         self._renewing.clock = self._reactor
@@ -356,15 +355,14 @@ class Standalone(AsyncService):
             )
         )
 
-    def _publish(self, url: str, certificates: Certificates, machine: str) -> None:
+    def _publish(self, url: str, certificates: Certificates, commands: tuple[str, ...]) -> None:
         self._write_kubeconfig(url, certificates)
         programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
         path = _short_path(self.kubeconfig)
         self._log.info("ready; the administrator's kubeconfig is {path}", path=path)
         self.first_commands = (
             f"export KUBECONFIG={shlex.quote(path)} PATH={shlex.quote(programs)}:$PATH",
-            f"kubectl get {self.settings.dialect.workload.plural}",
-            f"kubectl console {machine}",
+            *commands,
         )
 
     def _write_kubeconfig(self, url: str, certificates: Certificates) -> None:
