@@ -65,13 +65,14 @@ class LimitLogTests(SynchronousTestCase):
         return [line.split()[-1] for line in done.stdout.decode().splitlines()]
 
     def test_options(self) -> None:
-        """``--log-level`` and ``--quiet`` limit the whole log; the stricter counts."""
+        """``--log-level`` and ``--quiet`` limit the whole log; an explicit ``--log-level`` wins."""
         severe = ["error", "critical"]
         for arguments, words in (
             ([], ["warning", "news", "info", "warn", *severe]),
             (["--log-level=debug"], ["warning", "news", "debug", "info", "warn", *severe]),
             (["--quiet"], ["warning", "warn", *severe]),
             (["--quiet", "--log-level=error"], severe),
+            (["--log-level=info", "--quiet"], ["warning", "news", "info", "warn", *severe]),
         ):
             self.assertEqual(self.logged(*arguments), words, arguments)
 

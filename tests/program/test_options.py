@@ -221,6 +221,19 @@ class ConfigurationFileTests(SynchronousTestCase):
         self.assertEqual(options["address"], ["z"])
         self.assertEqual((options["fast"], options["no-fast"]), (1, 0))
 
+    def test_log_level(self) -> None:
+        """An explicit ``log-level`` wins over ``quiet``; either on the command line, over the file."""
+        for text, arguments, level in (
+            ("", [], "info"),
+            ("quiet = true", [], "warn"),
+            ('quiet = true\nlog-level = "debug"', [], "debug"),
+            ('log-level = "debug"', ["--quiet"], "warn"),
+            ("quiet = true", ["--log-level=debug"], "debug"),
+            ("", ["--quiet", "--log-level=info"], "info"),
+        ):
+            options = self.parsed(f'pool = "a"\ncert = "c"\n{text}', *arguments)
+            self.assertEqual(options["log-level"], level, (text, arguments))
+
     def test_unknown_key(self) -> None:
         """An unknown key is an error with the nearest name."""
         line = self.refusal('cert_dir = "x"')

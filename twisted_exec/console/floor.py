@@ -42,6 +42,7 @@ HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
 _TAKEN_OVER = "you have taken over this console"
 _WRITER = "you are the writer of this console"
+_NOW_WRITER = (_TAKEN_OVER, _WRITER)
 
 
 class Participant(Protocol):
@@ -180,6 +181,12 @@ def not_sent(why: str) -> bytes:
     return notice(f"{_NOT_SENT}{why}")
 
 
+def is_writer_notice(output: bytes) -> bool:
+    """Return whether a piece of output is a whole notice that its user is the writer now."""
+    match = _NOTICE.fullmatch(output)
+    return match is not None and match[1].decode("utf-8", "replace").startswith(_NOW_WRITER)
+
+
 class RoleNotices:
     """
     Reads the notices in the output of one session, for the user's end.
@@ -206,7 +213,7 @@ class RoleNotices:
                 self.not_sent = text.removeprefix(_NOT_SENT).removesuffix(HINT).rstrip()
             if text.endswith(HINT):
                 self.is_observer = True
-            elif text.startswith((_TAKEN_OVER, _WRITER)):
+            elif text.startswith(_NOW_WRITER):
                 self.is_observer = False
         self._tail = window[end:][-_LONGEST_BYTES:]
 

@@ -30,11 +30,6 @@ def read_level(text: str) -> str:
     return text
 
 
-def is_below(level: str, other: str) -> bool:
-    """Return whether a level is less severe than another."""
-    return LEVELS.index(level) < LEVELS.index(other)
-
-
 def limit_log(level: str, beginner: LogBeginner = globalLogBeginner) -> None:
     """
     Leave messages below a level out of the log, once it begins.

@@ -22,11 +22,15 @@ from twisted.python.usage import Options, UsageError
 from twisted import __version__ as twisted_version
 from twisted_exec import __version__
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.log_level import DEFAULT, LEVELS, QUIET, is_below, limit_log, read_level
+from twisted_exec.program.log_level import DEFAULT, LEVELS, QUIET, limit_log, read_level
 from twisted_exec.program.options_file import CONFIG, arguments_from, path_in
 from twisted_exec.wire.upgrade import read_origin
 
 _CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
+
+
+_LEVEL_HELP = f"Least level of the log: {', '.join(LEVELS)}"
+_QUIET_HELP = "Log only warnings and errors; --log-level takes precedence."
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,10 @@ class ProgramOptions(Options):
     groups: Mapping[str, Sequence[str]] = {}
     optParameters: list[list[Any]] = [
         [CONFIG, None, None, "TOML file with options; the command line takes precedence."],
-        ["log-level", None, DEFAULT, f"Least level of the log: {', '.join(LEVELS)}.", read_level],
+        # No default, so that parseOptions knows whether it was chosen.
+        ["log-level", None, None, f"{_LEVEL_HELP}; default: {DEFAULT}.", read_level],
     ]
-    optFlags: list[list[Any]] = [["quiet", None, "Log only warnings and errors."]]
+    optFlags: list[list[Any]] = [["quiet", None, _QUIET_HELP]]
     _headings: dict[str, str] = dict.fromkeys(
         (CONFIG, "log-level", "quiet", "help", "version"), group
     )
@@ -154,8 +159,8 @@ class ProgramOptions(Options):
         except UsageError as error:
             why = str(error).removeprefix("Parameter type enforcement failed: ")
             raise refusal(self.program, why) from None
-        level = self["log-level"]
-        limit_log(QUIET if self["quiet"] and is_below(level, QUIET) else level)
+        self["log-level"] = self["log-level"] or (QUIET if self["quiet"] else DEFAULT)
+        limit_log(self["log-level"])
         for name in self.paths:
             if self[name]:
                 self[name] = os.path.abspath(self[name])

@@ -13,6 +13,8 @@ from typing import Any
 from twisted.python.usage import Options, UsageError
 
 CONFIG = "config"
+_LEVEL = {"log-level", "quiet"}
+"""Two options for the level of the log: one on the command line replaces both of a file."""
 _MAX_BYTES = 1 << 20
 
 
@@ -35,6 +37,8 @@ def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> lis
     """
     replaced = {name for name, _ in _pairs(options, arguments)}
     replaced |= {_opposite(name) for name in replaced}
+    if not replaced.isdisjoint(_LEVEL):
+        replaced |= _LEVEL
     result: list[str] = []
     for key, value in _read(path).items():
         words = _arguments(options, f"--{CONFIG} {path}", key, value)

@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.console.test_floor import Person
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import (
     NEVER_QUIET,
@@ -23,7 +24,7 @@ from twisted_exec.cli.console.session import (
     ConsoleSession,
     Outcome,
 )
-from twisted_exec.console.floor import HINT, notice
+from twisted_exec.console.floor import HINT, Floor, notice
 from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     MACHINE_DELETED,
@@ -167,6 +168,25 @@ class TypingTests(SessionCase):
         self.assertFalse(self.source.reading)
         self.attach()
         self.assertTrue(self.source.reading)
+
+
+class QuietTests(SessionCase):
+    """``--quiet``."""
+
+    def test_writer(self) -> None:
+        """Notices that the user is the writer are left out; those that need an act are shown."""
+        bob, ann = Person("bob"), Person("ann")
+        floor = Floor()
+        floor.join(ann, force=True)
+        free = ann.news().encode()
+        floor.join(bob, force=True)
+        taken, lost = bob.news().encode(), ann.news().encode()
+        for quiet, shown in ((True, b"$ " + lost), (False, b"$ " + free + taken + lost)):
+            self.begin(quiet=quiet)
+            self.attach()
+            for output in (b"$ ", free, taken, lost):
+                self.session.data_received(output)
+            self.assertEqual(self.sink.written, shown)
 
 
 class EscapeTests(SessionCase):

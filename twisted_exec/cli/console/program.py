@@ -357,6 +357,7 @@ class Program:
                 linger_seconds=self._options.linger,
                 greet=self._greet,
                 watch=modes.feed if os.isatty(1) else lambda _: None,
+                quiet=self._options.quiet,
             )
             outcomes: list[Outcome] = []
             session.finished.addCallback(outcomes.append)

@@ -45,7 +45,7 @@ from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTim
 from zope.interface import implementer
 
 from twisted_exec.cli.console.escape import Command, Escapes, SysRq, Typed
-from twisted_exec.console.floor import RoleNotices
+from twisted_exec.console.floor import RoleNotices, is_writer_notice
 from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize
 
 QUIET_SECONDS = 1.0
@@ -142,6 +142,7 @@ class ConsoleSession:
     :param suspend: stops this program, as job control does.
     :param greet: called when the stream is attached, before the first output.
     :param watch: receives all output that is written.
+    :param quiet: leave out notices that the user is the writer; each arrives as one message.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
         flushed (when the user decided to go: at most a second later).
     """
@@ -159,6 +160,7 @@ class ConsoleSession:
         linger_seconds: float | None = None,
         greet: Callable[[], None] = lambda: None,
         watch: Callable[[bytes], None] = lambda _: None,
+        quiet: bool = False,
     ) -> None:
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
@@ -169,6 +171,7 @@ class ConsoleSession:
         self._linger_seconds = linger_seconds
         self._greet = greet
         self._watch = watch
+        self._is_quiet = quiet
         self._stream: Stream | None = None
         self._source: Source | None = None
         self._sink: Sink | None = None
@@ -225,6 +228,9 @@ class ConsoleSession:
     def data_received(self, data: bytes) -> None:
         """Handle output of the machine."""
         if self._outcome is not None or self._sink is None:
+            return
+        if self._is_quiet and is_writer_notice(data):
+            self._notices.feed(data)
             return
         self._last_byte = data[-1:]
         self._watch(data)
