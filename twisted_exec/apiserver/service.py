@@ -45,6 +45,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.draining import DrainLimit, pause
 from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.site import Site
@@ -281,7 +282,7 @@ class APIServer(AsyncService):
         self._parts.sessions.close(_STOPPING)
         withdrawing = self._withdraw()
         if self._port is not None:
-            await deferLater(self._reactor, self._settings.shutdown_delay_seconds)
+            await pause(self._reactor, self._settings.shutdown_delay_seconds)
             port, self._port = self._port, None
             await defer.maybeDeferred(port.stopListening)
         for watches in self._parts.watches:
@@ -305,9 +306,11 @@ class APIServer(AsyncService):
         return leading.stopService()
 
     async def _let_sessions_go_on(self) -> None:
-        until = self._reactor.seconds() + self._settings.drain_seconds
-        while len(self._parts.sessions) and self._reactor.seconds() < until:
+        sessions = self._parts.sessions
+        limit = DrainLimit(self._reactor, self._settings.drain_seconds, len(sessions))
+        while len(sessions) and not limit.is_over:
             await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
+        limit.cancel()
 
 
 def _chain(certificate: bytes) -> list[x509.Certificate]:

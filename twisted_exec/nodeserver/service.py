@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
@@ -37,6 +36,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.draining import pause
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Dispatcher, Site
@@ -318,7 +318,7 @@ class NodeServer(AsyncService):
         """End all sessions with a message, then stop everything else."""
         self._is_stopping = True
         if self.address is not None and self.settings.shutdown_delay_seconds:
-            await deferLater(self._reactor, self.settings.shutdown_delay_seconds)
+            await pause(self._reactor, self.settings.shutdown_delay_seconds)
         self.sessions.close(STOPPING)
         self.site.drain()
         ending = Ending(SHUTTING_DOWN, STOPPING)

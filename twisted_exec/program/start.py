@@ -31,6 +31,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.program.clock import use_monotonic_clock
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
+from twisted_exec.program.draining import stop_at_once
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
 from twisted_exec.program.loop import shorten_turns
 from twisted_exec.program.maker import stop_on_interrupt
@@ -168,8 +169,9 @@ def stop_once(reactor: Any) -> None:
     """
     Stop on SIGHUP (a closed terminal) as well, and only once.
 
-    Stopping may take a while because of open sessions.  Further signals log one line; Twisted would
-    log a traceback for each.
+    Stopping may take a while because of open sessions.  A SIGINT (Ctrl-C) during the stop ends their
+    time, and the next SIGINT ends the process.  Other signals log one line; Twisted would log a
+    traceback for each.  Only SIGINT is impatience: a closed terminal sends SIGHUP more than once.
     """
     stop_on_interrupt(reactor)
     reactor.callWhenRunning(_stop_on_hangup, reactor)
@@ -190,8 +192,13 @@ def _stopping(reactor: Any) -> None:
             signals.append(number)
             reactor.callFromThread(_log.info, "already stopping; sessions get their time to end")
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    def at_once(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        reactor.callFromThread(stop_at_once)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, again)
+    signal.signal(signal.SIGINT, at_once)
 
 
 _REMEDIES = {

@@ -42,6 +42,7 @@ from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.draining import DrainLimit
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
@@ -411,15 +412,19 @@ class Standalone(AsyncService):
     async def _stop_services(self) -> None:
         # The poollet stops first, because it signs off at the API server.  So its drain time
         # has to pass here.
-        until = self._reactor.seconds() + self.settings.drain_seconds
         for service in self._running:
-            while isinstance(service, Poollet) and service.sessions:
-                if self._reactor.seconds() >= until:
-                    break
-                await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
+            if isinstance(service, Poollet):
+                await self._let_sessions_go_on(service)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
+
+    async def _let_sessions_go_on(self, poollet: Poollet) -> None:
+        sessions = poollet.sessions
+        limit = DrainLimit(self._reactor, self.settings.drain_seconds, len(sessions))
+        while len(sessions) and not limit.is_over:
+            await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
+        limit.cancel()
 
 
 _ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]

@@ -14,6 +14,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyReque
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
+from twisted_exec.program import draining
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -279,6 +280,21 @@ class SessionsTests(SynchronousTestCase):
         self.clock.advance(5)
         self.successResultOf(drained)
         self.assertEqual(carried.cuts, 1)
+
+    def test_drain_at_once(self) -> None:
+        """An impatient user has the remaining sessions cut, in later drains too."""
+        self.patch(draining, "_stop", draining._Stop())
+        carried = Carried(self.sessions.open(Subject("1")))
+        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.assertNoResult(drained)
+        draining.stop_at_once()
+        self.successResultOf(drained)
+        self.assertEqual(carried.cuts, 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        again = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.clock.advance(0.5)
+        self.successResultOf(again)
+        self.assertEqual(draining._stop.limits, set())
 
     def test_drain_by_cutting(self) -> None:
         """A cut may end the session in the same call."""

@@ -27,6 +27,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyReque
 from twisted_exec.observe.audit import AuditSession, Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.draining import DrainLimit
 from twisted_exec.streaming.interfaces import (
     IDLE,
     INTERNAL,
@@ -333,7 +334,8 @@ class Sessions:
         """
         End all sessions.
 
-        :param seconds: after which the remaining sessions are cut.
+        :param seconds: after which the remaining sessions are cut; see
+            :class:`~twisted_exec.program.draining.DrainLimit`.
         :return: fires when no session is left, at the latest with the cut; never fails.
         """
         self.end(lambda _: True, ending)
@@ -343,13 +345,8 @@ class Sessions:
             return done
         waiting: Deferred[None] = Deferred()
         self._empty.append(waiting)
-        timer = clock.callLater(seconds, self._cut_all, waiting)
-
-        def stop(_: None) -> None:
-            if timer.active():
-                timer.cancel()
-
-        return waiting.addCallback(stop)
+        limit = DrainLimit(clock, seconds, len(self._live), lambda: self._cut_all(waiting))
+        return waiting.addCallback(lambda _: limit.cancel())
 
     def _cut_all(self, waiting: Deferred[None]) -> None:
         for session in list(self._live):

@@ -1,0 +1,96 @@
+"""
+The time that sessions get to end when a program stops.
+
+The first drain of a stop logs how long it may take.  A second Ctrl-C ends all drains; the program
+then stops its parts in order as usual, and ends its machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+_log = Logger()
+
+_FAREWELL_SECONDS = 0.5
+"""Limit of drains that begin after :func:`stop_at_once`: sessions get the message that ends them."""
+
+
+class _Stop:
+    """The stop of this process."""
+
+    def __init__(self) -> None:
+        self.limits: set[DrainLimit] = set()
+        self.announced = self.at_once = False
+
+
+_stop = _Stop()
+
+
+class DrainLimit:
+    """
+    The end of a drain: after its time, or after :func:`stop_at_once`.
+
+    :param sessions: number of sessions that are open now, for the log.
+    :param expired: called at the end, unless :meth:`cancel` came first.
+    :ivar is_over: the time is over.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: float,
+        sessions: int,
+        expired: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.is_over = False
+        self._expired = expired
+        if sessions and seconds:
+            _announce(seconds, sessions)
+        if _stop.at_once:
+            seconds = min(seconds, _FAREWELL_SECONDS)
+        self._call = clock.callLater(seconds, self.expire)
+        _stop.limits.add(self)
+
+    def expire(self) -> None:
+        """End the drain now."""
+        self.cancel()
+        self.is_over = True
+        self._expired()
+
+    def cancel(self) -> None:
+        """Forget the limit: the drain has ended.  Repeated calls do nothing."""
+        _stop.limits.discard(self)
+        if self._call.active():
+            self._call.cancel()
+
+
+def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
+    """Return a Deferred that fires after a time, or after :func:`stop_at_once`."""
+    waiting: Deferred[None] = Deferred()
+    DrainLimit(clock, seconds, 0, lambda: waiting.callback(None))
+    return waiting
+
+
+def stop_at_once() -> None:
+    """End all drains of this process; those to come are short."""
+    _stop.at_once = True
+    _log.info("stopping at once")
+    for limit in list(_stop.limits):
+        limit.expire()
+
+
+def _announce(seconds: float, sessions: int) -> None:
+    # Programs drain one part after another, with the same sessions.
+    if _stop.announced or _stop.at_once:
+        return
+    _stop.announced = True
+    _log.info(
+        "stopping: {sessions} {noun} {seconds:g} s to end; press Ctrl-C again to stop at once",
+        sessions=sessions,
+        noun="session gets" if sessions == 1 else "sessions get",
+        seconds=seconds,
+    )
