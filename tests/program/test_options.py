@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from contextlib import redirect_stdout
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -318,6 +320,28 @@ class RequiredTests(SynchronousTestCase):
             TAPS["exec-poollet"]().parseOptions([])
         for name in ("machine-pool-name", "machine-runtime-endpoint", "tls-cert-file"):
             self.assertIn(f"--{name}", str(caught.exception.code))
+
+
+class ClosedOutputTests(SynchronousTestCase):
+    """Output into a pipe whose reader has ended, as with ``| head``."""
+
+    def test_quiet(self) -> None:
+        """``--help`` and ``--version`` print no error."""
+        for option in ("--help", "--version"):
+            reader, writer = os.pipe()
+            os.close(reader)
+            code = (
+                f"from {__name__} import DaemonOptions; DaemonOptions().parseOptions([{option!r}])"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", code],
+                stdout=writer,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+            os.close(writer)
+            self.assertEqual((done.returncode, done.stderr), (0, b""), option)
 
 
 class VersionTests(SynchronousTestCase):

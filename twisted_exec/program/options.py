@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.python.usage import Options, UsageError
 
@@ -94,10 +94,14 @@ class ProgramOptions(Options):
             mark = f"required unless {unless}" if unless else "required"
             self.docs[name] = f"{self.docs[name].rstrip('.')} ({mark})."
 
+    def opt_help(self) -> None:
+        """Display this help and exit."""
+        _print_and_exit(str(self))
+
     def opt_version(self) -> None:
         """Show the versions of this program and of Twisted."""
-        print(f"{self.program or 'twisted-exec'} {__version__} (Twisted {twisted_version})")
-        sys.exit(0)
+        name = self.program or "twisted-exec"
+        _print_and_exit(f"{name} {__version__} (Twisted {twisted_version})")
 
     def parseArgs(self, *surplus: str) -> None:
         """:raises UsageError: there is an argument without an option."""
@@ -208,6 +212,17 @@ class ProgramOptions(Options):
         return {
             name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
         }
+
+
+def _print_and_exit(text: str) -> NoReturn:
+    """Print a text and exit with 0, also if the output's reader has ended, as with ``| head``."""
+    try:
+        print(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes again at the exit, and would report the error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 _NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")
