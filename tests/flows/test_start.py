@@ -705,8 +705,8 @@ class UserEndTests(StartCase):
             "kubectl-console",
             ([], "kubectl console: the following arguments are required: NAME; see kubectl"),
             (["vm", "--nonsense"], "unrecognized arguments: --nonsense"),
-            (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no number of seconds"),
-            (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no number of seconds"),
+            (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no duration such as"),
+            (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no duration such as"),
             (["vm", kubeconfig, "--escape=Ctrl"], "argument --escape: "),
         )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d+)?", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LONGEST_SECONDS = 366 * 86400
@@ -59,16 +60,16 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
 
 def duration(text: str) -> float | None:
     """
-    Return seconds for ``1m30s``, ``500ms`` or ``7``; ``None`` for 0.
+    Return seconds for ``1m30s``, ``500ms``, ``7`` or ``0.5``; ``None`` for 0.
 
     :raises argparse.ArgumentTypeError: it is not a duration, or longer than a year.
     """
-    if text.isascii() and text.isdigit():
+    if _NUMBER.fullmatch(text):
         seconds = float(text)
     elif _DURATION.fullmatch(text):
         seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
     else:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 5s or 1m")
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 30, 5s or 1m30s")
     if seconds > _LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is longer than a year")
     return seconds or None

@@ -95,11 +95,17 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertIsNone(options.escape)
         self.assertEqual((options.linger, options.timeout), (2, 0.5))
 
+    def test_times(self) -> None:
+        """Times are written as for kubectl, or as seconds; a time limit of 0 is none."""
+        for text, seconds in (("5s", 5), ("1m30s", 90), ("0.5", 0.5), ("500ms", 0.5), ("0", 0)):
+            options = parse_options(["vm", "--linger", text, "--timeout", text])
+            self.assertEqual((options.linger, options.timeout), (seconds, seconds), text)
+
     def test_mistakes(self) -> None:
         """A mistake on the command line is one line that names it, and exit code 1."""
         for arguments, word in (
             ([], "NAME"),
-            (["vm", "--linger", "soon"], "'soon'"),
+            (["vm", "--linger", "soon"], "'soon' is no duration such as 30, 5s or 1m30s"),
             (["vm", "--linger", "-1"], "'-1'"),
             (["vm", "--timeout", "inf"], "'inf'"),
             (["vm", "--timeout", "nan"], "'nan'"),

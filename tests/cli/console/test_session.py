@@ -441,6 +441,13 @@ class EndOfInputTests(SessionCase):
             self.assertEqual(self.outcome(), Outcome(124, NEVER_QUIET))
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_endless_output_without_limit(self) -> None:
+        """A script without limit continues while the machine prints."""
+        self.begin(interactive=False, limited=False)
+        self.attach()
+        self.session.input_ended()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_endless_output_with_timeout(self) -> None:
         """``--timeout`` replaces the limit for machines that are never quiet."""
         self.begin(interactive=False, timeout=SCRIPT_SECONDS * 2)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import math
 import os
 import random
 import signal
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from twisted_exec import __version__
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
-from twisted_exec.cli.cluster_options import add_cluster_options, config_of
+from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
 from twisted_exec.cli.space.options import add_space_options, requires_space
 
@@ -51,7 +50,7 @@ commands, such as BREAK. One user at a time is the writer of a console; other
 users are observers: they see the output and read who the writer is.
 
 If input is not a terminal, it is sent, and the session ends after its end: with
---linger when the machine was quiet for that many seconds, else when the
+--linger when the machine was quiet for that time, else when the
 machine's side ends it (after two quiet seconds, or when the process ended), and
 in any case a minute later. --timeout replaces that minute.
 """
@@ -155,15 +154,17 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--linger",
-        metavar="SECONDS",
-        type=_seconds,
-        help="after the end of input, continue until there was no output for this time",
+        metavar="TIME",
+        type=_duration,
+        help="after the end of input, continue until there was no output for this time, such as "
+        "2 (seconds) or 1m",
     )
     parser.add_argument(
         "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        help="end the whole session after this time, with exit code 124",
+        metavar="TIME",
+        type=_duration,
+        help="end the whole session after this time, such as 30 (seconds) or 5m, with exit code "
+        "124; 0 means never, also for a script",
     )
     parser.add_argument(
         "-q",
@@ -234,15 +235,8 @@ def _escape(text: str) -> Escapes | None:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    # More than a year is a mistake, and infinity would break the timer.
-    if not 0 <= seconds <= 366 * 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
+def _duration(text: str) -> float:
+    return duration(text) or 0.0
 
 
 def open_standard_descriptors() -> None:
@@ -355,6 +349,7 @@ class Program:
                 say=self._say,
                 suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
                 linger_seconds=self._options.linger,
+                limited=self._options.timeout != 0,
                 greet=self._greet,
                 watch=modes.feed if os.isatty(1) else lambda _: None,
                 quiet=self._options.quiet,
@@ -378,7 +373,7 @@ class Program:
         return outcomes[0], session.mid_line
 
     def _begin(self, source: int, sink: int) -> None:
-        self._open(source, sink, self._options.timeout)
+        self._open(source, sink, self._options.timeout or None)
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
         from twisted_exec.cli.console.stdio import Input, Output
@@ -456,7 +451,7 @@ class _Console(Program):
 
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
-            self._open(source, sink, self._options.timeout)
+            self._open(source, sink, self._options.timeout or None)
             return
         from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 
@@ -466,7 +461,7 @@ class _Console(Program):
             _reactor(),
             self._session,
             interactive=self._terminal.is_terminal,
-            timeout_seconds=self._options.timeout,
+            timeout_seconds=self._options.timeout or None,
             then=lambda timeout: self._open(source, sink, timeout),
         ).addErrback(self._refused)
 

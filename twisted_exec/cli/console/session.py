@@ -62,7 +62,7 @@ TIMED_OUT_CODE = 124
 TIMED_OUT = "timed out, as --timeout says"
 NEVER_QUIET = (
     f"timed out: the machine was not quiet within {SCRIPT_SECONDS:.0f} s after the end of input; "
-    "--timeout SECONDS sets another limit"
+    "--timeout sets another limit, and --timeout 0 none"
 )
 
 NOT_SENT = "the input was not sent"
@@ -140,6 +140,7 @@ class ConsoleSession:
         menu cannot change the role.
     :param say: prints messages of this program; the last line has no newline.
     :param suspend: stops this program, as job control does.
+    :param limited: end a script :data:`SCRIPT_SECONDS` after the end of input if it has no other limit.
     :param greet: called when the stream is attached, before the first output.
     :param watch: receives all output that is written.
     :param quiet: leave out notices that the user is the writer; each arrives as one message.
@@ -158,6 +159,7 @@ class ConsoleSession:
         say: Callable[[str], None] = lambda _: None,
         suspend: Callable[[], None] = lambda: None,
         linger_seconds: float | None = None,
+        limited: bool = True,
         greet: Callable[[], None] = lambda: None,
         watch: Callable[[bytes], None] = lambda _: None,
         quiet: bool = False,
@@ -168,7 +170,7 @@ class ConsoleSession:
         self._size = size
         self._escapes = escapes if interactive else None
         self._read_only, self._say, self._suspend = read_only, say, suspend
-        self._linger_seconds = linger_seconds
+        self._linger_seconds, self._is_limited = linger_seconds, limited
         self._greet = greet
         self._watch = watch
         self._is_quiet = quiet
@@ -302,7 +304,7 @@ class ConsoleSession:
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
             return
-        if self._deadline is None:
+        if self._deadline is None and self._is_limited:
             seconds = SCRIPT_SECONDS + (self._linger_seconds or 0)
             self._deadline = self._clock.callLater(seconds, self.timed_out, NEVER_QUIET)
         if (
