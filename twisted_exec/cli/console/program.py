@@ -30,6 +30,7 @@ from twisted_exec.cli.space.options import add_space_options, requires_space
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
 
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -427,6 +428,7 @@ class _Console(Program):
     def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
         super().__init__(options)
         self._config = config
+        self._hint = ""
 
     @property
     def subject(self) -> str:
@@ -447,7 +449,8 @@ class _Console(Program):
         options = self._options
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
-        return explain(error, namespace)
+        line = explain(error, namespace)
+        return f"{line}; {self._hint}" if self._hint else line
 
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
@@ -482,7 +485,7 @@ class _Console(Program):
                 options=options,
                 among=self._options.among,
                 agent=agent,
-            )
+            ).addErrback(self._suggest, config, reactor)
 
         if not self._options.space:
             return opened(self._config)
@@ -492,6 +495,17 @@ class _Console(Program):
         return visiting.addCallback(
             lambda visit: opened(visit.config, visit.agent).addErrback(visit.explain)
         )
+
+    def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
+        """Look for the machine that the user meant if the name does not exist; an errback."""
+        from twisted_exec.cli.suggestion import hint_after
+
+        def found(hint: str) -> None:
+            self._hint = hint
+
+        looking = hint_after(failure.value, config, self._options.name, reactor)
+        # The user reads the refusal in any case.
+        return looking.addCallback(found).addBoth(lambda _: failure)
 
 
 def patiently(

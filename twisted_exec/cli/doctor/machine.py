@@ -4,7 +4,6 @@ Checks of a machine: rights, the objects, and the console through poollet and ru
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
 from twisted_exec.cli.doctor import remedies
 from twisted_exec.cli.doctor.report import Unusable
 from twisted_exec.cli.doctor.server import AGENT, Server
+from twisted_exec.cli.suggestion import suggest_machine
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -97,28 +97,9 @@ class _MachineCheck:
     async def _missing(self) -> Unusable:
         noun, workload = self._dialect.noun, self._dialect.workload
         message = f'{noun} "{self._name}" not found in namespace "{self._namespace}"'
-        here = await self._names(self._namespace)
-        others = await self._names("", f"metadata.name={self._name}")
-        if others:
-            namespaces = sorted(namespace for namespace, _ in others)
-            remedy = f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
-        elif near := difflib.get_close_matches(self._name, [name for _, name in here], 1):
-            remedy = f"did you mean {near[0]}?"
-        else:
-            remedy = f"see kubectl get {workload.plural} -A, and use -n NAMESPACE"
+        hint = await suggest_machine(self._client, self._dialect, self._name, self._namespace)
+        remedy = hint or f"see kubectl get {workload.plural} -A, and use -n NAMESPACE"
         return self._report.fatal("machine", message, remedy)
-
-    async def _names(self, namespace: str, field_selector: str = "") -> list[tuple[str, str]]:
-        """Return namespaces and names of machines; none if we may not list."""
-        workload = self._dialect.workload
-        try:
-            listed = await self._client.list(workload, namespace, field_selector=field_selector)
-        except APIError:
-            return []
-        return [
-            (str(each["metadata"].get("namespace", "")), str(each["metadata"].get("name", "")))
-            for each in listed["items"]
-        ]
 
     async def _check_rights(self) -> None:
         plural = self._dialect.workload.plural

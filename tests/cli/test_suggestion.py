@@ -1,0 +1,72 @@
+"""
+Tests for :mod:`twisted_exec.cli.suggestion`, by ``kubectl console`` against a real server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor
+
+from tests.apiserver.chain import ChainTestCase
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.cluster_options import config_of
+from twisted_exec.cli.console.program import _Console, parse_options
+from twisted_exec.wire.stream_options import CONSOLE
+
+_NOBODY: Any = None
+"""The user of a session that is refused."""
+
+
+class SuggestionTests(ChainTestCase):
+    """The name of a machine that does not exist."""
+
+    async def line(self, name: str, *words: str, user: str = "admin") -> str:
+        """Return the message of ``kubectl console``."""
+        path = self.kubeconfig(f"user-{user}")
+        options = parse_options([name, "--kubeconfig", path, *words])
+        console = _Console(options, config_of(options))
+        with self.assertRaises(APIError) as caught:
+            await console.attempt(_NOBODY, reactor, CONSOLE)
+        return console.explain(caught.exception)
+
+    async def allow(self, *verbs_and_resources: tuple[str, str]) -> None:
+        """Give jane these rights in the namespace ``default``."""
+        rules = [
+            {"apiGroups": ["compute.ironcore.dev"], "resources": [resource], "verbs": [verb]}
+            for verb, resource in verbs_and_resources
+        ]
+        role = {"metadata": {"name": "jane"}, "rules": rules}
+        await self.admin.create(kinds.ROLES.resource, role, "default")
+        binding = {
+            "metadata": {"name": "jane"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jane"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+        }
+        await self.admin.create(kinds.ROLEBINDINGS.resource, binding, "default")
+
+    async def test_similar(self) -> None:
+        """A similar name of the namespace is suggested."""
+        await self.make_machine("web-1")
+        line = await self.line("wbe-1")
+        self.assertEqual(
+            line, 'machine "wbe-1" not found in namespace "default"; did you mean web-1?'
+        )
+
+    async def test_other_namespace(self) -> None:
+        """The namespace that has the machine is named."""
+        await self.make_machine("web-1")
+        line = await self.line("web-1", "-n", "lab")
+        self.assertEqual(
+            line,
+            'machine "web-1" not found in namespace "lab"; it is in namespace default: use -n default',
+        )
+
+    async def test_nothing(self) -> None:
+        """Without a similar machine, or without the right to list, there is only the refusal."""
+        refusal = 'machine "wbe-1" not found in namespace "default"'
+        self.assertEqual(await self.line("wbe-1"), refusal)
+        await self.make_machine("web-1")
+        await self.allow(("create", "machines/exec"))
+        self.assertEqual(await self.line("wbe-1", user="jane"), refusal)

@@ -1,0 +1,77 @@
+"""
+The machine that a user may have meant by a name that does not exist.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.consoles.exec import AGENT
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+
+_SECONDS = 5.0
+"""Time limit, because the user waits for the refusal."""
+
+
+def hint_after(
+    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any
+) -> Deferred[str]:
+    """
+    Return the hint of :func:`suggest_machine` after a refused console.
+
+    :return: empty if the refusal is not that the machine does not exist; may fail.
+    """
+    looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
+    return looking.addTimeout(_SECONDS, reactor)
+
+
+async def _hint_after(
+    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any
+) -> str:
+    if not isinstance(refusal, APIError) or refusal.code != NotFound.code:
+        return ""
+    missing = refusal.details.get("kind"), refusal.details.get("group")
+    for dialect in DIALECTS:
+        if missing == (dialect.workload.plural, dialect.group):
+            client = KubeClient(config, reactor, timeout_seconds=_SECONDS, agent=AGENT)
+            try:
+                return await suggest_machine(client, dialect, name, config.namespace)
+            finally:
+                await client.close()
+    return ""
+
+
+async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
+    """
+    Return a hint: the namespaces that have the machine, or a similar name in this namespace.
+
+    :return: empty if there is neither, or if the user may not list machines.
+    """
+    others = await _names(client, dialect, "", f"metadata.name={name}")
+    if others:
+        namespaces = sorted(each for each, _ in others)
+        return f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
+    here = [each for _, each in await _names(client, dialect, namespace)]
+    near = difflib.get_close_matches(name, here, 1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+async def _names(
+    client: IKubeClient, dialect: Dialect, namespace: str, field_selector: str = ""
+) -> list[tuple[str, str]]:
+    """Return namespaces and names of machines; none if the user may not list them."""
+    try:
+        listed = await client.list(dialect.workload, namespace, field_selector=field_selector)
+    except APIError:
+        return []
+    return [
+        (str(each["metadata"].get("namespace", "")), str(each["metadata"].get("name", "")))
+        for each in listed["items"]
+    ]
