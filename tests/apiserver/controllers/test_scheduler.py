@@ -22,6 +22,7 @@ from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.storage.memory import MemoryStorage
 
 SMALL = "class/machine.small"
+TABLE = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]
 
 
 class BrokenStorage(MemoryStorage):
@@ -105,6 +106,50 @@ class SchedulerTests(APITestCase):
         self.soon()
         self.assertEqual(self.pool_of("vm"), "pool-a")
 
+    def ready(self, name: str) -> tuple[str, str, str] | None:
+        """The condition Ready of a machine."""
+        status = self.answer("GET", f"{MACHINES}/{name}")["status"]
+        for each in status.get("conditions", ()):
+            if each["type"] == "Ready":
+                return each["status"], each["reason"], each["message"]
+        return None
+
+    def test_condition(self) -> None:
+        """A waiting machine is not ready, with the reason; the condition goes when it has a pool."""
+        self.make_machine("vm", "")
+        self.soon()
+        why = "0 of 0 machinepools can have it"
+        self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
+        self.make_ready("pool-a", 0)
+        self.make_machine("other", "")
+        self.soon()
+        full = "0 of 1 machinepools can have it: 1 without room for class small"
+        self.assertEqual(self.ready("other"), ("False", "OutOfCapacity", full))
+        self.clock.advance(TELL_SECONDS)
+        self.assertEqual(self.ready("vm"), ("False", "OutOfCapacity", full))
+        room = {"conditions": [READY], "capacity": {SMALL: 2}, "allocatable": {SMALL: 2}}
+        self.answer("PATCH", f"{POOLS}/pool-a/status", {"status": room}, content_type=MERGE)
+        self.soon()
+        for name in ("vm", "other"):
+            self.assertEqual((self.pool_of(name), self.ready(name)), ("pool-a", None))
+
+    def test_columns(self) -> None:
+        """``kubectl get machines`` shows the reason."""
+        self.make_machine("vm", "")
+        self.soon()
+        table = self.answer("GET", MACHINES, headers=TABLE)
+        names = [each["name"] for each in table["columnDefinitions"]]
+        (row,) = table["rows"]
+        cells = dict(zip(names, row["cells"], strict=True))
+        self.assertEqual((cells["Ready"], cells["Reason"]), ("False", "FailedScheduling"))
+
+    def test_missing_pool(self) -> None:
+        """The conditions of a machine that names a pool are its poollet's, also without the pool."""
+        self.make_machine("vm", "pool-z")
+        self.soon()
+        self.assertEqual(self.events(), [("FailedScheduling", "vm")])
+        self.assertIsNone(self.ready("vm"))
+
     def test_many(self) -> None:
         """Machines created at once share the pools' room without exceeding it."""
         self.make_ready("pool-a", 3)
@@ -161,6 +206,7 @@ class SchedulerTests(APITestCase):
         self.make_ready("pool-a", 0)
         self.make_machine("vm", "")
         self.soon()
+        self.soon()  # the machine's new condition has started another run
         beat = {"status": {"conditions": [{**READY, "lastUpdateTime": "2026-01-01T00:00:00Z"}]}}
         self.answer("PATCH", f"{POOLS}/pool-a/status", beat, content_type=MERGE)
         before = self.clock.getDelayedCalls()

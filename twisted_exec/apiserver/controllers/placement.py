@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api import quantity
+from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect
 
 Object = Mapping[str, Any]
@@ -30,6 +31,7 @@ Bound = Counter[tuple[str, str]]
 
 OUT_OF_CAPACITY = "OutOfCapacity"
 FAILED = "FailedScheduling"
+_READY = "Ready"
 
 _UNTOLD = 1_000_000
 """Room of a pool that reports class names without amounts."""
@@ -44,7 +46,7 @@ class Placement:
     Decision for one machine.
 
     :param pool: the chosen pool; empty when none fits.
-    :param reason: reason of the Event when no pool fits.
+    :param reason: reason of the Event and of the condition Ready when no pool fits.
     :param message: the same for people.
     """
 
@@ -79,6 +81,31 @@ def plan(dialect: Dialect, machine: Object, pools: Sequence[Object], bound: Boun
     return Placement("", OUT_OF_CAPACITY if full else FAILED, message)
 
 
+def with_decision(
+    dialect: Dialect, machine: Object, placement: Placement, now: str
+) -> dict[str, Any] | None:
+    """
+    Return the machine with a condition Ready that says why it waits, or, once it has a pool, without
+    that condition.
+
+    :return: ``None`` if nothing changes, or if a poollet has set the condition.
+    """
+    status: Object = machine.get("status", {})
+    conditions = list(status.get("conditions", []))
+    ready: Object = next((each for each in conditions if each.get("type") == _READY), {})
+    is_ours = not ready or ready.get("reason") in (OUT_OF_CAPACITY, FAILED)
+    if not dialect.conditions or not is_ours:
+        return None
+    if placement.pool:
+        changed = [each for each in conditions if each is not ready]
+    else:
+        value = ("False", placement.reason, placement.message)
+        changed = with_conditions(conditions, {_READY: value}, now)
+    if changed == conditions:
+        return None
+    return {**machine, "status": {**status, "conditions": changed}}
+
+
 _FULL = "without room for class {name}"
 
 
@@ -103,7 +130,7 @@ def is_ready(pool: Object) -> bool:
     if "deletionTimestamp" in pool["metadata"]:
         return False
     for each in status.get("conditions", []):
-        if each.get("type") == "Ready":
+        if each.get("type") == _READY:
             return bool(each.get("status") == "True")
     # Older poollets (onmetal-api v0.1) report a state and no conditions.
     return bool(status.get("state") == "Ready")

@@ -27,9 +27,17 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
-from twisted_exec.apiserver.controllers.placement import FAILED, Placement, facts_of, plan, turn_of
+from twisted_exec.apiserver.controllers.placement import (
+    FAILED,
+    Placement,
+    facts_of,
+    plan,
+    turn_of,
+    with_decision,
+)
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
@@ -74,7 +82,7 @@ class Scheduler(StoreFollower):
         self._dialect, self._verbs = dialect, verbs
         self._clock = clock
         self._kind = machine_kind(dialect)
-        self._reports = Reports(verbs, COMPONENT, now)
+        self._reports, self._now = Reports(verbs, COMPONENT, now), now
         self._waiting: dict[Key, Object] = {}
         # Machines whose spec names a missing pool; no poollet would report that.
         self._stray: dict[Key, Object] = {}
@@ -232,6 +240,7 @@ class Scheduler(StoreFollower):
         options = WriteOptions(manager=COMPONENT)
         bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
         self._log.info("{name} goes to {pool}", name=_named(machine), pool=pool)
+        await self._set_condition(bound, Placement(pool))
         message = f"placed in {self._dialect.pool_noun} {pool}"
         await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
 
@@ -245,7 +254,35 @@ class Scheduler(StoreFollower):
             self._look_in(last + TELL_SECONDS - now)
             return
         self._reported[key] = now, placement
+        # A named pool that does not exist may be about to register; only its poollet sets conditions.
+        is_free = not self._dialect.pool_name(machine)
+        if is_free and not await self._set_condition(machine, placement):
+            del self._reported[key]
+            return
         await self._reports.tell(self._kind, machine, WARNING, placement.reason, placement.message)
+
+    async def _set_condition(self, machine: Object, placement: Placement) -> bool:
+        """
+        Show the decision in the machine's condition Ready.
+
+        :return: false if the machine changed meanwhile; that change triggers the next run.
+        """
+        changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
+        if changed is None:
+            return True
+        target = Target(self._kind, *key_of(machine), "status")
+        try:
+            await self._verbs.update(OURSELVES, target, changed, WriteOptions(manager=COMPONENT))
+        except (Conflict, NotFound):
+            return False
+        except APIError as error:  # the Event and the log report the decision, too
+            self._log.info(
+                "{name} waits: {why} (its status cannot be written: {error})",
+                name=_named(machine),
+                why=placement.message,
+                error=error,
+            )
+        return True
 
 
 def _named(machine: Object) -> str:
