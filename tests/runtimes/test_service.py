@@ -278,6 +278,39 @@ class ConsoleTests(MachineCase):
         ann.viewer.detached("client closed")
         self.assertEqual(conditions(), [])
 
+    async def test_taken_lines(self) -> None:
+        """
+        A line belongs to its machine from power on to power off, also while the line cannot be
+        opened: another machine's message does not offer it.
+        """
+        unreachable = {"endpoint": f"unix:{self.directory}/nobody"}
+        runtime = await self.make_runtime({**RACK, "lines": {"a": unreachable, "b": unreachable}})
+
+        async def create(name: str) -> str:
+            request = pb.CreateMachineRequest(machine=machine(name, "rack"))
+            return str((await runtime.create_machine(request)).machine.metadata.id)
+
+        async def message(id: str, reason: str) -> str:
+            record = runtime._machines.get(id)
+            await self.until(lambda: reason in [each.reason for each in record.conditions])
+            (text,) = [each.message for each in record.conditions if each.reason == reason]
+            return str(text)
+
+        first = await create("a")
+        await message(first, "LineFailed")
+        await self.until(lambda: not runtime._supervisors[first].is_starting)
+        self.assertEqual(
+            await message(await create("x"), "NoLine"),
+            'no line is called "default/x"; free lines are: b',
+        )
+        await runtime.update_machine_power(
+            pb.UpdateMachinePowerRequest(machine_id=first, power=pb.POWER_OFF)
+        )
+        self.assertEqual(
+            await message(await create("y"), "NoLine"),
+            'no line is called "default/y"; free lines are: a, b',
+        )
+
     async def test_dead_line(self) -> None:
         """The console of a machine that cannot start is refused at once, with the reason."""
         runtime = await self.make_runtime(RACK)

@@ -70,6 +70,7 @@ class MachineFacts:
     :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
+    :param is_on: returns whether the machine is switched on, also between two attempts to start it.
     :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the
         poollet does not pass them on.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime
@@ -89,6 +90,7 @@ class MachineFacts:
     started: Callable[[Leader], None]
     event: Callable[[str, str, str], None]
     changed: Callable[[int, str, str], None] = _ignore_change
+    is_on: Callable[[], bool] = lambda: False
     namespace: str = ""
     name: str = ""
     uid: str = ""

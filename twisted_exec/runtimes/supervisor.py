@@ -95,6 +95,11 @@ class Supervisor:
         """Why the last start failed; empty if it did not."""
         return self._start_problem[1]
 
+    @property
+    def is_on(self) -> bool:
+        """True while the machine is switched on, also while it waits for its next start."""
+        return self._should_run
+
     def power_on(self) -> None:
         """Start the machine unless it is on."""
         self._should_run = True

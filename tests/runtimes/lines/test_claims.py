@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.runtimes.lines.claims`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -51,6 +52,21 @@ class LinesTests(SynchronousTestCase):
         reason, message = self.refusal(lines, machine("web-4"))
         self.assertEqual(reason, "NoLine")
         self.assertEqual(message, 'no line is called "default/web-4"; free lines are: web-1, web-3')
+
+    def test_between_starts(self) -> None:
+        """A machine that is on keeps its line while it waits for its next start."""
+        lines, is_on = Lines({"web-1": "", "web-2": ""}), True
+        facts = replace(machine("web-1"), is_on=lambda: is_on)
+        lines.claim(facts)
+        lines.release(facts)
+        self.assertIn("free lines are: web-2", self.refusal(lines, machine("web-4"))[1])
+        self.assertEqual(self.refusal(lines, machine("web-1", "other"))[0], "LineTaken")
+        lines.claim(facts)
+        is_on = False
+        self.assertIn("free lines are: web-2", self.refusal(lines, machine("web-4"))[1])
+        lines.release(facts)
+        self.assertIn("free lines are: web-1, web-2", self.refusal(lines, machine("web-4"))[1])
+        lines.claim(machine("web-1", "other"))
 
     def test_many(self) -> None:
         """A list that is too long to be read ends."""

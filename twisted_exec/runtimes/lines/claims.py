@@ -33,6 +33,7 @@ class Lines(Generic[_Options]):
     def __init__(self, lines: Mapping[str, _Options]) -> None:
         self._lines = dict(lines)
         self._owners: dict[str, MachineFacts] = {}
+        self._used: set[str] = set()
 
     def options_of(self, facts: MachineFacts) -> _Options | None:
         """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
@@ -41,7 +42,7 @@ class Lines(Generic[_Options]):
 
     def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
         """
-        Reserve the machine's line until :meth:`release`.
+        Reserve the machine's line until :meth:`release` and power off.
 
         :return: the line's name and options.
         :raises CannotStart: there is no line for the machine, or another machine owns it; the
@@ -50,18 +51,27 @@ class Lines(Generic[_Options]):
         name = self._name(facts)
         if name is None:
             raise CannotStart("NoLine", f'no line is called "{facts.label}"; {self._free()}')
-        owner = self._owners.setdefault(name, facts)
-        if owner.id != facts.id:
+        owner = self._owner(name)
+        if owner is not None and owner.id != facts.id:
             raise CannotStart(
                 "LineTaken", f'line "{name}" is that of machine "{owner.label}"; {self._free()}'
             )
+        self._owners[name] = facts
+        self._used.add(name)
         return name, self._lines[name]
 
     def release(self, facts: MachineFacts) -> None:
-        """Release the machine's line, if it has one."""
-        for name, owner in list(self._owners.items()):
+        """Release the machine's line, if it has one; the machine keeps it while it is on."""
+        for name, owner in self._owners.items():
             if owner.id == facts.id:
-                del self._owners[name]
+                self._used.discard(name)
+
+    def _owner(self, name: str) -> MachineFacts | None:
+        owner = self._owners.get(name)
+        if owner is not None and name not in self._used and not owner.is_on():
+            del self._owners[name]
+            return None
+        return owner
 
     def _name(self, facts: MachineFacts) -> str | None:
         for name in (f"{facts.namespace}/{facts.name}", facts.name):
@@ -70,7 +80,7 @@ class Lines(Generic[_Options]):
         return None
 
     def _free(self) -> str:
-        free = [name for name in self._lines if name not in self._owners]
+        free = [name for name in self._lines if self._owner(name) is None]
         if not free:
             return "all lines of the class are taken"
         more = f" and {len(free) - _MAX_LISTED} more" if len(free) > _MAX_LISTED else ""
