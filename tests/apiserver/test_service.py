@@ -5,10 +5,12 @@ Tests for :mod:`twisted_exec.apiserver.service`: a server on a socket.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from twisted.application.service import MultiService
 from twisted.internet.error import CannotListenError
+from twisted.logger import globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.chain import ChainTestCase, reactor
@@ -132,6 +134,27 @@ class StartTests(ChainTestCase):
             CannotListenError, self.make(listen=f"tcp:{port}:interface=127.0.0.1")
         )
         self.assertIn(str(port), told)
+
+    async def test_place(self) -> None:
+        """The log has the address that the server listens at, also that of a UNIX socket."""
+        path = f"{os.path.relpath(self.mktemp())}.sock"
+        for listen, pattern in (
+            ("tcp:0:interface=127.0.0.1", r"https://127\.0\.0\.1:\d+"),
+            (f"unix:{path}", re.escape(f"unix:{path}")),
+        ):
+            server = self.make(listen=listen)
+            places: list[str] = []
+
+            def observe(event: Any, server: Any = server, places: list[str] = places) -> None:
+                if event.get("log_source") is server and "listens at" in event["log_format"]:
+                    places.append(event["place"])
+
+            globalLogPublisher.addObserver(observe)
+            self.addCleanup(globalLogPublisher.removeObserver, observe)
+            server.startService()
+            await server.when_ready()
+            self.assertEqual(len(places), 1)
+            self.assertRegex(places[0], f"^{pattern}$")
 
     async def test_bad_address(self) -> None:
         """A listening address that is none is named."""

@@ -13,11 +13,13 @@ import tempfile
 from typing import Any
 
 from twisted.internet import error
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransportWithDisconnection
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import (
     LoopbackCase,
@@ -30,6 +32,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import (
     BACKLOG,
     HANDSHAKE_SECONDS,
+    address_text,
     client_endpoint,
     server_endpoint,
     unix_client_endpoint,
@@ -82,6 +85,21 @@ class DeadlineTests(LoopbackCase):
         self.assertTrue(transport.connected)
         clock.advance(1)
         self.assertFalse(transport.connected)
+
+
+class AddressTextTests(SynchronousTestCase):
+    """Tests for :func:`address_text`."""
+
+    def test_forms(self) -> None:
+        """A listening address is shown as it is; an unspecified one says what it covers."""
+        for address, text in (
+            (IPv4Address("TCP", "127.0.0.1", 6443), "127.0.0.1:6443"),
+            (IPv4Address("TCP", "0.0.0.0", 6443), "0.0.0.0:6443 (all IPv4 addresses)"),
+            (IPv6Address("TCP", "::1", 6443), "[::1]:6443"),
+            (IPv6Address("TCP", "::", 6443), "[::]:6443 (all addresses)"),
+            (UNIXAddress(b"/run/exec.sock"), "unix:/run/exec.sock"),
+        ):
+            self.assertEqual(address_text(address), text)
 
 
 class ServerEndpointTests(LoopbackCase):

@@ -52,7 +52,7 @@ from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
-from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
 
@@ -267,7 +267,9 @@ class APIServer(AsyncService):
         self._port = await endpoint.listen(self._site)
         self.address = self._port.getHost()
         self.url = _url(self.address)
-        self._log.info("API server listens at {url}", url=self.url)
+        scheme = "https://" if self.url else ""  # a UNIX socket has no URL
+        place = f"{scheme}{address_text(self.address)}"
+        self._log.info("API server listens at {place}", place=place)
 
     def _begin(self, service: IService) -> None:
         service.startService()

@@ -45,7 +45,7 @@ from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
-from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki.authority import Issued, request_server
 from twisted_exec.tls.server import ServerTLS
@@ -277,8 +277,7 @@ class NodeServer(AsyncService):
             health = ProbeRoutes(self.health)
             self.health_address = await self._listen(settings.health_listen, health)
         self.address = await self._listen(settings.listen, self.site, tls)
-        place = f"{getattr(self.address, 'host', '')}:{getattr(self.address, 'port', '')}"
-        self._log.info("serving Nodes at {place}", place=place)
+        self._log.info("serving Nodes at {place}", place=address_text(self.address))
         for part in self._parts:
             part.start()
         self.guard.startService()

@@ -58,7 +58,7 @@ from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, Poo
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.server import ServerTLS
 
 SIGNER = "twisted-exec.dev/poollet-serving"
@@ -395,7 +395,7 @@ class Poollet(Service):
         self._port = await endpoint.listen(self.site)
         self.address = host = self._port.getHost()
         addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
-        place = f"{getattr(host, 'host', '')}:{getattr(host, 'port', '')}"
+        place = address_text(host)
         self._log.info("serving pool {pool} at {place}", pool=self.pool, place=place)
         if not cas:
             self._log.warn(_NO_PROXY, pool=self.pool)

@@ -10,11 +10,13 @@ send anything to an unverified peer.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from typing import Any
 
 from OpenSSL import SSL
 from twisted.internet import error
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import (
     HostnameEndpoint,
@@ -133,6 +135,17 @@ def server_endpoint(
             f"tcp:6443:interface=127.0.0.1: {problem}"
         ) from None
     return _ServerEndpoint(reactor, description, inner, tls)
+
+
+def address_text(address: IAddress) -> str:
+    """Return the address of a listening port for logs, such as ``0.0.0.0:6443 (all IPv4 addresses)``."""
+    if isinstance(address, UNIXAddress):
+        return f"unix:{os.fsdecode(address.name or b'')}"
+    if not isinstance(address, IPv4Address | IPv6Address):
+        return str(address)
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    every = {"0.0.0.0": " (all IPv4 addresses)", "::": " (all addresses)"}.get(address.host, "")
+    return f"{host}:{address.port}{every}"
 
 
 def _defaults(kind: str, description: str) -> str:
