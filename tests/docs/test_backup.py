@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 from contextlib import redirect_stderr, redirect_stdout
 
 from twisted.internet import reactor
@@ -20,6 +21,7 @@ from twisted_exec.storage.sqlite import SQLiteStorage
 from . import pages
 
 _COMMAND = re.compile(r"^ +\$ (.+)$", re.MULTILINE)
+_ROOT_COMMAND = re.compile(r"^ +# (.+)$", re.MULTILINE)
 _STORE, _BACKUPS = "/var/lib/twisted-exec", "/var/backups/twisted-exec"
 
 
@@ -28,15 +30,18 @@ class BackupPageTests(TestCase):
 
     def setUp(self) -> None:
         self.store, self.backups = (os.path.abspath(self.mktemp()) for _ in range(2))
-        for directory in (self.store, self.backups):
-            os.mkdir(directory)
+        os.mkdir(self.store)
+        (install,) = self.commands("Back up SQLite", _ROOT_COMMAND)
+        owner = install.index("-o")
+        subprocess.run([*install[:owner], *install[owner + 2 :]], check=True)
+        self.assertEqual(os.stat(self.backups).st_mode & 0o777, 0o700)
         self.path = os.path.join(self.store, "objects.db")
 
-    def commands(self, title: str) -> list[list[str]]:
+    def commands(self, title: str, kind: re.Pattern[str] = _COMMAND) -> list[list[str]]:
         """Return the commands of a section, with directories of the test."""
         text = pages.section(pages.page("howto/backup"), title)
         text = text.replace(_STORE, self.store).replace(_BACKUPS, self.backups)
-        return [shlex.split(command) for command in _COMMAND.findall(text)]
+        return [shlex.split(command) for command in kind.findall(text)]
 
     def run_command(self, words: list[str]) -> str:
         output, errors = io.StringIO(), io.StringIO()

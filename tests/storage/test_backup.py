@@ -105,7 +105,12 @@ class BackUpTests(_Stores):
             (self.path, self.path, "is the store itself"),
             (nothing, self.file + "2", "does not exist"),
             (other, self.file + "2", "file is not a database"),
-            (self.path, "/nonexistent/backup", "cannot write /nonexistent/backup: No such file"),
+            (
+                self.path,
+                "/nonexistent/a b/backup",
+                "cannot write /nonexistent/a b/backup: its directory does not exist; "
+                "create it: install -d -m 700 '/nonexistent/a b'",
+            ),
         ]:
             with self.assertRaises(StorageError) as caught:
                 back_up(path, target)

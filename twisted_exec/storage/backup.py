@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -113,7 +114,12 @@ def _create(
         os.rename(partial, target)
         _sync(os.path.dirname(target) or ".")
     except OSError as error:
-        raise StorageError(f"cannot write {target}: {error.strerror}") from None
+        directory = os.path.dirname(os.path.abspath(target))
+        why = error.strerror
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(directory):
+            # Not created here: a backup below a wrong path is a lost backup.
+            why = f"its directory does not exist; create it: install -d -m 700 {shlex.quote(directory)}"
+        raise StorageError(f"cannot write {target}: {why}") from None
     except sqlite3.Error as error:
         raise StorageError(f"cannot write {target}: {error}") from None
     finally:
