@@ -141,7 +141,7 @@ class UnreachedTests(AnswersCase):
         await self.make_machine()
         await self.admin.delete(POOLS, POOL)
         await gone(self.admin, POOLS, POOL)
-        told = '"pool-a" not found: it was assigned to machine vm'
+        told = '"pool-a" not found: it was assigned to machine "vm"'
         await self.both(
             404,
             f"machinepools.compute.ironcore.dev {told}",

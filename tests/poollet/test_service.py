@@ -275,21 +275,21 @@ class RefusalTests(PoolletCase):
         await self.start()
         await until(lambda: next(iter(self.poollet.machines))["metadata"].get("finalizers"))
         await self.client.delete(MACHINES, "vm", "lab")
-        self.assertIn("is being deleted", await self.refused(409))
+        self.assertIn('machine "vm" is being deleted', await self.refused(409))
         self.runtime.settle()
 
     async def test_powered_off(self) -> None:
         """Neither is one that is powered off."""
         await self.start()
         await self.client.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "lab")
-        self.assertIn("is powered off", await self.refused(409))
+        self.assertIn('machine "vm" is powered off', await self.refused(409))
 
     async def test_not_running_yet(self) -> None:
         """A machine that the runtime does not have yet: 503, try again soon."""
         await self.start()
         self.runtime.machines.clear()
         self.runtime.refusals["create_machine"] = ServiceUnavailable("later")
-        self.assertIn("is not running yet", await self.refused(503))
+        self.assertIn('machine "vm" is not running yet', await self.refused(503))
         self.assertEqual(await self.retry_after(), 1)
 
     async def test_never_running(self) -> None:
@@ -331,7 +331,7 @@ class RefusalTests(PoolletCase):
             await until(lambda: "deletionTimestamp" in self.known()["metadata"])
 
         self.while_asked(delete)
-        self.assertIn("is being deleted", await self.refused(409))
+        self.assertIn('machine "vm" is being deleted', await self.refused(409))
         self.runtime.settle()
 
     async def test_made_anew_meanwhile(self) -> None:

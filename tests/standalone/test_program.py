@@ -193,7 +193,7 @@ class ReadyTests(StandaloneCase):
             code, _, said = await kubectls.run(kubectl, *argv, env=env)
             self.assertEqual(code, 0, said)
         code, shown, _ = await kubectls.run(kubectl, "get", "events", env=env)
-        self.assertRegex(shown, r"Normal +Scheduled +machine/mine +placed in machine pool local")
+        self.assertRegex(shown, r'Normal +Scheduled +machine/mine +placed in machine pool "local"')
 
     async def test_kubectl_console_of_the_machine(self) -> None:
         """Firmware is talked to by a script."""

@@ -484,7 +484,7 @@ class MachineRuntime(Service):
         record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:
-            self._event(record, "Normal", "Deleted", f"machine {record.label} is deleted")
+            self._event(record, "Normal", "Deleted", f'machine "{record.label}" is deleted')
             self._forget(record)
             for waiter in self._deleting.pop(record.id):
                 waiter.callback(None)

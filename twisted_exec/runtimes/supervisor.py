@@ -216,9 +216,9 @@ class Supervisor:
         label = self._facts.label
         if self._adopted:
             self.journal.append(_ADOPTED_NOTICE)
-            reason, message = "Adopted", f"machine {label} has been running without us"
+            reason, message = "Adopted", f'machine "{label}" has been running without us'
         else:
-            reason, message = "Started", f"machine {label} is running"
+            reason, message = "Started", f'machine "{label}" is running'
         self._adopted = ()
         self._facts.event("Normal", reason, message)
         return True

@@ -222,7 +222,7 @@ class ConsoleTests(ChainTestCase):
         await self.make_machine("lost", "pool-z")
         self.assertEqual(
             await self.refused(404, "lost"),
-            'machinepools.compute.ironcore.dev "pool-z" not found: it was assigned to machine lost',
+            'machinepools.compute.ironcore.dev "pool-z" not found: it was assigned to machine "lost"',
         )
 
     async def test_not_running(self) -> None:

@@ -288,7 +288,7 @@ class MachineTests(ChainTestCase):
         """A machine without a pool is an error."""
         await self.make_machine(pool="")
         message, remedy = await self.problem("machine")
-        self.assertIn("vm has no machine pool", message)
+        self.assertIn('machine "vm" has no machine pool', message)
         self.assertIn('machine class "small" does not exist', message)
         self.assertIn("create the MachineClass small, or delete the machine", remedy)
         self.assertIn("spec.machineClassRef is immutable", remedy)
@@ -301,7 +301,9 @@ class MachineTests(ChainTestCase):
         await self.make_event(made, "Warning", "FailedScheduling", "no room for it", "2099")
         await self.make_event(made, "Normal", "Other", "no matter", "2100")
         message, remedy = await self.problem("machine")
-        self.assertEqual(message, "vm has no machine pool: FailedScheduling: no room for it")
+        self.assertEqual(
+            message, 'machine "vm" has no machine pool: FailedScheduling: no room for it'
+        )
         self.assertIn("kubectl describe machinepools", remedy)
         self.assertIn("delete the machine and create it again", remedy)
 
@@ -326,14 +328,14 @@ class MachineTests(ChainTestCase):
         """A machine that is powered off is an error, with the command that switches it on."""
         await self.make_machine(power="Off")
         message, remedy = await self.problem("machine")
-        self.assertEqual(message, "vm is powered off")
+        self.assertEqual(message, 'machine "vm" is powered off')
         self.assertIn('{"spec":{"power":"On"}}', remedy)
 
     async def test_pool(self) -> None:
         """A pool that does not exist is an error."""
         await self.make_machine()
         message, remedy = await self.problem("pool")
-        self.assertIn("machine pool pool-a does not exist", message)
+        self.assertIn('machine pool "pool-a" does not exist', message)
         self.assertIn("spec.machinePoolRef is immutable", remedy)
         _, results = await self.examined()
         self.assertNotIn("console", results)  # the pool's error is the reason for its refusal

@@ -183,7 +183,7 @@ class MachineLocator:
                 self._dialect.pool.plural,
                 pool,
                 self._dialect.group,
-                f"{error.message}: it was assigned to {self._dialect.noun} {machine}",
+                f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"',
             ) from None
 
     def _to(self, pool: Object, context: RequestContext, target: Target) -> Location:

@@ -148,7 +148,7 @@ class PoolHeartbeats(Service):
         if condition.get("status") == "True":
             self._set_unknown([condition])
             await self._write(pool_kind(self._dialect), old, pool)
-            pool_name = f"{self._dialect.pool_noun} {name}"
+            pool_name = f'{self._dialect.pool_noun} "{name}"'
             self._log.warn("{pool}: no heartbeat of its poollet", pool=pool_name)
 
     def _set_unknown(self, conditions: Iterable[Object]) -> None:

@@ -241,7 +241,7 @@ class Scheduler(StoreFollower):
         bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
         self._log.info("{name} goes to {pool}", name=_named(machine), pool=pool)
         await self._set_condition(bound, Placement(pool))
-        message = f"placed in {self._dialect.pool_noun} {pool}"
+        message = f'placed in {self._dialect.pool_noun} "{pool}"'
         await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
 
     async def _leave(self, machine: Object, placement: Placement) -> None:

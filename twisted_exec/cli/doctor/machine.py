@@ -64,6 +64,11 @@ class _MachineCheck:
             remedy = remedies.LINES[self._line_condition["reason"]]
             self._report.error("line", _why(self._line_condition), remedy)
 
+    @property
+    def _named(self) -> str:
+        """The machine, for messages; its dialect must be known."""
+        return f'{self._dialect.noun} "{self._name}"'
+
     async def _find(self, among: Sequence[Dialect]) -> Object | None:
         """Find the machine and its dialect; ``None`` if we may not read it."""
         try:
@@ -95,8 +100,8 @@ class _MachineCheck:
         raise await self._missing()
 
     async def _missing(self) -> Unusable:
-        noun, workload = self._dialect.noun, self._dialect.workload
-        message = f'{noun} "{self._name}" not found in namespace "{self._namespace}"'
+        workload = self._dialect.workload
+        message = f'{self._named} not found in namespace "{self._namespace}"'
         hint = await suggest_machine(self._client, self._dialect, self._name, self._namespace)
         remedy = hint or f"see kubectl get {workload.plural} -A, and use -n NAMESPACE"
         return self._report.fatal("machine", message, remedy)
@@ -147,11 +152,11 @@ class _MachineCheck:
         name, dialect, report = self._name, self._dialect, self._report
         if "deletionTimestamp" in machine["metadata"]:
             remedy = "wait until it is gone, and create it again"
-            report.error("machine", f"{name} is being deleted", remedy)
+            report.error("machine", f"{self._named} is being deleted", remedy)
             return False
         if (machine.get("spec") or {}).get("power") == "Off":
             remedy = remedies.power_on(dialect, name, self._namespace)
-            report.error("machine", f"{name} is powered off", remedy)
+            report.error("machine", f"{self._named} is powered off", remedy)
             return False
         if not dialect.pool_name(machine):
             await self._report_unplaced(machine)
@@ -164,9 +169,8 @@ class _MachineCheck:
         elif is_unready:
             await self._report_unready(machine, state, ready)
             return True
-        report.ok(
-            "machine", f"{name} is {state}, in {dialect.pool_noun} {dialect.pool_name(machine)}"
-        )
+        pool = f'{dialect.pool_noun} "{dialect.pool_name(machine)}"'
+        report.ok("machine", f"{self._named} is {state}, in {pool}")
         return True
 
     async def _report_unplaced(self, machine: Object) -> None:
@@ -175,7 +179,7 @@ class _MachineCheck:
         problem, remedy = await self._check_class(machine)
         event = await self._newest_warning(machine)
         details = "; ".join(filter(None, (problem, event)))
-        message = f"{self._name} has no {dialect.pool_noun}" + (f": {details}" if details else "")
+        message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
         self._report.error("machine", message, remedy or self._placing_remedy())
 
     def _placing_remedy(self) -> str:
@@ -188,7 +192,7 @@ class _MachineCheck:
 
     async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
         problem, remedy = await self._check_class(machine)
-        message = f"{self._name} is {state} and not ready: {_why(ready)}"
+        message = f"{self._named} is {state} and not ready: {_why(ready)}"
         if problem and problem not in message:
             message += f"; {problem}"
         event = await self._newest_warning(machine, besides=str(ready.get("message") or ""))
@@ -242,8 +246,8 @@ class _MachineCheck:
 
     async def _check_pool(self, machine: Object) -> bool:
         """Return whether a console can be opened."""
-        noun, report = self._dialect.pool_noun, self._report
-        name = self._dialect.pool_name(machine)
+        report, name = self._report, self._dialect.pool_name(machine)
+        named = f'{self._dialect.pool_noun} "{name}"'
         try:
             pool = await self._client.get(self._dialect.pool, name)
         except APIError as refused:
@@ -251,23 +255,23 @@ class _MachineCheck:
                 report.skipped("pool", f"cannot read it: {refused.message}")
                 return True
             event = await self._newest_warning(machine)
-            message = f"{noun} {name} does not exist" + (f"; {event}" if event else "")
+            message = f"{named} does not exist" + (f"; {event}" if event else "")
             report.error("pool", message, remedies.other_pool(self._dialect))
             return False
         ready = _ready(pool)
         addresses = (pool.get("status") or {}).get("addresses") or []
         if not addresses:
             remedy = "start its poollet, or set its --addresses"
-            report.error("pool", f"{noun} {name} reports no address", remedy)
+            report.error("pool", f"{named} reports no address", remedy)
             return False
         if ready.get("status") in (None, "True"):
             first = ", ".join(str(each.get("address")) for each in addresses[:4])
-            report.ok("pool", f"{name} at {first}")
+            report.ok("pool", f"{named} is at {first}")
         elif ready.get("reason") == "RuntimeUnreachable":
-            message = f"{noun} {name} is not ready: {_why(ready)}"
+            message = f"{named} is not ready: {_why(ready)}"
             report.error("runtime", message, remedies.RUNTIME)
         else:
-            message = f"{noun} {name} is not ready: {_why(ready)}"
+            message = f"{named} is not ready: {_why(ready)}"
             report.error("poollet", message, remedies.POOLLET)
         return True
 

@@ -239,7 +239,7 @@ class ExecLocator:
     def _check(self, machine: Object) -> None:
         """:raises Conflict: the Machine is being deleted, or is powered off."""
         metadata = machine["metadata"]
-        name = f'{self.access.dialect.workload.qualified} "{metadata["name"]}"'
+        name = f'{self.access.dialect.noun} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
             raise Conflict(f"{name} is being deleted")
         if self.needs_power and not wants_power(machine):
@@ -279,7 +279,7 @@ class ExecLocator:
         return await self._exec(list(listed.machines), subject)
 
     async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
-        name = f'{self.access.dialect.workload.qualified} "{subject.machine}"'
+        name = f'{self.access.dialect.noun} "{subject.machine}"'
         if not machines:
             if trouble := self._trouble(subject):  # waiting may not help
                 raise ServiceUnavailable(f"{name} is not running yet: {trouble}")
