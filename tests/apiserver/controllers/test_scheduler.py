@@ -17,7 +17,12 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.controllers import placement, scheduler
-from twisted_exec.apiserver.controllers.scheduler import SOON_SECONDS, TELL_SECONDS, Scheduler
+from twisted_exec.apiserver.controllers.scheduler import (
+    MISSING_SECONDS,
+    SOON_SECONDS,
+    TELL_SECONDS,
+    Scheduler,
+)
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.storage.memory import MemoryStorage
 
@@ -144,11 +149,29 @@ class SchedulerTests(APITestCase):
         self.assertEqual((cells["Ready"], cells["Reason"]), ("False", "FailedScheduling"))
 
     def test_missing_pool(self) -> None:
-        """The conditions of a machine that names a pool are its poollet's, also without the pool."""
-        self.make_machine("vm", "pool-z")
+        """A machine whose pool does not exist is not ready, unless the pool registers soon."""
+        for name in ("vm", "other"):
+            self.make_machine(name, f"pool-of-{name}")
         self.soon()
+        self.assertEqual(len(self.events()), 2)
+        self.assertEqual((self.ready("vm"), self.ready("other")), (None, None))
+        self.make_ready("pool-of-other")
+        self.clock.advance(MISSING_SECONDS)
+        why = 'machine pool "pool-of-vm" does not exist'
+        self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
+        self.assertIsNone(self.ready("other"))
+        self.assertEqual(len(self.events()), 2)
+
+    def test_poollet_has_reported(self) -> None:
+        """The condition Ready of a poollet stays, also if its pool is deleted."""
+        self.make_machine("vm", "pool-z")
+        report = {"type": "Ready", "status": "True", "reason": "Running", "message": "well"}
+        patch = {"status": {"conditions": [report]}}
+        self.answer("PATCH", f"{MACHINES}/vm/status", patch, content_type=MERGE)
+        self.soon()
+        self.clock.advance(MISSING_SECONDS)
         self.assertEqual(self.events(), [("FailedScheduling", "vm")])
-        self.assertIsNone(self.ready("vm"))
+        self.assertEqual(self.ready("vm"), ("True", "Running", "well"))
 
     def test_many(self) -> None:
         """Machines created at once share the pools' room without exceeding it."""

@@ -49,6 +49,8 @@ SOON_SECONDS = 0.02
 """Changes within this time are handled together."""
 AT_ONCE = 64
 """Machines that are written concurrently."""
+MISSING_SECONDS = 10.0
+"""Time for a missing pool to register, before the condition of its machines says that it is missing."""
 TELL_SECONDS = 60.0
 """Shortest interval between two Events for a waiting machine whose reason changes."""
 
@@ -86,6 +88,7 @@ class Scheduler(StoreFollower):
         self._waiting: dict[Key, Object] = {}
         # Machines whose spec names a missing pool; no poollet would report that.
         self._stray: dict[Key, Object] = {}
+        self._stray_since: dict[Key, float] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
@@ -143,6 +146,8 @@ class Scheduler(StoreFollower):
         is_pending = key in self._waiting or key in self._stray
         if not is_pending:
             self._reported.pop(key, None)
+        if key not in self._stray:
+            self._stray_since.pop(key, None)
         if before != place:
             self._bound.subtract([before] if before else [])
             self._bound.update([place] if place else [])
@@ -200,15 +205,18 @@ class Scheduler(StoreFollower):
         resolved = [key for key in self._stray if self._pool_of(key) in self._pools]
         for key in resolved:
             del self._stray[key]
+            self._stray_since.pop(key, None)
         return decided + [(each, self._no_pool(key)) for key, each in self._stray.items()]
 
     def _pool_of(self, key: Key) -> str:
         return self._dialect.pool_name(self._stray[key])
 
     def _no_pool(self, key: Key) -> Placement:
-        named = f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
         existing = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
-        return Placement("", FAILED, f"{named}; there are: {existing}")
+        return Placement("", FAILED, f"{self._missing(key)}; there are: {existing}")
+
+    def _missing(self, key: Key) -> str:
+        return f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
 
     def _wishes(self, machine: Object) -> str:
         """The machine's requirements on a pool, as a key for comparison."""
@@ -224,6 +232,7 @@ class Scheduler(StoreFollower):
         """Write one decision; false when the write failed and must be retried."""
         if not placement.pool:
             await self._leave(machine, placement)
+            await self._show_missing_pool(machine)
             return True
         try:
             await self._bind(machine, placement.pool)
@@ -254,12 +263,22 @@ class Scheduler(StoreFollower):
             self._look_in(last + TELL_SECONDS - now)
             return
         self._reported[key] = now, placement
-        # A named pool that does not exist may be about to register; only its poollet sets conditions.
         is_free = not self._dialect.pool_name(machine)
         if is_free and not await self._set_condition(machine, placement):
             del self._reported[key]
             return
         await self._reports.tell(self._kind, machine, WARNING, placement.reason, placement.message)
+
+    async def _show_missing_pool(self, machine: Object) -> None:
+        """Set the condition of a machine whose pool does not exist, unless the pool registers soon."""
+        key, now = key_of(machine), self._clock.seconds()
+        if key not in self._stray:
+            return
+        shown_at = self._stray_since.setdefault(key, now) + MISSING_SECONDS
+        if now < shown_at:
+            self._look_in(shown_at - now)
+        else:
+            await self._set_condition(machine, Placement("", FAILED, self._missing(key)))
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
         """
