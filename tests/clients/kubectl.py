@@ -272,6 +272,12 @@ async def found() -> list[Kubectl]:
     return await _each_minor(kubectls.found().values())
 
 
+async def oldest() -> list[Kubectl]:
+    """kubectl 1.20, if it is installed."""
+    program = needs.oldest_kubectl_program()
+    return await _each_minor([program] if program else [])
+
+
 async def newest() -> list[Kubectl]:
     """The one that was built from Go, if there is one."""
     program = needs.newest_kubectl_program()

@@ -38,8 +38,8 @@ Clients
 This page shows which features of the API server work with unmodified clients: kubectl in several
 versions, client libraries and a browser.  Each cell was tested with a process of that client
 against ``exec-standalone`` and a shell in a pseudo-terminal.  The test suite repeats the tests and
-compares the results.  The last kubectl is the newest release, built from its Go modules;
-``tox -e interop`` tests it, Chromium and the clients in Rust and Java.
+compares the results.  kubectl 1.20 is Debian's; the last kubectl is the newest release, built from
+its Go modules.  ``tox -e interop`` tests these two, Chromium and the clients in Rust and Java.
 
 {table}
 The columns
@@ -123,6 +123,7 @@ async def _main() -> None:
         reason
         for need in (
             needs.kubectl,
+            needs.oldest_kubectl,
             needs.newest_kubectl,
             needs.javascript,
             needs.chromium,
@@ -133,7 +134,7 @@ async def _main() -> None:
     ]
     if missing:
         raise SystemExit("\n".join(missing))
-    kubectls = [*await kubectl.found(), *await kubectl.newest()]
+    kubectls = [*await kubectl.oldest(), *await kubectl.found(), *await kubectl.newest()]
     clients = [*kubectls, *scripts.found(), *scripts.browsers(), *scripts.built()]
     rows, failures = await find(clients)
     text = page(rows, datetime.now(UTC).strftime("%Y-%m-%d"))

@@ -43,6 +43,10 @@ NO_ATTACH = "The library has no attach."
 NO_RESIZE = "The library cannot send a size."
 NO_CONSOLE = "The library opens the consoles of Pods only."
 VERSION_4 = "The library requests version 4 of the protocol, which cannot signal the end of input."
+VERSION_5_HEADER = (
+    "With a default header that requests version 5 of the protocol; by default the library requests"
+    " version 4, which cannot signal the end of input."
+)
 READS_ONLY = (
     "The library's ``exec`` requests version 4 of the protocol and then sends no input; the test reads"
     " what another viewer types."
@@ -201,6 +205,20 @@ class PythonClient(Script):
 
     async def version(self) -> str:
         return version_of("kubernetes")
+
+
+class AsyncioClient(Script):
+    """The library ``kubernetes_asyncio``."""
+
+    name = "Python ``kubernetes_asyncio``"
+    cannot = {"explain": NO_SCHEMAS}
+    notes = {"apply": NO_APPLY, "console": MACHINES_EXEC, "stdin EOF": VERSION_5_HEADER}
+
+    def __init__(self) -> None:
+        super().__init__([sys.executable, str(_HERE / "python" / "kubernetes_asyncio_client.py")])
+
+    async def version(self) -> str:
+        return version_of("kubernetes_asyncio")
 
 
 class Kr8sClient(Script):
@@ -378,6 +396,8 @@ def found() -> list[Client]:
     clients: list[Client] = []
     if find_spec("kubernetes") is not None:
         clients.append(PythonClient())
+    if find_spec("kubernetes_asyncio") is not None:
+        clients.append(AsyncioClient())
     if find_spec("kr8s") is not None:
         clients.append(Kr8sClient())
     if find_spec("lightkube") is not None:

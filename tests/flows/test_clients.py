@@ -11,8 +11,9 @@ from tests.clients import matrix
 from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read, render
 
 REQUIRED = (
-    *(f"kubectl 1.{minor}" for minor in (27, 29, 30, 31, 33)),
+    *(f"kubectl 1.{minor}" for minor in (20, 27, 29, 30, 31, 33)),
     "Python ``kubernetes``",
+    "Python ``kubernetes_asyncio``",
     "Python ``kr8s``",
     "Python ``lightkube``",
     "JavaScript ``@kubernetes/client-node``",

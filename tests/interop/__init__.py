@@ -67,8 +67,8 @@ a directory of its own (their checksums are in no public data base)::
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
 
 Clients
-    * ``clients`` (kubectl.newest, chromium, kube-rs-client, fabric8-client-0.jar and ``java``): four
-      rows of the table of clients.
+    * ``clients`` (kubectl.1.20, kubectl.newest, chromium, kube-rs-client, fabric8-client-0.jar and
+      ``java``): five rows of the table of clients.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
 
 API server

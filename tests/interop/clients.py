@@ -37,6 +37,16 @@ class NewestKubectlTests(_RowCase):
         await self.same_as_told(await kubectl.newest())
 
 
+class OldestKubectlRowTests(_RowCase):
+    """Debian's kubectl."""
+
+    skip = needs.oldest_kubectl()
+
+    async def test_row(self) -> None:
+        """The row of kubectl 1.20 in the documentation is up to date."""
+        await self.same_as_told(await kubectl.oldest())
+
+
 class OldestKubectlTests(KubectlCase):
     """kubectl 1.20."""
 
