@@ -11,7 +11,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
-from twisted_exec.api.status import Expired, Forbidden, TooManyRequests
+from twisted_exec.api.status import Expired, Forbidden, TooManyRequests, Unauthorized
 from twisted_exec.kube.informers.reflector import LONGEST_PAUSE_SECONDS, Backoff, Reflector
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
@@ -256,6 +256,18 @@ class ReflectorTests(SynchronousTestCase):
         self.cluster.problem = None
         self.clock.advance(0.5)
         self.assertTrue(self.reflector.synced)
+
+    def test_unauthorized(self) -> None:
+        """A server only answers Unauthorized; the problem says what that is about."""
+        self.cluster.problem = Unauthorized()
+        self.reflector.start()
+        self.assertEqual(
+            self.reflector.problem,
+            "the API server does not accept this program's credentials; replace them",
+        )
+        self.cluster.problem = Unauthorized("the token of space one has expired")
+        self.clock.advance(0.5)
+        self.assertEqual(self.reflector.problem, "the token of space one has expired")
 
     def test_whose(self) -> None:
         """Log messages name the cluster, for readers of several."""

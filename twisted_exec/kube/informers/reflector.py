@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, Expired
+from twisted_exec.api.status import APIError, Expired, Unauthorized
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -211,7 +211,7 @@ class Reflector:
                 if self._stopped:
                     return
                 self._interrupted = True
-                await self._pause(refused.message, refused.retry_after_seconds or 0)
+                await self._pause(_explained(refused), refused.retry_after_seconds or 0)
             except CancelledError:
                 raise
             except Exception:
@@ -341,3 +341,10 @@ def _uid(obj: Object) -> Any:
 def _is_older(version: str, than: str) -> bool:
     """Compare versions, which grow if they are numbers; other forms are never older."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def _explained(refused: APIError) -> str:
+    """Return the error's message; for a bare ``Unauthorized``, as servers send it, what it means."""
+    if refused.code == Unauthorized.code and refused.message == Unauthorized.reason:
+        return "the API server does not accept this program's credentials; replace them"
+    return refused.message
