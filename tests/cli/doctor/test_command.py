@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.chain import ChainTestCase, pki, read
 from tests.cli.typed import typed
 from twisted_exec.api import kinds
+from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.cli.doctor import server as server_checks
 from twisted_exec.cli.doctor.report import Report, Unusable
 from twisted_exec.cli.main import make_parser
@@ -216,6 +217,10 @@ def _end(path: str) -> datetime:
 class MachineTests(ChainTestCase):
     """What is behind the API server."""
 
+    def settings(self, **more: Any) -> APIServerSettings:
+        # Tests write conditions and Events themselves.
+        return super().settings(scheduling=False, **more)
+
     async def examined(
         self, *words: str, user: str = "admin", name: str = "vm"
     ) -> tuple[int, Results]:
@@ -306,6 +311,28 @@ class MachineTests(ChainTestCase):
         )
         self.assertIn("kubectl describe machinepools", remedy)
         self.assertIn("delete the machine and create it again", remedy)
+
+    async def test_expired_event(self) -> None:
+        """Without an Event, the condition says why a machine waits."""
+        await self.make_class()
+        await self.make_machine(pool="")
+        await self.machine_ready("FailedScheduling", "no pool fits")
+        message, _ = await self.problem("machine")
+        self.assertEqual(
+            message, 'machine "vm" has no machine pool: FailedScheduling: no pool fits'
+        )
+
+    async def test_missing_pool_condition(self) -> None:
+        """A pool that does not exist is named once per check, with the Event of the scheduler."""
+        await self.make_class()
+        made = await self.make_machine()
+        missing = 'machine pool "pool-a" does not exist'
+        await self.machine_ready("FailedScheduling", missing)
+        event = f"{missing}; there are: pool-b"
+        await self.make_event(made, "Warning", "FailedScheduling", event, "2099")
+        _, results = await self.examined()
+        self.assertEqual(results["machine"][1].count(missing), 1, results)
+        self.assertEqual(results["pool"][1], f"FailedScheduling: {event}")
 
     async def test_unready(self) -> None:
         """For a machine that is not ready there is its newest Warning Event, unless it says the same."""

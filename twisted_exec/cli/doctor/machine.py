@@ -177,8 +177,9 @@ class _MachineCheck:
         """Report a machine without a pool, with the scheduler's reason."""
         dialect = self._dialect
         problem, remedy = await self._check_class(machine)
-        event = await self._newest_warning(machine)
-        details = "; ".join(filter(None, (problem, event)))
+        # Events expire; the condition stays.
+        why = await self._newest_warning(machine) or _why(_ready(machine))
+        details = "; ".join(filter(None, (problem, why)))
         message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
         self._report.error("machine", message, remedy or self._placing_remedy())
 
@@ -228,7 +229,7 @@ class _MachineCheck:
         """
         Return the newest Warning Event of the machine; empty without one.
 
-        :param besides: a message that the user reads already; an Event with it is left out.
+        :param besides: a text that the user reads already; an Event with it is left out.
         """
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
@@ -238,11 +239,11 @@ class _MachineCheck:
         except APIError:  # the user may not list Events
             return ""
         events = [
-            each for each in listed["items"] if each.get("message") not in (None, "", besides)
+            each
+            for each in listed["items"]
+            if (text := each.get("message")) and not (besides and besides in text)
         ]
-        if not events:
-            return ""
-        return _why(max(events, key=written))
+        return _why(max(events, key=written)) if events else ""
 
     async def _check_pool(self, machine: Object) -> bool:
         """Return whether a console can be opened."""
@@ -255,7 +256,9 @@ class _MachineCheck:
                 report.skipped("pool", f"cannot read it: {refused.message}")
                 return True
             event = await self._newest_warning(machine)
-            message = f"{named} does not exist" + (f"; {event}" if event else "")
+            message = f"{named} does not exist"
+            if event:
+                message = event if message in event else f"{message}; {event}"
             report.error("pool", message, remedies.other_pool(self._dialect))
             return False
         ready = _ready(pool)
