@@ -230,9 +230,13 @@ class VerbTests(ClientTestCase):
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
+        before = self.heads()
         await self.client.get(MACHINES, "vm", "lab")
         await deferLater(reactor, 0)  # the transport has called us
-        self.assertEqual([each for each in gc.get_objects() if isinstance(each, Head)], [])
+        self.assertEqual(self.heads() - before, set())
+
+    def heads(self) -> set[Head]:
+        return {each for each in gc.get_objects() if isinstance(each, Head)}
 
     async def test_pages(self) -> None:
         """A paginated list arrives complete, with the version of its last page."""

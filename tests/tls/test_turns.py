@@ -392,11 +392,14 @@ class _Accepting(Factory):
 class _Shaken(Protocol):
     """Reports the end of its handshake."""
 
-    def __init__(self, events: list[str]) -> None:
-        self._events = events
+    def __init__(self, crowd: _Crowd) -> None:
+        self._crowd = crowd
 
     def handshakeCompleted(self) -> None:
-        self._events.append("handshake")
+        self._crowd.events.append("handshake")
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._crowd.connected -= 1
 
 
 class _Crowd(Factory):
@@ -406,10 +409,12 @@ class _Crowd(Factory):
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.connected = 0
 
     def buildProtocol(self, addr: object) -> Protocol:
         self.events.append("connection")
-        return _Shaken(self.events)
+        self.connected += 1
+        return _Shaken(self)
 
 
 class SocketTests(PlacesTestCase):
@@ -465,7 +470,8 @@ class SocketTests(PlacesTestCase):
             await turn()
             seen.append(Counter(factory.events))
         for each in await gatherResults(opened):
-            self.addCleanup(each.transport.abortConnection)
+            each.transport.abortConnection()
+        await self.until(lambda: not factory.connected)
         return seen
 
     async def test_crowd(self) -> None:

@@ -9,10 +9,9 @@ number of events, and no context.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
-
-from twisted.internet.epollreactor import EPollReactor
 
 TURN_EVENTS = 16
 """
@@ -28,12 +27,13 @@ def shorten_turns(reactor: Any) -> None:
     Does nothing if the reactor runs, for then it belongs to an application, or if it is none of
     Twisted's epoll reactors.
     """
-    if type(reactor) is EPollReactor and not reactor.running:
-        reactor.doIteration = partial(_iterate, reactor)  # type: ignore[method-assign]
+    epoll = sys.modules.get("twisted.internet.epollreactor")  # which only Linux can import
+    if epoll is not None and type(reactor) is epoll.EPollReactor and not reactor.running:
+        reactor.doIteration = partial(_iterate, reactor)
 
 
 def _iterate(reactor: Any, timeout: float | None) -> None:
-    """Do the same as :meth:`EPollReactor.doPoll`, for a few events."""
+    """Do the same as ``EPollReactor.doPoll``, for a few events."""
     events = reactor._poller.poll(-1 if timeout is None else timeout, TURN_EVENTS)
     selectables, handle = reactor._selectables, reactor._doReadOrWrite
     for descriptor, event in events:

@@ -92,9 +92,10 @@ class MemoryClient:
         return answers
 
     def lose(self) -> None:
-        """The client goes away."""
-        self.transport.connected = False
-        self.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        """The client goes away; does nothing if the server has closed the connection."""
+        if self.transport.connected:
+            self.transport.connected = False
+            self.transport.protocol.connectionLost(Failure(ConnectionDone()))
 
 
 class _Socket:
