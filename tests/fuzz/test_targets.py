@@ -32,6 +32,10 @@ class TargetTests(SynchronousTestCase):
                 for value in (0, 0x7F, 0xFF, data[at] ^ 1):
                     targets.run(data[:at] + bytes((value,)) + data[at + 1 :])
 
+    def test_many_fields(self) -> None:
+        """A body with more fields than allowed is refused."""
+        targets.run(targets.seed("protobufs", b"\x08\x00" * 2000))
+
     @settings(max_examples=300)
     @given(st.sampled_from(sorted(TARGETS)), st.integers(0, 255), st.binary(max_size=400))
     def test_anything(self, name: str, split: int, data: bytes) -> None:

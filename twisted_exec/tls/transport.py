@@ -208,8 +208,8 @@ class UNIXClient(_UNIXAtOnce, unix.Client):
 
     def doConnect(self) -> None:
         """Called by Twisted to connect."""
-        gone = not hasattr(self, "connector")
-        problem = None if gone else self.socket.connect_ex(self.realAddress)
+        is_wanted = hasattr(self, "connector")  # the attempt may have failed meanwhile
+        problem = self.socket.connect_ex(self.realAddress) if is_wanted else None
         if problem == errno.EAGAIN:
             self._attempt = self.reactor.callLater(
                 self._pause_seconds * random.uniform(0.5, 1.0), self.doConnect
