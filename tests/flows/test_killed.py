@@ -74,15 +74,16 @@ class KilledTests(TestCase):
             await gatherResults(lanes, consumeErrors=True)
             await self.deployment.start_api()
             listed = await self.deployment.client.list(MACHINES, namespace="default")
-            there = {
-                each["metadata"]["name"]: each["metadata"]["resourceVersion"]
-                for each in listed["items"]
-            }
+            there = {each["metadata"]["name"]: each["metadata"] for each in listed["items"]}
             for name, version in known.items():
                 if version == "deleted":
                     self.assertNotIn(name, there)
-                elif version:  # the scheduler may have written after it
-                    self.assertGreaterEqual(int(there.get(name, 0)), int(version), name)
+                elif version:
+                    found, turn = there[name], name.rpartition("-")[2]
+                    # The scheduler may have written after it.
+                    self.assertGreaterEqual(int(found["resourceVersion"]), int(version), name)
+                    labels = {"turn": turn} if int(turn) % 2 else None
+                    self.assertEqual(found.get("labels"), labels, name)
             newest = max(int(version) for version in known.values() if version.isdigit())
             self.assertGreaterEqual(int(listed["metadata"]["resourceVersion"]), newest)
 

@@ -18,7 +18,6 @@ from twisted.application.service import IService
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -45,7 +44,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.draining import DrainLimit, pause
+from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.site import Site
@@ -59,7 +58,6 @@ from twisted_exec.tls.server import ServerTLS
 _STOPPING = "the API server is shutting down"
 _LAST_WORD_SECONDS = 3.0
 """Longest wait for a session to end after it was told to."""
-_LOOK_EVERY_SECONDS = 0.1
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
 """Longer than kube-apiserver keeps idle connections (90 s): a request that it sends on a connection
@@ -290,7 +288,7 @@ class APIServer(AsyncService):
         for watches in self._parts.watches:
             watches.end_all()
         self._site.drain()
-        await self._let_sessions_go_on()
+        await let_sessions_end(self._reactor, self._settings.drain_seconds, self._parts.sessions)
         ending = Ending(SHUTTING_DOWN, _STOPPING)
         await self._parts.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
         await withdrawing
@@ -306,13 +304,6 @@ class APIServer(AsyncService):
             return defer.succeed(None)
         self._started.remove(leading)
         return leading.stopService()
-
-    async def _let_sessions_go_on(self) -> None:
-        sessions = self._parts.sessions
-        limit = DrainLimit(self._reactor, self._settings.drain_seconds, len(sessions))
-        while len(sessions) and not limit.is_over:
-            await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
-        limit.cancel()
 
 
 def _chain(certificate: bytes) -> list[x509.Certificate]:

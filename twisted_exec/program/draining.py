@@ -7,14 +7,17 @@ then stops its parts in order as usual, and ends its machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 _log = Logger()
 
+_LOOK_EVERY_SECONDS = 0.1
 _FAREWELL_SECONDS = 0.5
 """Limit of drains that begin after :func:`stop_at_once`: sessions get the message that ends them."""
 
@@ -73,6 +76,14 @@ def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
     waiting: Deferred[None] = Deferred()
     DrainLimit(clock, seconds, 0, lambda: waiting.callback(None))
     return waiting
+
+
+async def let_sessions_end(reactor: Any, seconds: float, sessions: Sized) -> None:
+    """Wait until no session is open, at most until the limit of the drain."""
+    limit = DrainLimit(reactor, seconds, len(sessions))
+    while len(sessions) and not limit.is_over:
+        await deferLater(reactor, _LOOK_EVERY_SECONDS)
+    limit.cancel()
 
 
 def stop_at_once() -> None:

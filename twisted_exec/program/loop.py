@@ -1,10 +1,9 @@
 """
 The loop of a program's reactor.
 
-Twisted's loop handles all events that the kernel reports before it comes back to its timers, and
-puts a log context around each of them, which only log lines of Twisted's old interface show, and
-which is a sixth of the cost of a key.  :func:`shorten_turns` replaces both: a turn has a limited
-number of events, and no context.
+Twisted's loop handles all events that the kernel reports before it comes back to its timers.  It also
+makes a log context for each event, a sixth of the cost of a key; only Twisted's old log interface
+shows that context.  With :func:`shorten_turns` a turn has a limited number of events, and no contexts.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
@@ -42,7 +42,7 @@ from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.draining import DrainLimit
+from twisted_exec.program.draining import let_sessions_end
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
@@ -81,7 +81,6 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
-_LOOK_EVERY_SECONDS = 0.1
 _LAST_WORD_SECONDS = 3.0
 """How long sessions may take to end when the program stops."""
 
@@ -414,17 +413,10 @@ class Standalone(AsyncService):
         # has to pass here.
         for service in self._running:
             if isinstance(service, Poollet):
-                await self._let_sessions_go_on(service)
+                await let_sessions_end(self._reactor, self.settings.drain_seconds, service.sessions)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
-
-    async def _let_sessions_go_on(self, poollet: Poollet) -> None:
-        sessions = poollet.sessions
-        limit = DrainLimit(self._reactor, self.settings.drain_seconds, len(sessions))
-        while len(sessions) and not limit.is_over:
-            await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
-        limit.cancel()
 
 
 _ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]

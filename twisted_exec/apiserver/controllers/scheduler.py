@@ -296,9 +296,8 @@ class Scheduler(StoreFollower):
             return False
         except APIError as error:  # the Event and the log report the decision, too
             self._log.info(
-                "{name} waits: {why} (its status cannot be written: {error})",
+                "{name}: its condition Ready cannot be written: {error}",
                 name=_named(machine),
-                why=placement.message,
                 error=error,
             )
         return True

@@ -373,8 +373,12 @@ class Program:
                         os.write(sink, modes.undo())
         return outcomes[0], session.mid_line
 
+    @property
+    def _timeout_seconds(self) -> float | None:
+        return self._options.timeout or None  # 0 means never
+
     def _begin(self, source: int, sink: int) -> None:
-        self._open(source, sink, self._options.timeout or None)
+        self._open(source, sink, self._timeout_seconds)
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
         from twisted_exec.cli.console.stdio import Input, Output
@@ -454,7 +458,7 @@ class _Console(Program):
 
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
-            self._open(source, sink, self._options.timeout or None)
+            self._open(source, sink, self._timeout_seconds)
             return
         from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 
@@ -464,7 +468,7 @@ class _Console(Program):
             _reactor(),
             self._session,
             interactive=self._terminal.is_terminal,
-            timeout_seconds=self._options.timeout or None,
+            timeout_seconds=self._timeout_seconds,
             then=lambda timeout: self._open(source, sink, timeout),
         ).addErrback(self._refused)
 
