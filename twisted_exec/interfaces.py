@@ -35,6 +35,8 @@ interface                      implementation or purpose
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IStreamLocator`        finds the next hop of a proxied stream
 :class:`ISessionReviewer`      decides again about open sessions, for ``streaming.sessions.guard``
+:class:`IJournal`              the output of one console: ``journal.journal``
+:class:`ICursor`               the position of one reader of a journal
 :class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
 :class:`ILeaves`               the leaf clusters of a node server: ``nodeserver.leaves``
 :class:`ILeaf`                 one leaf cluster: ``nodeserver.leaves.leaf``
@@ -91,6 +93,7 @@ from twisted_exec.auth.rbac.authorizer import IRuleSource
 from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
 from twisted_exec.console.shared_console import LineEnded
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.observe.interfaces import IAuditSink
@@ -181,11 +184,13 @@ __all__ = [
     "SHUTTING_DOWN",
     "Access",
     "Attributes",
+    "Boot",
     "Break",
     "CannotStart",
     "Change",
     "Decision",
     "Ending",
+    "Event",
     "HeaderSet",
     "IAPIServer",
     "IAdmission",
@@ -197,10 +202,12 @@ __all__ = [
     "IAuthorizer",
     "IBreakable",
     "IConsole",
+    "ICursor",
     "IDriverMaker",
     "IHardware",
     "IHostLocal",
     "IHotPlug",
+    "IJournal",
     "IKubeClient",
     "ILeader",
     "ILeaf",

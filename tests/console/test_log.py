@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.console.journal import Journal
 from twisted_exec.console.log import LogReader
+from twisted_exec.journal.journal import Journal
 
 SECOND = 10**9
 

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.console.journal import Journal
 from twisted_exec.console.log_stream import LogStream
+from twisted_exec.journal.journal import Journal
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, REVOKED, Ending

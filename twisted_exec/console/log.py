@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.times import stamp
-
-from .journal import Journal
+from twisted_exec.journal.interfaces import IJournal
 
 _READ_BYTES = 32 << 10
 # With its timestamp, a line of 1 byte becomes 32 bytes.
@@ -26,7 +25,7 @@ _NEWLINE = b"\n"
 class LogReader:
     """One reader's position in a journal, and the format of what it reads."""
 
-    def __init__(self, journal: Journal, options: LogOptions) -> None:
+    def __init__(self, journal: IJournal, options: LogOptions) -> None:
         self._journal, self._options = journal, options
         self._offset = _first(journal, options)
         self._end = None if options.follow else journal.end
@@ -41,7 +40,8 @@ class LogReader:
             return True
         if self._end is None and not self._journal.closed:
             return False
-        return self._offset >= (self._journal.end if self._end is None else self._end)
+        end: int = self._journal.end if self._end is None else self._end
+        return self._offset >= end
 
     def read(self) -> bytes:
         """Return the next piece, at most about 128 KiB; empty if there is none yet or :attr:`over`."""
@@ -55,7 +55,9 @@ class LogReader:
 
     def _skip(self) -> bytes:
         """Return a notice for output that the journal has discarded, or nothing."""
-        start = self._journal.start if self._end is None else min(self._journal.start, self._end)
+        start = self._journal.next_available(self._offset)
+        if self._end is not None:
+            start = min(start, self._end)
         missed = start - self._offset
         if missed <= 0:
             return b""
@@ -94,14 +96,14 @@ class LogReader:
         return self._stamp[1]
 
 
-def _first(journal: Journal, options: LogOptions) -> int:
+def _first(journal: IJournal, options: LogOptions) -> int:
     """
     Return the first offset by ``tail_lines`` and ``since``.
 
     The tail is that of the whole log, and ``since`` applies to it, as in the kubelet
     (``pkg/kubelet/kuberuntime/logs``).
     """
-    first = journal.start
+    first: int = journal.start
     if options.tail_lines is not None:
         first = journal.last_lines(options.tail_lines)
     since = options.since(journal.now())

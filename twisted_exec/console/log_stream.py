@@ -7,12 +7,12 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError
 
 from twisted_exec.api.logs import LogOptions
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.text.stream import TextAnswer
 
-from .journal import Journal
 from .log import LogReader
 
 
@@ -24,7 +24,7 @@ class LogStream:
     the console never waits for it.
     """
 
-    def __init__(self, request: Request, journal: Journal, options: LogOptions) -> None:
+    def __init__(self, request: Request, journal: IJournal, options: LogOptions) -> None:
         self._journal, self._reader = journal, LogReader(journal, options)
         self._text = TextAnswer(request, self._pause, self._resume)
         self._paused = self._pumping = False

@@ -29,6 +29,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, message_of
+from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -41,7 +43,6 @@ from twisted_exec.streaming.interfaces import (
 
 from .floor import Floor
 from .interfaces import IRecoveringTransport
-from .journal import Journal
 from .rate_limit import ReadRateLimit
 from .viewer import Viewer
 
@@ -150,7 +151,7 @@ class SharedConsole:
         console: IConsole,
         clock: IReactorTime,
         *,
-        journal: Journal | None = None,
+        journal: IJournal | None = None,
         size: TerminalSize | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -215,6 +216,8 @@ class SharedConsole:
 
     def window_changed(self, size: TerminalSize) -> None:
         """Resize the line; before it is open, the console remembers the size."""
+        if size != self.size:
+            self.journal.resized(size.rows, size.columns)
         self.size = size
         self._console.window_changed(size)
 
@@ -242,8 +245,10 @@ class SharedConsole:
     # Called by viewers.
 
     def _joined(self, viewer: Viewer) -> None:
-        viewer.offset = max(self.journal.start, self.journal.end - self.limits.scrollback_bytes)
+        past = self.journal.end - self.limits.scrollback_bytes
+        viewer.offset = self.journal.next_available(past)
         self._viewers.append(viewer)
+        self.journal.joined(viewer.session, viewer.user, viewer.role.name.lower())
         if not self._input_flowing:
             viewer.pause_input()
         viewer.pump()
@@ -256,9 +261,14 @@ class SharedConsole:
     def _left(self, viewer: Viewer) -> None:
         if viewer in self._viewers:
             self._viewers.remove(viewer)
+            self.journal.left(viewer.session)
         if self.ending is None:
             self.floor.leave(viewer)
         self._pace()
+
+    def _role_changed(self, viewer: Viewer) -> None:
+        if viewer in self._viewers:
+            self.journal.role_changed(viewer.session, viewer.role.name.lower())
 
     def _typed(self, data: bytes) -> None:
         if self._line is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.journal.interfaces import missing_bytes
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -22,7 +23,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 
-from .floor import not_sent
+from .floor import not_sent, notice
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
@@ -44,7 +45,6 @@ class Viewer:
 
     It copies from the journal to its transport whenever the transport accepts more.
 
-    :ivar role: writer or observer; set by the :class:`~.floor.Floor`.
     :ivar bytes_to_machine: input that reached the line, for audit.
     :ivar bytes_to_user: output that was sent, without notices, for audit.
     """
@@ -63,7 +63,7 @@ class Viewer:
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._size: TerminalSize | None = None
         self._unsent: Ending | None = None  # for a script whose input was discarded
-        self.role = Role.OBSERVER
+        self._role = Role.OBSERVER
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -116,6 +116,17 @@ class Viewer:
             self._refuse()
         elif not self._console.send_break(wish):
             self.tell(NO_BREAK)
+
+    @property
+    def role(self) -> Role:
+        """Writer or observer; set by the :class:`~.floor.Floor`."""
+        return self._role
+
+    @role.setter
+    def role(self, role: Role) -> None:
+        if role is not self._role:
+            self._role = role
+            self._console._role_changed(self)
 
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""
@@ -218,10 +229,24 @@ class Viewer:
             return True
         data = self._console.journal.read(self.offset, min(_WRITE_BYTES, at - self.offset))
         if not data:
-            return False
+            return self._skip_gap()
         self.offset += len(data)
         self.bytes_to_user += len(data)
         self._transport.write(data)
+        return True
+
+    def _skip_gap(self) -> bool:
+        """Skip a gap of the journal; return whether there was one."""
+        assert self._transport is not None
+        journal = self._console.journal
+        first, last = self.offset, journal.next_available(self.offset)
+        if last <= first:
+            return False
+        if missing_bytes(journal, first, last) is None:
+            self.offset = last
+            self._transport.write(notice("output is missing here"))
+        else:
+            self.skip_to(last)
         return True
 
     def finish(self, ending: Ending) -> None:

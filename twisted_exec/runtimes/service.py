@@ -29,12 +29,12 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.console.journal import Journal
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -230,7 +230,7 @@ class MachineRuntime(Service):
         console = self._console(record, grant.machine_uid)
         return record.subject(), console.viewer()
 
-    def read_log(self, grant: Grant) -> tuple[Subject, Journal]:
+    def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
         """
         Find the journal for a token of a log.
 

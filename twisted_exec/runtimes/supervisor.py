@@ -23,9 +23,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, message_of
-from twisted_exec.console.journal import Journal
+from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IMachineDriver,
@@ -219,6 +220,10 @@ class Supervisor:
             reason, message = "Adopted", f'machine "{label}" has been running without us'
         else:
             reason, message = "Started", f'machine "{label}" is running'
+            if not IRecoveringTransport.providedBy(
+                run
+            ):  # else a line of a machine that runs anyway
+                self.journal.booted(reason)
         self._adopted = ()
         self._facts.event("Normal", reason, message)
         return True

@@ -11,8 +11,8 @@ from tests.runtimes.serving.test_server import AS_ANN, UPGRADE, StreamCase
 from tests.runtimes.support import open_log
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.console.journal import Journal
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
+from twisted_exec.journal.journal import Journal
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, Subject

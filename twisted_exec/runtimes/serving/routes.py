@@ -25,9 +25,9 @@ from zope.interface import implementer
 
 from twisted_exec.api.logs import parse
 from twisted_exec.api.status import APIError, Forbidden, MethodNotAllowed, NotFound
-from twisted_exec.console.journal import Journal
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache, Reservation
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.probes import respond_ready
@@ -69,7 +69,7 @@ raises
 :class:`~twisted_exec.api.status.APIError`.
 """
 
-ReadLog = Callable[[Grant], "tuple[Subject, Journal]"]
+ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
 
 

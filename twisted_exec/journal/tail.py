@@ -1,9 +1,8 @@
 """
-The output of a line: the newest bytes, at ever-growing offsets, with times.
+The newest output of a console, in memory.
 
-All viewers read the same journal, each at its own offset, so output is stored once for any number
-of viewers.  Bytes are collected in segments, because lines often print single bytes and a Python
-object per byte would need fifty times the memory.
+Bytes are collected in segments, because lines often print single bytes and a Python object per byte
+would need fifty times the memory.
 
 Times are marks: output from this offset on was printed at that time.  A mark per byte would need
 more memory than the bytes.  So output within 10 ms shares a mark, and within a line output within
@@ -14,11 +13,9 @@ unless output comes fast.
 
 from __future__ import annotations
 
-import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
 
 _SEGMENT_BYTES = 64 << 10
 _MAX_MARKS = 8192
@@ -27,60 +24,39 @@ _MID_LINE_NANOSECONDS = 1_000_000_000
 _NEWLINE = b"\n"
 
 
-class Journal:
+class Tail:
     """
     The newest bytes of one console.
 
-    Offsets never decrease, even when the line is reopened.
-
-    :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
-    :ivar start: offset of the oldest retained byte.
+    :param start: offset of the first byte.
+    :param segment_bytes: the unit in which memory is freed.
+    :ivar start: offset of the oldest byte in memory.
     :ivar end: offset of the next byte.
-    :ivar closed: the machine was deleted; there will be no more output.
     """
 
-    def __init__(self, now_nanoseconds: Callable[[], int] = time.time_ns) -> None:
-        self.start = 0
-        self.end = 0
-        self.closed = False
-        self._segments: deque[bytearray] = deque()
-        self.now = now_nanoseconds
-        self._marks = _Marks()
-        self._watchers: dict[Callable[[], None], None] = {}
+    __slots__ = ("_marks", "_segment_bytes", "_segments", "end", "start")
 
-    def append(self, data: bytes) -> None:
+    def __init__(self, start: int = 0, segment_bytes: int = _SEGMENT_BYTES) -> None:
+        self.start = self.end = start
+        self._segments: deque[bytearray] = deque()
+        self._segment_bytes = segment_bytes
+        self._marks = _Marks()
+
+    def append(self, data: bytes, now: int) -> None:
         """
         Add output.
 
         :param data: at least 1 byte.
+        :param now: nanoseconds since the epoch; never decreases.
         """
         begins_line = not self._segments or self._segments[-1].endswith(_NEWLINE)
-        self._marks.add(self.end, self.now(), begins_line or _NEWLINE in data)
+        self._marks.add(self.end, now, begins_line or _NEWLINE in data)
         last = self._segments[-1] if self._segments else None
-        if last is None or len(last) + len(data) > _SEGMENT_BYTES:
+        if last is None or len(last) + len(data) > self._segment_bytes:
             last = bytearray()
             self._segments.append(last)
         last += data
         self.end += len(data)
-        self._notify()
-
-    def close(self) -> None:
-        """Mark the journal as complete.  Repeated calls do nothing."""
-        if not self.closed:
-            self.closed = True
-            self._notify()
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` after each append and after :meth:`close`."""
-        self._watchers[changed] = None
-
-    def unwatch(self, changed: Callable[[], None]) -> None:
-        """Undo :meth:`watch`.  Repeated calls do nothing."""
-        self._watchers.pop(changed, None)
-
-    def _notify(self) -> None:
-        for changed in list(self._watchers):
-            changed()
 
     def read(self, offset: int, limit: int) -> bytes:
         """
@@ -137,7 +113,7 @@ class Journal:
         return self.start
 
     def time_at(self, offset: int) -> int:
-        """Return when the byte at ``offset`` was printed, in nanoseconds since the epoch; 0 if unknown."""
+        """Return when the byte at ``offset`` was printed; 0 if unknown."""
         return self._marks.time_at(offset)
 
     def printed_since(self, moment: int) -> int:
@@ -161,7 +137,9 @@ def _after_newline(segment: bytearray, number: int) -> int:
 
 
 class _Marks:
-    """Offsets with times, in order of offset.  Times decrease if the clock was set back."""
+    """Offsets with times, in order of both."""
+
+    __slots__ = ("_interval_factor", "_last", "_offsets", "_times")
 
     def __init__(self) -> None:
         self._offsets, self._times = array("q"), array("q")
@@ -199,8 +177,8 @@ class _Marks:
 
     def since(self, moment: int) -> int | None:
         """Return the first offset with output at ``moment`` or later."""
-        for offset, printed_at in zip(self._offsets, self._times, strict=True):
-            if printed_at >= moment:
-                return offset
+        at = bisect_left(self._times, moment)
+        if at < len(self._times):
+            return self._offsets[at]
         # The last output may be newer than the mark that it shares.
         return self._offsets[-1] if self._times and self._last >= moment else None

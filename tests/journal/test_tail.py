@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.journal`.
+Tests for :mod:`twisted_exec.journal.tail`.
 """
 
 from __future__ import annotations
@@ -10,71 +10,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.journal import Journal
+from twisted_exec.journal.tail import Tail
 
 
-class JournalTests(SynchronousTestCase):
-    """Tests for :class:`Journal`."""
+class TailTests(SynchronousTestCase):
+    """Tests for :class:`Tail`."""
 
     @given(st.lists(st.binary(min_size=1, max_size=100_000), max_size=8), st.data())
     def test_reads_what_was_written(self, chunks: list[bytes], data: st.DataObject) -> None:
         """From any offset that is kept the same bytes come, however they were split."""
-        journal = Journal()
+        tail = Tail()
         for chunk in chunks:
-            journal.append(chunk)
+            tail.append(chunk, 0)
         whole = b"".join(chunks)
-        self.assertEqual((journal.start, journal.end), (0, len(whole)))
-        journal.discard_before(data.draw(st.integers(0, len(whole))))
-        at = data.draw(st.integers(journal.start, journal.end))
+        self.assertEqual((tail.start, tail.end), (0, len(whole)))
+        tail.discard_before(data.draw(st.integers(0, len(whole))))
+        at = data.draw(st.integers(tail.start, tail.end))
         read = bytearray()
-        while more := journal.read(at + len(read), data.draw(st.integers(1, 70_000))):
+        while more := tail.read(at + len(read), data.draw(st.integers(1, 70_000))):
             read += more
         self.assertEqual(bytes(read), whole[at:])
 
     def test_keeps_what_is_asked(self) -> None:
         """Forgetting never takes a byte from the given offset on."""
-        journal = Journal()
+        tail = Tail()
         for _ in range(100):
-            journal.append(bytes(10_000))
-        journal.discard_before(500_000)
-        self.assertLessEqual(journal.start, 500_000)
-        self.assertGreater(journal.start, 400_000)
-        self.assertEqual(journal.end, 1_000_000)
+            tail.append(bytes(10_000), 0)
+        tail.discard_before(500_000)
+        self.assertLessEqual(tail.start, 500_000)
+        self.assertGreater(tail.start, 400_000)
+        self.assertEqual(tail.end, 1_000_000)
 
     def test_outside(self) -> None:
         """Offsets that are gone or yet to come are mistakes of the caller."""
-        journal = Journal()
-        journal.append(bytes(200_000))
-        journal.append(b"x")
-        journal.discard_before(200_000)
+        tail = Tail()
+        tail.append(bytes(200_000), 0)
+        tail.append(b"x", 0)
+        tail.discard_before(200_000)
         for offset in (0, 200_002):
             with self.assertRaises(ValueError):
-                journal.read(offset, 1)
-        self.assertEqual(journal.read(200_001, 1), b"")
+                tail.read(offset, 1)
+        self.assertEqual(tail.read(200_001, 1), b"")
 
     def test_single_bytes_weigh_little(self) -> None:
         """A line that prints byte by byte costs about its bytes."""
-        journal = Journal()
+        tail = Tail()
         for _ in range(300_000):
-            journal.append(b"x")
-        weight = sum(sys.getsizeof(segment) for segment in journal._segments)
+            tail.append(b"x", 0)
+        weight = sum(sys.getsizeof(segment) for segment in tail._segments)
         self.assertLess(weight, 450_000)
-
-    def test_watchers(self) -> None:
-        """Watchers are called after each change and at the end, until they unsubscribe."""
-        journal, output = Journal(), []
-
-        def changed() -> None:
-            output.append((journal.end, journal.closed))
-
-        journal.watch(changed)
-        journal.append(b"abc")
-        journal.close()
-        journal.close()
-        journal.unwatch(changed)
-        journal.unwatch(changed)
-        journal.append(b"d")
-        self.assertEqual(output, [(3, False), (3, True)])
 
 
 class LineTests(SynchronousTestCase):
@@ -87,33 +71,33 @@ class LineTests(SynchronousTestCase):
     )
     def test_last_lines(self, chunks: list[bytes], count: int, at: int) -> None:
         """Lines are counted as by ``tail``: text after the last newline is a line."""
-        journal = Journal()
+        tail = Tail()
         for chunk in chunks:
-            journal.append(chunk)
+            tail.append(chunk, 0)
         whole = b"".join(chunks)
         lines = whole.split(b"\n")
         ended = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-        tail = b"".join(ended[len(ended) - count :] if count < len(ended) else ended)
-        self.assertEqual(whole[journal.last_lines(count) :], tail if count else b"")
+        last = b"".join(ended[len(ended) - count :] if count < len(ended) else ended)
+        self.assertEqual(whole[tail.last_lines(count) :], last if count else b"")
         at %= len(whole) + 1
-        self.assertEqual(journal.line_start(at), whole.rfind(b"\n", 0, at) + 1)
+        self.assertEqual(tail.line_start(at), whole.rfind(b"\n", 0, at) + 1)
 
     def test_many_lines(self) -> None:
         """A huge number of lines is found without a step for each."""
-        journal = Journal()
+        tail = Tail()
         for _ in range(20):
-            journal.append(b"\n" * 60_000)
-        self.assertEqual(journal.last_lines(1_100_000), 100_000)
-        self.assertEqual(journal.last_lines(10**15), 0)
+            tail.append(b"\n" * 60_000, 0)
+        self.assertEqual(tail.last_lines(1_100_000), 100_000)
+        self.assertEqual(tail.last_lines(10**15), 0)
 
     def test_not_kept(self) -> None:
-        """Lines whose beginning is gone begin where the journal does."""
-        journal = Journal()
-        journal.append(b"x" * 60_000)
-        journal.append(b"y" * 60_000)
-        journal.discard_before(60_000)
-        self.assertEqual(journal.last_lines(5), 60_000)
-        self.assertEqual(journal.line_start(70_000), 60_000)
+        """Lines whose beginning is gone begin where the tail does."""
+        tail = Tail()
+        tail.append(b"x" * 60_000, 0)
+        tail.append(b"y" * 60_000, 0)
+        tail.discard_before(60_000)
+        self.assertEqual(tail.last_lines(5), 60_000)
+        self.assertEqual(tail.line_start(70_000), 60_000)
 
 
 MILLISECOND = 1_000_000
@@ -124,15 +108,13 @@ class TimeTests(SynchronousTestCase):
     """Times of output."""
 
     def setUp(self) -> None:
-        self.now = 0
-        self.journal = Journal(lambda: self.now)
+        self.tail = Tail()
 
     def at(self, moment: int, data: bytes) -> None:
-        self.now = moment
-        self.journal.append(data)
+        self.tail.append(data, moment)
 
     def since(self, moment: int) -> int:
-        return self.journal.printed_since(moment)
+        return self.tail.printed_since(moment)
 
     def test_lines(self) -> None:
         """Each line has the time of its first byte; simultaneous lines share a mark."""
@@ -140,7 +122,7 @@ class TimeTests(SynchronousTestCase):
         self.at(2 * SECOND, b"th")
         self.at(5 * SECOND, b"ree\r\nfour\r\n")
         self.at(5 * SECOND + 5 * MILLISECOND, b"five\r\n")
-        times = [self.journal.time_at(offset) // SECOND for offset in (0, 5, 10, 17, 23)]
+        times = [self.tail.time_at(offset) // SECOND for offset in (0, 5, 10, 17, 23)]
         self.assertEqual(times, [1, 1, 2, 5, 5])
 
     def test_since(self) -> None:
@@ -163,25 +145,18 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual(self.since(11 * SECOND), 8)
 
     def test_nothing(self) -> None:
-        """Of an empty journal nothing was printed at any time."""
-        self.assertEqual((self.since(0), self.journal.time_at(0)), (0, 0))
-
-    def test_clock_set_back(self) -> None:
-        """A clock that jumps back makes wrong times, and nothing worse."""
-        self.at(100 * SECOND, b"one\n")
-        self.at(50 * SECOND, b"two\n")
-        self.assertEqual(self.journal.time_at(4), 50 * SECOND)
-        self.assertEqual(self.since(60 * SECOND), 0)
+        """Of an empty tail nothing was printed at any time."""
+        self.assertEqual((self.since(0), self.tail.time_at(0)), (0, 0))
 
     def test_bounded(self) -> None:
         """However a line prints, times weigh less than the bytes, and still tell old from new."""
         for index in range(200_000):
             self.at(index * SECOND, b"\n")
-            self.journal.discard_before(self.journal.end - (256 << 10))
-        marks = self.journal._marks
+            self.tail.discard_before(self.tail.end - (256 << 10))
+        marks = self.tail._marks
         self.assertLessEqual(len(marks._times), 8192)
         for index in (0, 100_000, 199_999):
-            off = index - self.journal.time_at(index) // SECOND
+            off = index - self.tail.time_at(index) // SECOND
             self.assertGreaterEqual(off, 0)
             self.assertLess(off, 200)
 
@@ -189,8 +164,8 @@ class TimeTests(SynchronousTestCase):
         """Times of bytes that are gone go with them; the oldest byte keeps its own."""
         for index in range(100):
             self.at(index * SECOND, b"x" * 9_999 + b"\n")
-        self.journal.discard_before(500_000)
-        start = self.journal.start
-        self.assertEqual(self.journal.time_at(start) // SECOND, start // 10_000)
-        self.assertLess(len(self.journal._marks._times), 60)
+        self.tail.discard_before(500_000)
+        start = self.tail.start
+        self.assertEqual(self.tail.time_at(start) // SECOND, start // 10_000)
+        self.assertLess(len(self.tail._marks._times), 60)
         self.assertEqual(self.since(0), start)

@@ -1,0 +1,208 @@
+"""
+The journal of a console, as viewers, logs, alerts and shippers read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from zope.interface import Attribute, Interface
+
+
+class Kind(StrEnum):
+    """The kinds of events; a reader ignores kinds that it does not know."""
+
+    BOOT = "boot"
+    SIZE = "size"
+    GAP = "gap"
+    JOIN = "join"
+    LEAVE = "leave"
+    ROLE = "role"
+
+
+@dataclass(frozen=True)
+class Event:
+    """
+    An entry of a journal that is not output.
+
+    The keys of ``data`` by kind:
+
+    * ``boot``: ``number`` and ``reason``, one word
+    * ``size``: ``rows`` and ``columns``
+    * ``gap``: ``bytes``, the number of missing bytes, or ``None`` if it is unknown; ``end``, the
+      offset after the gap
+    * ``join``: ``session``, ``user``, ``role``
+    * ``leave``: ``session``
+    * ``role``: ``session``, ``role``
+
+    :param offset: the offset of the first byte that was printed after the event; of a gap, the
+        offset at which it begins.
+    :param time_ns: nanoseconds since the epoch.
+    """
+
+    offset: int
+    time_ns: int
+    kind: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Boot:
+    """
+    One start of the machine.
+
+    :param number: grows by one with each boot of the journal, from 1.
+    :param offset: the offset of the first byte that the machine printed since.
+    :param time_ns: nanoseconds since the epoch.
+    """
+
+    number: int
+    offset: int
+    time_ns: int
+
+
+class ICursor(Interface):
+    """The position of one reader of a journal, which survives restarts if the journal does."""
+
+    def load() -> int | None:
+        """Return the saved offset; ``None`` if there is none, or it is of another epoch."""
+
+    def save(offset: int) -> None:
+        """
+        Store an offset.
+
+        After a power cut an older offset may be loaded.
+
+        :raises OSError: the disk is full or read-only; the older offset remains.
+        """
+
+
+class IJournal(Interface):
+    """
+    The output of one console.
+
+    Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
+    """
+
+    start = Attribute("Offset of the oldest retained byte (int).")
+    end = Attribute("Offset of the next byte (int).")
+    epoch = Attribute(
+        "16 hexadecimal digits (str); another journal of the same machine has others."
+    )
+    closed = Attribute("True if there will be no more output: the machine was deleted.")
+
+    def now() -> int:
+        """Return the time of day, in nanoseconds since the epoch."""
+
+    def append(data: bytes) -> None:
+        """
+        Add output, then call the watchers.  Never waits and never fails.
+
+        :param data: at least 1 byte.
+        """
+
+    def close() -> None:
+        """Mark the journal as complete.  Repeated calls do nothing."""
+
+    def watch(changed: Callable[[], None]) -> None:
+        """Call ``changed`` after each append and after :meth:`close`."""
+
+    def unwatch(changed: Callable[[], None]) -> None:
+        """Undo :meth:`watch`.  Repeated calls do nothing."""
+
+    def read(offset: int, limit: int) -> bytes:
+        """
+        Return output from ``offset``: 1 to ``limit`` bytes, none only at the end or at a gap.
+
+        The result never contains bytes of two boots.
+
+        :raises ValueError: ``offset`` is not between ``start`` and ``end``.
+        """
+
+    def next_available(offset: int) -> int:
+        """
+        Return the first offset from ``offset`` on whose byte can be read.
+
+        It is ``start`` for an older offset, the end of the gap for an offset within a gap, and at
+        most ``end``.  Reading may discover damage: call this again when :meth:`read` returns
+        nothing before the end.
+        """
+
+    def discard_before(offset: int) -> None:
+        """Allow the journal to free memory for output before ``offset``; a disk retains it."""
+
+    def last_lines(count: int) -> int:
+        """
+        Return the offset of the last ``count`` lines, or ``start`` if there are fewer.
+
+        A line ends with a newline; text after the last newline counts as a line.
+        """
+
+    def line_start(offset: int) -> int:
+        """Return where the line around ``offset`` begins, or ``start`` if that was discarded."""
+
+    def time_at(offset: int) -> int:
+        """
+        Return when the byte at ``offset`` was printed, in nanoseconds since the epoch.
+
+        Times never decrease with the offset.  0 if the journal is empty.
+        """
+
+    def printed_since(moment: int) -> int:
+        """
+        Return the start of the first line with output at ``moment`` or later.
+
+        :param moment: nanoseconds since the epoch.
+        :return: an offset; ``end`` if there was no such output.
+        """
+
+    def boots() -> Sequence[Boot]:
+        """Return the boots that are known, the newest last; the first may be before ``start``."""
+
+    def booted(reason: str) -> None:
+        """
+        Record that the machine starts now.
+
+        :param reason: one word, such as ``Started``.
+        """
+
+    def resized(rows: int, columns: int) -> None:
+        """Record a new size of the terminal."""
+
+    def joined(session: str, user: str, role: str) -> None:
+        """Record a new viewer.  ``role``: ``writer`` or ``observer``."""
+
+    def left(session: str) -> None:
+        """Record that a viewer left."""
+
+    def role_changed(session: str, role: str) -> None:
+        """Record that a viewer may write from now on, or no longer."""
+
+    def events(first: int, last: int) -> Iterator[Event]:
+        """Iterate over the events from offset ``first`` to ``last``, both included, oldest first."""
+
+    def cursor(name: str) -> ICursor:
+        """
+        Return the cursor of a reader.
+
+        :param name: lower-case letters, digits and hyphens; at most 63.
+        :raises ValueError: ``name`` is not valid.
+        """
+
+
+def missing_bytes(journal: Any, first: int, last: int) -> int | None:
+    """
+    Return how many bytes of gaps are between two offsets of an :class:`IJournal`.
+
+    :return: ``None`` if the journal does not know.
+    """
+    total = 0
+    for event in journal.events(first, last):
+        if event.kind == Kind.GAP and event.data["end"] <= last:
+            if event.data["bytes"] is None:
+                return None
+            total += event.data["bytes"]
+    return total
