@@ -1,0 +1,94 @@
+"""
+Tests for L{twisted_exec.api.patterns}.
+"""
+
+import time
+from unittest import skipUnless
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import patterns
+from twisted_exec.api.patterns import Pattern, PatternError, PatternSet, Search, problem
+
+BAD = [
+    ("a(b", "character 2: missing ): a(b"),
+    ("(a))(", "character 4: unexpected ): (a))("),
+    ("[)](x", "character 4: missing ): [)](x"),
+    ("ab[z", "character 3: missing ]: [z"),
+    ("x{2,1}", "character 2: invalid repetition size: {2,1}"),
+    ("(a)\\1", "character 4: invalid escape sequence: \\1"),
+    ("ab(?=c)", "character 3: invalid perl operator: (?="),
+    ("ab\\", "character 3: trailing \\"),
+    ("x{1,1000}" * 10, "it is too complex: repeat less"),
+    ("x" * 1025, "it has more than 1024 bytes"),
+    ("\u00e9" * 513, "it has more than 1024 bytes"),
+]
+
+
+@skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
+class RegexTests(SynchronousTestCase):
+    def test_bad_expressions(self) -> None:
+        """
+        The message names the position of the mistake.
+        """
+        for regex, message in BAD:
+            self.assertEqual(problem(regex), message)
+
+    def test_good_expressions(self) -> None:
+        """
+        RE2's syntax is accepted.
+        """
+        for regex in ("", "a|b", r"^\[ *\d+\.\d+\] BUG: ", "(?i)panic", "caf\u00e9", "x{1,1000}"):
+            self.assertEqual(problem(regex), "")
+
+    def test_set(self) -> None:
+        """
+        All matching patterns are returned, also of text that is not UTF-8.
+        """
+        several = PatternSet(
+            [Pattern("a.c"), Pattern("a.c", True), Pattern("^x", True), Pattern("caf\u00e9")]
+        )
+        self.assertEqual(several.search(b"abc"), [1])
+        self.assertEqual(several.search(b"\xff a.c \xff"), [0, 1])
+        self.assertEqual(several.search(b"x caf\xc3\xa9"), [2, 3])
+        self.assertEqual(several.search(b""), [])
+
+    def test_search(self) -> None:
+        """
+        A search returns the end of the first match; C{^} and C{$} match at each line.
+        """
+        self.assertEqual(Search(Pattern(r"[$#] $", True)).end_in(b"x\nroot# "), 8)
+        self.assertEqual(Search(Pattern("^b", True)).end_in(b"a\nb"), 3)
+        self.assertEqual(Search(Pattern("^b", True)).end_in(b"ab"), -1)
+        self.assertRaises(PatternError, Search, Pattern("(", True))
+
+    def test_hostile_expression(self) -> None:
+        """
+        An expression that takes other engines for ever needs linear time.
+        """
+        several = PatternSet([Pattern("(a+)+$", True), Pattern("(x*)*y", True)])
+        began = time.process_time()
+        self.assertEqual(several.search(b"a" * 100_000 + b"!"), [])
+        self.assertLess(time.process_time() - began, 1.0)
+
+
+class WithoutTheExtraTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.patch(patterns, "SUPPORTED", False)
+        self.patch(patterns, "re2", None)
+
+    def test_literals(self) -> None:
+        """
+        Literal text works, also as a regular expression without special characters.
+        """
+        self.assertEqual(Search(Pattern("login: ", True)).end_in(b"vm login: "), 10)
+        self.assertEqual(Search(Pattern(r"\$ ", True)).end_in(b"a $ "), 4)
+        self.assertEqual(PatternSet([Pattern("a.c"), Pattern("a", True)]).search(b"a.c"), [0])
+
+    def test_expressions(self) -> None:
+        """
+        A regular expression is accepted in a set, where it never matches, and refused in a search.
+        """
+        self.assertEqual(problem("("), "")
+        error = self.assertRaises(PatternError, Search, Pattern("a|b", True))
+        self.assertIn("twisted-exec[patterns]", str(error))

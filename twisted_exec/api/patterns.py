@@ -1,0 +1,196 @@
+"""
+Patterns that are searched in the output of machines: literal text and regular expressions.
+
+Regular expressions have the syntax of RE2, which needs linear time for every expression and every
+text.  They need the package ``google-re2``, the extra ``patterns``; literal text always works.
+Python's own ``re`` is no substitute: a hostile expression or line stops the whole program.
+
+Source: https://github.com/google/re2/wiki/Syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    import re2
+except ImportError:  # the extra is not installed
+    re2 = None
+
+SUPPORTED = re2 is not None
+"""Whether regular expressions work in this process."""
+
+UNSUPPORTED = (
+    "regular expressions need the package google-re2: pip install 'twisted-exec[patterns]'"
+)
+
+MOST_BYTES = 1 << 10
+"""Limit of one pattern."""
+
+_MOST_INSTRUCTIONS = 5_000
+_MOST_MEMORY_BYTES = 64 << 20
+_META = frozenset(b"\\.+*?()|[]{}^$")
+
+
+class PatternError(ValueError):
+    """A pattern that cannot be used; the message is for the user."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """
+    One pattern.
+
+    :param is_regex: ``text`` is a regular expression, else literal text.
+    """
+
+    text: str
+    is_regex: bool = False
+
+
+class Search:
+    """One pattern, to be searched in bytes."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        """
+        :param pattern: in a regular expression, ``^`` and ``$`` match at each line.
+        :raises PatternError: it is not valid, or needs the extra.
+        """
+        literal = _literal_of(pattern)
+        self._literal = literal or b""
+        self._compiled: Any = None
+        if not pattern.text:
+            raise PatternError("it is empty")
+        if literal is None:
+            if wrong := problem(pattern.text):
+                raise PatternError(wrong)
+            if not SUPPORTED:
+                raise PatternError(UNSUPPORTED)
+            self._compiled = re2.compile(b"(?m)" + pattern.text.encode(), _options())
+
+    def end_in(self, text: bytes) -> int:
+        """Return where the first match ends, or -1."""
+        if self._compiled is None:
+            at = text.find(self._literal)
+            return at if at < 0 else at + len(self._literal)
+        match = self._compiled.search(text)
+        return -1 if match is None else int(match.end())
+
+
+class PatternSet:
+    """
+    Several patterns, searched at once in one line.
+
+    Without the extra, regular expressions never match.
+
+    :param patterns: valid ones, at most a few hundred.
+    """
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._literals: list[tuple[int, bytes]] = []
+        self._numbers: list[int] = []
+        self._set: Any = None
+        # A set costs about the same for any number of patterns, a literal by itself less.
+        if SUPPORTED and any(each.is_regex for each in patterns):
+            self._set = re2.Set.SearchSet(_options())
+        for number, pattern in enumerate(patterns):
+            if self._set is not None:
+                self._set.Add(pattern.text if pattern.is_regex else re2.escape(pattern.text))
+                self._numbers.append(number)
+            elif not pattern.is_regex:
+                self._literals.append((number, pattern.text.encode()))
+        if self._set is not None:
+            self._set.Compile()
+
+    def search(self, line: bytes) -> list[int]:
+        """Return the indices of the patterns that match, in ascending order."""
+        if self._set is not None:
+            return sorted(self._set.Match(line) or ())
+        return [number for number, literal in self._literals if literal in line]
+
+
+def problem(regex: str) -> str:
+    """
+    Return what is wrong with a regular expression, with the position; empty if nothing is.
+
+    Without the extra only the length is checked.
+    """
+    if len(regex.encode("utf-8", "replace")) > MOST_BYTES:
+        return f"it has more than {MOST_BYTES} bytes"
+    if not SUPPORTED:
+        return ""
+    try:
+        compiled = re2.compile(regex, _options())
+    except re2.error as error:
+        return _explained(regex, error.args[0] if error.args else b"")
+    except UnicodeEncodeError as error:  # a lone surrogate
+        return f"character {error.start + 1}: it is not a Unicode character"
+    if compiled.programsize > _MOST_INSTRUCTIONS:
+        return "it is too complex: repeat less"
+    return ""
+
+
+def _explained(regex: str, reported: bytes | str) -> str:
+    """Add the position to RE2's message, which ends with the part that is wrong."""
+    text = reported.decode("utf-8", "replace") if isinstance(reported, bytes) else reported
+    what, _, fragment = text.partition(": ")
+    if "compile failed" in text:
+        return "it is too complex: repeat less"
+    if what in ("missing )", "unexpected )"):
+        at = _unbalanced(regex)
+    elif what.startswith("trailing"):
+        at = len(regex) - 1
+    else:
+        at = max(0, regex.find(fragment))
+    return f"character {at + 1}: {text}"
+
+
+def _unbalanced(regex: str) -> int:
+    """Return the index of the first parenthesis without a partner."""
+    opened: list[int] = []
+    in_class = -1
+    at = 0
+    while at < len(regex):
+        char = regex[at]
+        if char == "\\":
+            at += 1
+        elif in_class >= 0:
+            if char == "]" and at > in_class + 1:
+                in_class = -1
+        elif char == "[":
+            in_class = at + 1 if regex[at + 1 : at + 2] == "^" else at
+        elif char == "(":
+            opened.append(at)
+        elif char == ")":
+            if not opened:
+                return at
+            opened.pop()
+        at += 1
+    return opened[0] if opened else 0
+
+
+def _literal_of(pattern: Pattern) -> bytes | None:
+    """Return the text that a pattern stands for; ``None`` for a real expression."""
+    text = pattern.text.encode("utf-8", "surrogateescape")
+    if not pattern.is_regex:
+        return text
+    literal, at = bytearray(), 0
+    while at < len(text):
+        byte = text[at]
+        if byte == 0x5C and at + 1 < len(text) and text[at + 1] in _META:
+            at += 1
+            byte = text[at]
+        elif byte in _META:
+            return None
+        literal.append(byte)
+        at += 1
+    return bytes(literal)
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MOST_MEMORY_BYTES
+    return options
