@@ -25,6 +25,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.consoles.sessions import (
     LEASE_RENEWALS,
+    CREATE_SECONDS,
     LOOK_SECONDS,
     RENEW_SECONDS,
     SessionObjects,
@@ -152,7 +153,9 @@ class ObjectsCase(SynchronousTestCase):
         return sessions, objects
 
     def begin(self, number: int = 1, **more: Any) -> Carried:
-        return Carried(self.sessions, number, **more).begin()
+        carried = Carried(self.sessions, number, **more).begin()
+        self.clock.advance(CREATE_SECONDS)
+        return carried
 
     def stored(self) -> list[Object]:
         return list(self.successResultOf(self.storage.list(RESOURCE)).items)
@@ -268,6 +271,7 @@ class LifeTests(ObjectsCase):
             carried = Carried(self.sessions)
             carried.session.client_info = ClientInfo(options=asked)
             carried.begin()
+            self.clock.advance(CREATE_SECONDS)
             self.assertEqual(self.stored()[0]["spec"]["mode"], mode)
             carried.over()
 
@@ -280,6 +284,15 @@ class LifeTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
         self.assertEqual(self.objects._records, {})
         self.assertEqual(self.objects._named, {})
+
+    def test_short(self) -> None:
+        """A session of a script that ends at once costs the store nothing."""
+        before = self.storage.writes
+        carried = Carried(self.sessions).begin()
+        self.clock.advance(CREATE_SECONDS / 2)
+        carried.over()
+        self.pass_time(60)
+        self.assertEqual((self.storage.writes, self.objects._records), (before, {}))
 
     def test_not_every_session(self) -> None:
         """Refused requests have no object, and neither have logs."""
@@ -469,6 +482,7 @@ class LeaseTests(ObjectsCase):
         """A server that dies with a session."""
         sessions, objects = self.server("two")
         Carried(sessions, 9).begin()
+        self.clock.advance(CREATE_SECONDS)
         self.successResultOf(objects.stopService())
 
     def test_stale(self) -> None:

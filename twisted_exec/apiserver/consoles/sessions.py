@@ -2,10 +2,12 @@
 ConsoleSession objects: each server writes those of its sessions, and ends sessions that are
 deleted.
 
-A session begins and ends without waiting for the store.  Its object follows: created after the 101,
-renewed periodically with byte counts, and deleted at the end.  One record per session compares the
-stored object with the desired state and performs one write at a time; so a session that ends while
-its object is being created leaves no object behind.
+A session begins and ends without waiting for the store.  Its object follows: created a quarter of a
+second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
+console does not compete with a write to the store, and the shortest sessions, of scripts, need none
+(the audit log has them all).  One record per session compares the stored object with the desired
+state and performs one write at a time; so a session that ends while its object is being created
+leaves no object behind.
 
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user
@@ -24,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -60,6 +62,8 @@ RENEWALS_PER_SECOND = 20
 LEASE_RENEWALS = 3
 """Number of missed renewals after which an object is deleted."""
 LOOK_SECONDS = 5.0
+CREATE_SECONDS = 0.25
+"""Delay before the object of a new session is created."""
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
@@ -72,6 +76,7 @@ class _Record:
 
     :ivar stored: the object in the store, as far as known.
     :ivar live: the object should exist.
+    :ivar delay: the time until its object is created; ``None`` afterwards.
     :ivar name: name of the object, once it has one.
     :ivar gone: UID of the last object that was deleted by others.
     :ivar working: fires at the end of the current write.
@@ -84,6 +89,7 @@ class _Record:
         self.name = ""
         self.stored: Object | None = None
         self.live = True
+        self.delay: IDelayedCall | None = None
         self.gone = ""
         self.working: Deferred[None] | None = None
         self.renewed_at = 0.0
@@ -139,6 +145,8 @@ class SessionObjects(StoreFollower):
         super().stopService()
         self._loop.stop()
         self._foreign.clear()
+        for record in self._records.values():
+            self._stop_waiting(record)
         working = [each.working for each in self._records.values() if each.working is not None]
         waiting: Deferred[Any] = DeferredList([_done(each) for each in working], consumeErrors=True)
         waiting.addTimeout(_STOP_SECONDS, self._clock)
@@ -165,19 +173,29 @@ class SessionObjects(StoreFollower):
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
         if session.subject.subresource == "exec" and session.subject.namespace:
             record = self._records[session] = _Record(session)
-            self._work(record)
+            record.delay = self._clock.callLater(CREATE_SECONDS, self._lasted, record)
+
+    def _lasted(self, record: _Record) -> None:
+        record.delay = None
+        self._work(record)
+
+    def _stop_waiting(self, record: _Record) -> None:
+        delay, record.delay = record.delay, None
+        if delay is not None:
+            delay.cancel()
 
     def ended(self, session: Session) -> None:
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
         record = self._records.get(session)
         if record is not None:
             record.live = False
+            self._stop_waiting(record)
             self._work(record)
 
     # Writes for one record
 
     def _work(self, record: _Record) -> None:
-        if record.working is None:
+        if record.working is None and record.delay is None:
             working = Deferred.fromCoroutine(self._bring_about(record))
             if not working.called:
                 record.working = working
@@ -358,7 +376,7 @@ class SessionObjects(StoreFollower):
             await turns.breathe()
             if not self.running:
                 return
-            if record.working is not None:
+            if record.working is not None or record.delay is not None:
                 continue
             if record.stored is None or not record.live:
                 self._work(record)
