@@ -24,8 +24,8 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.consoles.sessions import (
-    LEASE_RENEWALS,
     CREATE_SECONDS,
+    LEASE_RENEWALS,
     LOOK_SECONDS,
     RENEW_SECONDS,
     SessionObjects,
