@@ -108,11 +108,55 @@ class ParseTests(SynchronousTestCase):
         )
 
     def test_containers(self) -> None:
-        """Another container than the machine's console, or a previous one, is a bad request."""
+        """Another container than the machine's console is a bad request."""
         other = self.refused("container=web%0A", BadRequest)
         self.assertTrue(other.message.startswith("container web\\n is not valid for machine vm"))
-        previous = self.refused("previous=true", BadRequest)
-        self.assertIn('previous terminated container "console"', previous.message)
+
+    def test_of_machines(self) -> None:
+        """A machine has more options than a Pod, which drops them."""
+        query = (
+            "fromOffset=5&toOffset=9&epoch=0123456789abcdef&state=3&plain=true&frames=1"
+            "&untilTime=2026-11-20T05%3A00%3A00.123456789Z"
+        )
+        expected = LogOptions(
+            from_offset=5,
+            to_offset=9,
+            epoch="0123456789abcdef",
+            state=3,
+            plain=True,
+            frames=True,
+            until_nanoseconds=MOMENT,
+        )
+        self.assertEqual(options(query), expected)
+        self.assertEqual(options("boot=-1"), LogOptions(boot=-1))
+        self.assertEqual(options("previous=true"), LogOptions(previous=True))
+        self.assertEqual(decode(args(query.encode())), LogOptions())
+
+    def test_invalid_range(self) -> None:
+        """Ranges that make no sense are refused with their field."""
+        for query, field, told in (
+            ("fromOffset=-1", "fromOffset", "must be greater than or equal to 0"),
+            ("toOffset=-1", "toOffset", "must be greater than or equal to 0"),
+            ("fromOffset=5&toOffset=4", "toOffset", "must not be less than fromOffset"),
+            ("epoch=x", "epoch", "must be 16 hexadecimal digits"),
+            ("state=-1", "state", "must be the state of a frame"),
+            ("state=4294967296", "state", "must be the state of a frame"),
+            ("boot=0&previous=true", "previous", "at most one of `boot` or `previous`"),
+            ("boot=0&fromOffset=1", "fromOffset", "mutually exclusive"),
+            ("previous=1&toOffset=1", "fromOffset", "mutually exclusive"),
+            ("follow=true&toOffset=1", "follow", "omit `untilTime` and `toOffset`"),
+            ("follow=true&untilTime=2026-11-20T05:00:00Z", "follow", "omit `untilTime`"),
+            (
+                "sinceTime=2026-11-20T05:00:00Z&untilTime=2026-11-20T04:00:00Z",
+                "untilTime",
+                "must not be before sinceTime",
+            ),
+        ):
+            (cause,) = self.refused(query, Invalid).details["causes"]
+            self.assertEqual(cause["field"], field, query)
+            self.assertIn(told, cause["message"], query)
+        for query in ("fromOffset=x", "boot=", "toOffset=1.5", "state=9" + "9" * 30):
+            self.assertIn("strconv.ParseInt", self.refused(query, BadRequest).message, query)
 
     @given(
         st.builds(
@@ -124,6 +168,16 @@ class ParseTests(SynchronousTestCase):
             limit_bytes=st.none() | st.integers(1, 10**9),
         )
         | st.builds(LogOptions, since_nanoseconds=st.integers(0, 2 * 10**18))
+        | st.builds(LogOptions, boot=st.none() | st.integers(-9, 9), plain=st.booleans())
+        | st.builds(
+            LogOptions,
+            from_offset=st.integers(0, 2**62),
+            to_offset=st.none() | st.integers(2**62, 2**63 - 1),
+            until_nanoseconds=st.none() | st.integers(0, 2 * 10**18),
+            epoch=st.none() | st.just("0123456789abcdef"),
+            frames=st.booleans(),
+            state=st.none() | st.integers(0, 2**32 - 1),
+        )
     )
     def test_passed_on(self, told: LogOptions) -> None:
         """Options written as a query are read back unchanged."""

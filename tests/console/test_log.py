@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.status import BadRequest
 from twisted_exec.console.log import LogReader
 from twisted_exec.journal.journal import Journal
 
@@ -29,7 +30,7 @@ class LogCase(SynchronousTestCase):
         self.journal.append(data)
 
     def reader(self, **options: Any) -> LogReader:
-        return LogReader(self.journal, LogOptions(**options))
+        return LogReader(self.journal, LogOptions(**options), "vm")
 
     def log(self, **options: Any) -> bytes:
         """The whole log, read to its end."""
@@ -42,7 +43,7 @@ class LogCase(SynchronousTestCase):
 def rest(reader: LogReader) -> bytes:
     """Read everything that is available."""
     text = b""
-    while more := reader.read():
+    while (more := reader.read()) is not None:
         text += more
     return text
 
@@ -166,7 +167,7 @@ class FollowTests(LogCase):
         self.assertEqual((rest(reader), reader.over), (b"one\n", False))
         self.at(2, b"two\n")
         self.assertEqual((rest(reader), reader.over), (b"t", True))
-        self.assertEqual(reader.read(), b"")
+        self.assertIsNone(reader.read())
 
 
 class GapTests(LogCase):
@@ -204,3 +205,235 @@ class GapTests(LogCase):
         self.journal.discard_before(128_000)
         self.assertEqual(rest(reader), b"[twisted-exec: 64000 bytes skipped]\r\n")
         self.assertTrue(reader.over)
+
+
+class RangeTests(LogCase):
+    """Parts of a log: boots, offsets, times."""
+
+    def boot(self, seconds: int, *lines: bytes) -> None:
+        self.now = seconds * SECOND
+        self.journal.booted("Started")
+        for line in lines:
+            self.journal.append(line)
+
+    def refusal(self, **options: Any) -> str:
+        with self.assertRaises(BadRequest) as caught:
+            self.reader(**options)
+        return caught.exception.message
+
+    def three_boots(self) -> None:
+        self.boot(1, b"one\n", b"uno\n")
+        self.boot(2, b"two\n", b"dos\n")
+        self.boot(3, b"three\n")
+
+    def test_boots(self) -> None:
+        """A boot is counted from the newest, or named by its number."""
+        self.three_boots()
+        self.assertEqual(self.log(), b"one\nuno\ntwo\ndos\nthree\n")
+        for options, text in (
+            ({"boot": 0}, b"three\n"),
+            ({"boot": -1}, b"two\ndos\n"),
+            ({"previous": True}, b"two\ndos\n"),
+            ({"boot": -2}, b"one\nuno\n"),
+            ({"boot": 1}, b"one\nuno\n"),
+            ({"boot": 3}, b"three\n"),
+        ):
+            self.assertEqual(self.log(**options), text, options)
+
+    def test_within_a_boot(self) -> None:
+        """The tail and the times select from the boot."""
+        self.three_boots()
+        self.assertEqual(self.log(boot=-1, tail_lines=1), b"dos\n")
+        self.assertEqual(self.log(boot=-1, tail_lines=9), b"two\ndos\n")
+        self.assertEqual(self.log(boot=-1, tail_lines=0), b"")
+        self.assertEqual(self.log(boot=-1, since_nanoseconds=3 * SECOND), b"")
+        self.assertEqual(self.log(boot=-1, since_nanoseconds=SECOND), b"two\ndos\n")
+        self.assertEqual(self.log(boot=0, tail_lines=9), b"three\n")
+
+    def test_follow_a_boot(self) -> None:
+        """An earlier boot ends also when it is followed; the newest continues across boots."""
+        self.three_boots()
+        old, new = self.reader(follow=True, boot=-1), self.reader(follow=True, boot=0)
+        self.assertEqual((rest(old), old.over), (b"two\ndos\n", True))
+        self.boot(4, b"four\n")
+        self.assertEqual((rest(new), new.over), (b"three\nfour\n", False))
+
+    def test_no_boot(self) -> None:
+        """A boot that does not exist is refused; the kubelet has words for the previous one."""
+        self.assertEqual(self.log(boot=0), b"")
+        kubelet = 'previous terminated container "console" in machine "vm" not found'
+        self.assertEqual(self.refusal(previous=True), kubelet)
+        self.boot(1, b"one\n")
+        self.assertEqual(self.refusal(boot=-1), kubelet)
+        self.boot(1, b"two\n")
+        self.assertEqual(
+            self.refusal(boot=7), 'boot 7 of machine "vm" not found; the newest are 1, 2'
+        )
+        self.assertIn("boot -2 of", self.refusal(boot=-2))
+
+    def test_silent_boot(self) -> None:
+        """A boot without output has an empty log."""
+        self.boot(1)
+        self.boot(2, b"two\n")
+        self.assertEqual(self.log(previous=True), b"")
+
+    def test_offsets(self) -> None:
+        """A log may begin and end at offsets, within lines, too."""
+        self.at(1, b"one\ntwo\nthree\n")
+        self.assertEqual(self.log(from_offset=5, to_offset=10), b"wo\nth")
+        self.assertEqual(self.log(from_offset=14), b"")
+        self.assertEqual(self.log(to_offset=0), b"")
+        self.assertEqual(self.log(to_offset=8, tail_lines=1), b"two\n")
+        self.assertEqual(self.log(to_offset=6, tail_lines=2), b"one\ntw")
+        self.assertEqual(
+            self.refusal(from_offset=15),
+            'fromOffset=15 is beyond the log of machine "vm", which ends at 14',
+        )
+        self.assertIn("toOffset=15 is", self.refusal(to_offset=15))
+
+    def test_discarded(self) -> None:
+        """A log that begins with bytes that are gone says so."""
+        self.at(1, b"x" * 65_532 + b"old\nnew\n")
+        self.at(1, b"y" * 65_536)
+        self.journal.discard_before(65_540)
+        start = self.journal.start
+        self.assertTrue(start)
+        self.assertTrue(
+            self.log(from_offset=1).startswith(
+                b"[twisted-exec: %d bytes skipped]\r\ny" % (start - 1)
+            )
+        )
+
+    def test_epoch(self) -> None:
+        """Offsets of another epoch select what there is, behind a notice; a range of it is gone."""
+        self.at(1, b"one\n")
+        self.assertEqual(self.log(from_offset=2, epoch=self.journal.epoch), b"e\n")
+        notice = b"[twisted-exec: the log began anew; what was printed before is missing]\r\n"
+        self.assertEqual(self.log(from_offset=200, epoch="0" * 16), notice + b"one\n")
+        self.assertEqual(self.log(from_offset=200, to_offset=300, epoch="0" * 16), notice)
+
+    def test_until(self) -> None:
+        """Lines that ended before a time."""
+        for second in (100, 200, 300):
+            self.at(second, b"%d\n" % second)
+        self.assertEqual(self.log(until_nanoseconds=200 * SECOND), b"100\n")
+        self.assertEqual(
+            self.log(since_nanoseconds=150 * SECOND, until_nanoseconds=250 * SECOND), b"200\n"
+        )
+        self.assertEqual(self.log(until_nanoseconds=250 * SECOND, tail_lines=1), b"200\n")
+        self.assertEqual(self.log(until_nanoseconds=1), b"")
+
+    @given(
+        st.lists(st.sampled_from([b"a", b"\n", b"long" * 9000, b"\n" * 900]), max_size=9),
+        st.integers(0, 50_000),
+        st.integers(0, 1900),
+    )
+    def test_tail_of_a_part(self, chunks: list[bytes], end: int, count: int) -> None:
+        """The tail of a part is that of a journal that ends there."""
+        self.journal, part = Journal(lambda: self.now), Journal(lambda: self.now)
+        whole = b"".join(chunks)
+        for journal, text in ((self.journal, whole), (part, whole[:end])):
+            if text:
+                journal.append(text)
+        end = min(end, len(whole))
+        expected = rest(LogReader(part, LogOptions(tail_lines=count)))
+        self.assertEqual(self.log(to_offset=end, tail_lines=count), expected)
+
+
+class PlainTests(LogCase):
+    """Logs without escape sequences."""
+
+    def test_plain(self) -> None:
+        """Colours are gone, lines end with a newline alone, a redrawn line is several."""
+        self.at(1, b"\x1b[32mok\x1b[m\r\n 2 \r 1 \r\n=> ")
+        self.assertEqual(self.log(plain=True), b"ok\n 2 \n 1 \n=> ")
+
+    def test_split(self) -> None:
+        """A sequence may be split over output; the prompt before it is not delayed."""
+        self.at(1, b"login: \x1b[")
+        reader = self.reader(plain=True, follow=True)
+        self.assertEqual(rest(reader), b"login: ")
+        self.at(2, b"1mroot")
+        self.assertEqual(rest(reader), b"root")
+
+    def test_timestamps(self) -> None:
+        """Each line has its time, also a line that is redrawn; a line without text has one, too."""
+        self.at(1, b"\x1b[m 2 ")
+        self.at(3, b"\r\x1b[K 1 ")
+        self.at(5, b"\r\n\r\n")
+        self.assertEqual(
+            self.log(plain=True, timestamps=True),
+            b"1970-01-01T00:00:01.000000000Z  2 \n"
+            b"1970-01-01T00:00:03.000000000Z  1 \n"
+            b"1970-01-01T00:00:05.000000000Z \n",
+        )
+
+    def test_nothing_left(self) -> None:
+        """Output that is only sequences is an empty piece, not the end."""
+        self.at(1, b"\x1b[m" * 9)
+        reader = self.reader(plain=True)
+        self.assertEqual(reader.read(), b"")
+        self.assertTrue(reader.over)
+
+    def test_notice(self) -> None:
+        """A notice is a plain line, too."""
+        self.at(1, b"one\n")
+        text = self.log(plain=True, from_offset=9, epoch="0" * 16)
+        self.assertTrue(text.endswith(b"is missing]\none\n"), text)
+        self.assertNotIn(b"\r", text)
+
+
+class ContinueTests(LogCase):
+    """Logs that are continued from a frame."""
+
+    @given(
+        st.lists(
+            st.sampled_from(
+                [b"a", b"b c", b"\n", b"\r\n", b"\r", b"\x1b[1", b"m", b"\x1b]0;", b"\x07", b"\xc2"]
+            ),
+            min_size=1,
+        ),
+        st.booleans(),
+        st.booleans(),
+        st.integers(0, 40),
+    )
+    def test_continues(self, chunks: list[bytes], plain: bool, timestamps: bool, cut: int) -> None:
+        """A log that is cut behind any frame and continued is the same, to the byte."""
+        self.journal = Journal(lambda: self.now)
+        reader = self.reader(plain=plain, timestamps=timestamps, follow=True)
+        text, frame = b"", reader.frame(b"")
+        for number, chunk in enumerate(chunks):
+            # Plain text that was held has the time at which it was complete.
+            self.at(0 if plain else number * 60, chunk)
+            while (piece := reader.read()) is not None:
+                frame = reader.frame(piece)
+                if number < cut:
+                    text += piece
+                    last = frame
+        if cut == 0:
+            last = LogReader(self.journal, LogOptions(follow=True)).frame(b"")
+        text += rest(
+            self.reader(
+                plain=plain,
+                timestamps=timestamps,
+                from_offset=last.offset,
+                state=last.state,
+                epoch=reader.framing.epoch,
+            )
+        )
+        self.assertEqual(text, self.log(plain=plain, timestamps=timestamps))
+
+    def test_framing(self) -> None:
+        """The framing says where the log begins, and where it ends unless it is followed."""
+        self.at(1, b"one\ntwo\n")
+        framing = self.reader(tail_lines=1).framing
+        self.assertEqual((framing.epoch, framing.start, framing.end), (self.journal.epoch, 4, 8))
+        framing = self.reader(tail_lines=0, follow=True).framing
+        self.assertEqual((framing.start, framing.end), (8, None))
+
+    def test_frame(self) -> None:
+        """A frame has the offset behind it and the time of its last byte."""
+        self.at(1, b"one\n")
+        reader = self.reader()
+        frame = reader.frame(reader.read() or b"")
+        self.assertEqual(frame, (b"one\n", 4, SECOND, 0))

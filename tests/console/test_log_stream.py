@@ -18,6 +18,7 @@ from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.wire.log_frames import FrameDecoder, Framing
 
 
 class Logs(Dispatcher):
@@ -41,7 +42,8 @@ class LogStreamTests(SynchronousTestCase):
         self.records = Records()
         self.sessions = Sessions(Trail(self.records, "runtime", Clock()))
         self.logs = Logs(self.sessions, self.journal)
-        self.server = MemoryServer(self.logs)
+        self.clock = Clock()
+        self.server = MemoryServer(self.logs, self.clock)
 
     def ask(self, **options: Any) -> MemoryClient:
         self.logs.options = LogOptions(**options)
@@ -60,7 +62,9 @@ class LogStreamTests(SynchronousTestCase):
         printed = b"".join(b"%09d\n" % number for number in range(30_000))
         for at in range(0, len(printed), 7_777):
             self.journal.append(printed[at : at + 7_777])
-        (answer,) = self.ask().responses()
+        client = self.ask()
+        self.clock.pump([0] * 9)
+        (answer,) = client.responses()
         self.assertEqual(answer.body, printed)
         self.assertEqual(self.records.ends(), [(COMPLETED, None)])
 
@@ -114,3 +118,32 @@ class LogStreamTests(SynchronousTestCase):
         self.follow().lose()
         self.assertEqual(self.journal._watchers, {})
         self.assertEqual(self.records.ends(), [("client closed", None)])
+
+    def test_short_turns(self) -> None:
+        """Much output that becomes little text is read in several turns."""
+        self.journal.append(b"\x1b[m" * 200_000)
+        self.journal.append(b"end")
+        client = self.ask(plain=True, follow=True)
+        self.assertNotIn(b"end", client.received())
+        self.clock.pump([0] * 9)
+        self.assertIn(b"end", client.received())
+        client.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_frames(self) -> None:
+        """Frames come with their header, and each has the offset behind its text."""
+        self.journal.append(b"one\n")
+        (answer,) = self.ask(frames=True).responses()
+        framing = Framing.of(
+            [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        )
+        self.assertEqual(framing, Framing(self.journal.epoch, 0, 4))
+        self.assertEqual(FrameDecoder().feed(answer.body), [(b"one\n", 4, 0, 0)])
+
+    def test_frames_withdrawn(self) -> None:
+        """An ending from this side is not written between frames."""
+        client = self.ask(frames=True, follow=True)
+        client.received()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "why"))
+        self.assertEqual(client.received(), b"")
+        self.assertTrue(client.closed)

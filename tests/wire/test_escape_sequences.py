@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.escape_sequences import Stripper, strip
+from twisted_exec.wire.escape_sequences import PlainLines, Stripper, strip
 
 CASES = [
     (b"plain\r\n\ttext", b"plain\r\n\ttext"),
@@ -22,6 +22,11 @@ CASES = [
     (b"\x1b]0;no end\nvisible", b"\nvisible"),
     (b"\x1b[12\nvisible", b"\nvisible"),
     (b"caf\xc3\xa9 \xff", b"caf\xc3\xa9 \xff"),
+    (b"\xc2\x9bok \xc2\xa9", b"ok \xc2\xa9"),
+    (b"\xc2\x1b[m\x9b31m", b"\x9b31m"),
+    (b"\xc2\xc2\x9b\x9bok", b"\x9bok"),
+    (b"\xc2\x07\x9bok", b"\x9bok"),
+    (b"\x1b]0;a\x18ok", b"ok"),
     (b"\x1b", b""),
     (b"\x1b\x1b[1mx", b"x"),
 ]
@@ -82,3 +87,64 @@ class AnySplitTests(SynchronousTestCase):
         bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
         split = [stripper.feed(text[a:b]) for a, b in itertools.pairwise(bounds)]
         self.assertEqual(b"".join(split), strip(text))
+
+
+_LINES = [
+    ("lines of a terminal", b"a\r\nb\r\n", b"a\nb\n"),
+    ("many carriage returns", b"a\r\r\r\nb", b"a\nb"),
+    ("a countdown", b"\r 3 \r 2 \r 1 \r\nboot", b" 3 \n 2 \n 1 \nboot"),
+    ("a line that is erased", b"50%\r\x1b[K100%\r\x1b[K\n", b"50%\n100%\n"),
+    ("an overwritten line", b"evil\rgood\n", b"evil\ngood\n"),
+    ("carriage returns without text", b"\r\r\n\r\n\ra", b"\n\na"),
+    ("a carriage return at the end", b"ok\r", b"ok"),
+    ("a carriage return behind the newline", b"a\n\rb", b"a\nb"),
+]
+
+
+class PlainLinesTests(SynchronousTestCase):
+    """Lines of a console."""
+
+    def test_cases(self) -> None:
+        """Each state of a line that is redrawn is a line; all lines end with a newline alone."""
+        for name, text, expected in _LINES:
+            self.assertEqual(PlainLines().feed(text), expected, name)
+            stream = PlainLines()
+            pieces = [stream.feed(text[at : at + 1]) for at in range(len(text))]
+            self.assertEqual(b"".join(pieces), expected, name)
+
+    @given(
+        st.lists(
+            st.sampled_from([b"\x1b", b"[", b"]", b"m", b"\r", b"\n", b"\xc2", b"\x9b", b"x" * 300])
+        ),
+        st.integers(0, 20),
+    )
+    def test_continues(self, parts: list[bytes], at: int) -> None:
+        """With its state, a text continues anywhere behind the bytes that are not held."""
+        whole = b"".join(parts)
+        first = PlainLines()
+        text = first.feed(whole[:at])
+        second = PlainLines(first.mid_line, first.returned)
+        text += second.feed(whole[len(whole[:at]) - first.undecided :])
+        self.assertEqual(text, PlainLines().feed(whole))
+        self.assertNotIn(b"\x1b", text)
+        self.assertNotIn(b"\xc2\x9b", text)
+
+    def test_hostile(self) -> None:
+        """Text made to be slow takes linear time, and little is held."""
+        for hostile in (
+            b"\r",
+            b"\x1b",
+            b"\x1b[",
+            b"\x1b]",
+            b"\xc2",
+            b"\x1b]x",
+            b"\x1b[1;",
+            b"\r\x1b[m",
+        ):
+            stream = PlainLines()
+            piece = hostile * ((1 << 20) // len(hostile))
+            began = time.process_time()
+            for start in range(0, len(piece), 32 << 10):
+                stream.feed(piece[start : start + (32 << 10)])
+            self.assertLess(time.process_time() - began, 2, hostile)
+            self.assertLess(len(stream._held), 5000)

@@ -4,7 +4,11 @@ Options of a log request: the query of ``pods/log``, and of ``machines/log``.
 Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
 ``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
 ``k8s.io/apimachinery/pkg/runtime/conversion.go`` for the conversion of query values.  A machine
-has one container, its console, and no previous one: its log continues across restarts.
+has one container, its console.  Its log continues across boots; ``previous`` is the boot before the
+newest.
+
+The log of a machine has more options than that of a Pod: offsets, boots, an end time, text without
+escape sequences, and frames, by which a hop can continue a log that was cut off.
 
 A hop decodes and checks the query, and encodes it anew.  So it only forwards options that it
 understands.
@@ -30,14 +34,17 @@ CONTAINER = "console"
 STREAMS = ("All", "Stdout")
 """A console does not tell errors from other output."""
 
-QUERY: Mapping[str, Schema] = {
+LARGEST_STATE = 2**32 - 1
+_EPOCH = "^[0-9a-f]{16}$"
+
+_KUBERNETES: Mapping[str, Schema] = {
     "container": string(f"Container to return the log of: empty or {CONTAINER}."),
     "follow": boolean("Follow the log until the machine is deleted."),
     "insecureSkipTLSVerifyBackend": boolean(
         "Ignored: the poollet's certificate is always verified."
     ),
     "limitBytes": integer("Maximum number of bytes to return, including timestamps.", minimum=1),
-    "previous": boolean("Always refused: the log continues when the machine is restarted."),
+    "previous": boolean("Return the log of the boot before the newest."),
     "sinceSeconds": integer(
         "Only return lines with output within this number of seconds.", minimum=1
     ),
@@ -49,11 +56,30 @@ QUERY: Mapping[str, Schema] = {
     "tailLines": integer("Number of existing lines to return, counted from the end.", minimum=0),
     "timestamps": boolean("Start each line with its RFC 3339 timestamp."),
 }
+QUERY: Mapping[str, Schema] = {
+    **_KUBERNETES,
+    "boot": integer(
+        "Boot to return the log of: 0 is the newest, -1 the boot before it, and a positive number "
+        "is the number of a boot."
+    ),
+    "epoch": string(
+        "Epoch of fromOffset and toOffset. If the log has another epoch, it begins with a notice.",
+        pattern=_EPOCH,
+    ),
+    "frames": boolean("Return frames with offsets, by which a client can continue the log."),
+    "fromOffset": integer("Offset of the first byte to return.", minimum=0),
+    "plain": boolean("Remove escape sequences and control characters."),
+    "state": integer(
+        "State of the last frame, to continue the log behind it.", minimum=0, maximum=LARGEST_STATE
+    ),
+    "toOffset": integer("Offset of the byte behind the last to return.", minimum=0),
+    "untilTime": moment("Only return lines that ended before this time."),
+}
 """Query parameters for a machine."""
 
 POD_STREAMS = ("All", "Stderr", "Stdout")
 POD_QUERY: Mapping[str, Schema] = {
-    **QUERY,
+    **_KUBERNETES,
     "container": string("Container to return the log of. May be empty if the Pod has only one."),
     "insecureSkipTLSVerifyBackend": boolean(
         "Ignored: the kubelet's certificate is always verified."
@@ -77,11 +103,19 @@ class LogOptions:
     """
     Options of a log request.  ``None`` means unset.
 
-    :param previous: read the log of the previous container.
+    The options from ``boot`` on are for machines only.
+
+    :param previous: read the log of the previous container, or boot.
     :param since_nanoseconds: nanoseconds since the epoch.
     :param tail_lines: limit for existing lines; 0 for none of them.
-    :param limit_bytes: limit for the answer, at least 1.
+    :param limit_bytes: limit for the answer, at least 1, without the heads of frames.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
+    :param boot: 0 or a negative number counts from the newest; a positive number is a boot's own.
+    :param until_nanoseconds: nanoseconds since the epoch; later lines are left out.
+    :param epoch: the journal that the offsets belong to.
+    :param plain: remove escape sequences and control characters.
+    :param frames: return frames, see :mod:`twisted_exec.wire.log_frames`.
+    :param state: the state of the frame before ``from_offset``.
     """
 
     follow: bool = False
@@ -92,6 +126,14 @@ class LogOptions:
     tail_lines: int | None = None
     limit_bytes: int | None = None
     stream: str | None = None
+    boot: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    until_nanoseconds: int | None = None
+    epoch: str | None = None
+    plain: bool = False
+    frames: bool = False
+    state: int | None = None
 
     def query(self) -> bytes:
         """Return the query for the next hop, in canonical form; may be empty."""
@@ -100,6 +142,8 @@ class LogOptions:
             ("follow", self.follow),
             ("timestamps", self.timestamps),
             ("previous", self.previous),
+            ("plain", self.plain),
+            ("frames", self.frames),
         ):
             if flag:
                 values[name] = "true"
@@ -108,11 +152,20 @@ class LogOptions:
             ("tailLines", self.tail_lines),
             ("limitBytes", self.limit_bytes),
             ("stream", self.stream),
+            ("boot", self.boot),
+            ("fromOffset", self.from_offset),
+            ("toOffset", self.to_offset),
+            ("epoch", self.epoch),
+            ("state", self.state),
         ):
             if value is not None:
                 values[name] = value
-        if self.since_nanoseconds is not None:
-            values["sinceTime"] = stamp(self.since_nanoseconds)
+        for name, nanoseconds_since_epoch in (
+            ("sinceTime", self.since_nanoseconds),
+            ("untilTime", self.until_nanoseconds),
+        ):
+            if nanoseconds_since_epoch is not None:
+                values[name] = stamp(nanoseconds_since_epoch)
         return urlencode(values).encode("ascii")
 
     def since(self, now_nanoseconds: int) -> int | None:
@@ -124,7 +177,7 @@ class LogOptions:
 
 def decode(args: Args) -> LogOptions:
     """
-    Decode a query.  Unknown parameters are ignored, as everywhere in Kubernetes.
+    Decode the options of Kubernetes.  Unknown parameters are ignored, as everywhere in Kubernetes.
 
     :raises BadRequest: a value is malformed.
     """
@@ -166,17 +219,23 @@ def parse(args: Args, machine: str) -> LogOptions:
     :raises BadRequest: a value is malformed, or requires something that no machine has.
     :raises Invalid: a value is out of range, or two options exclude each other.
     """
-    options = decode(args)
-    check(options, machine, STREAMS)
+    options = replace(
+        decode(args),
+        boot=_value(args, "boot", _integer),
+        from_offset=_value(args, "fromOffset", _integer),
+        to_offset=_value(args, "toOffset", _integer),
+        until_nanoseconds=_time(args, "untilTime"),
+        epoch=_text(args, "epoch"),
+        plain=_flag(args, "plain"),
+        frames=_flag(args, "frames"),
+        state=_value(args, "state", _integer),
+    )
+    if causes := [*_causes(options, STREAMS), *_causes_of_range(options)]:
+        raise Invalid("PodLogOptions", machine, causes, group="")
     container = _text(args, "container") or CONTAINER
     if container != CONTAINER:
         name = fields.shown(container)[1:-1]
         raise BadRequest(f"container {name} is not valid for machine {machine}: it has {CONTAINER}")
-    if options.previous:
-        raise BadRequest(
-            f'previous terminated container "{CONTAINER}" in machine "{machine}" not found: '
-            "the log of a machine continues when it is restarted"
-        )
     return replace(options, stream=None)
 
 
@@ -212,6 +271,43 @@ def _causes(options: LogOptions, streams: Sequence[str]) -> list[Cause]:
         )
     if options.stream is not None and options.stream not in streams:
         causes.append(fields.not_supported("stream", options.stream, streams))
+    return causes
+
+
+def _causes_of_range(options: LogOptions) -> list[Cause]:
+    """Check the options that only machines have."""
+    causes: list[Cause] = []
+    for name, value in (("fromOffset", options.from_offset), ("toOffset", options.to_offset)):
+        if value is not None and value < 0:
+            causes.append(fields.invalid(name, value, "must be greater than or equal to 0"))
+    if options.state is not None and not 0 <= options.state <= LARGEST_STATE:
+        causes.append(fields.invalid("state", options.state, "must be the state of a frame"))
+    if options.epoch is not None and not re.fullmatch(_EPOCH, options.epoch):
+        causes.append(fields.invalid("epoch", options.epoch, "must be 16 hexadecimal digits"))
+    first, last = options.from_offset, options.to_offset
+    if first is not None and last is not None and 0 <= last < first:
+        causes.append(fields.invalid("toOffset", last, "must not be less than fromOffset"))
+    since, until = options.since_nanoseconds, options.until_nanoseconds
+    if since is not None and until is not None and until < since:
+        causes.append(fields.invalid("untilTime", stamp(until), "must not be before sinceTime"))
+    exclusive = (
+        (
+            "previous",
+            options.previous and options.boot is not None,
+            "at most one of `boot` or `previous` may be specified",
+        ),
+        (
+            "fromOffset",
+            (options.previous or options.boot is not None) and (first, last) != (None, None),
+            "offsets and a boot are mutually exclusive",
+        ),
+        (
+            "follow",
+            options.follow and (until is not None or last is not None),
+            "a log that is followed has no end: omit `untilTime` and `toOffset`",
+        ),
+    )
+    causes += [fields.forbidden(name, detail) for name, is_given, detail in exclusive if is_given]
     return causes
 
 

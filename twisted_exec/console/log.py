@@ -4,33 +4,57 @@ Journals as logs, sans I/O.
 A *line* ends with a newline.  All bytes are passed on unchanged, including the carriage return that
 a terminal or serial line sends before the newline; a lone carriage return, with which boot loaders
 redraw their countdown, ends no line.  With timestamps, each line is preceded by the time of its
-first byte.
+first byte.  Plain text is different: see :class:`~twisted_exec.wire.escape_sequences.PlainLines`.
 
 A log contains what the journal has retained.  A reader that is slower than the output gets a line
 with the number of missing bytes; the console never waits for readers of its log.
+
+A reader can continue the log of another reader from its :meth:`LogReader.frame`: both together have
+returned what one reader would have returned.
 """
 
 from __future__ import annotations
 
-from twisted_exec.api.logs import LogOptions
+import re
+from collections.abc import Iterator
+
+from twisted_exec.api.logs import CONTAINER, LogOptions
+from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IJournal, missing_bytes
+from twisted_exec.wire.escape_sequences import PlainLines
+from twisted_exec.wire.log_frames import MID_LINE, RETURNED, Frame, Framing
 
 _READ_BYTES = 32 << 10
 # With its timestamp, a line of 1 byte becomes 32 bytes.
 _STAMPED_BYTES = 4 << 10
 _NEWLINE = b"\n"
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+")
+_REDRAWN_LINES = re.compile(rb"[^\r\n]*[\r\n]|[^\r\n]+")
 
 
 class LogReader:
-    """One reader's position in a journal, and the format of what it reads."""
+    """
+    One reader's position in a journal, and the format of what it reads.
 
-    def __init__(self, journal: IJournal, options: LogOptions) -> None:
+    :param machine: its name, for messages.
+    :raises BadRequest: the journal does not have the boot or the offset.
+    :ivar framing: the facts of the log for a reader that wants frames.
+    """
+
+    def __init__(self, journal: IJournal, options: LogOptions, machine: str = "") -> None:
         self._journal, self._options = journal, options
-        self._offset = _first(journal, options)
-        self._end = None if options.follow else journal.end
+        state = options.state or 0
+        self._begins_line = not state & MID_LINE
+        self._plain: PlainLines | None = None
+        if options.plain:
+            self._plain = PlainLines(not self._begins_line, bool(state & RETURNED))
+        self._notice = b""
+        if options.epoch not in (None, journal.epoch):
+            self._notice = b"[twisted-exec: the log began anew; what was printed before is missing]"
+        self._offset, self._end = _range(journal, options, machine)
+        self.framing = Framing(journal.epoch, self._offset, self._end)
         self._remaining = options.limit_bytes
-        self._begins_line = True
         self._stamp = (0, b"")
 
     @property
@@ -38,56 +62,95 @@ class LogReader:
         """True if the log is complete."""
         if self._remaining == 0:
             return True
-        if self._end is None and not self._journal.closed:
+        if self._notice or (self._end is None and not self._journal.closed):
             return False
         end: int = self._journal.end if self._end is None else self._end
         return self._offset >= end
 
-    def read(self) -> bytes:
-        """Return the next piece, at most about 128 KiB; empty if there is none yet or :attr:`over`."""
+    def read(self) -> bytes | None:
+        """
+        Return the next piece, at most about 128 KiB.
+
+        :return: empty if the journal's next piece has no plain text; ``None`` if there is nothing
+            to read yet, or the log is :attr:`over`.
+        """
         if self.over:
-            return b""
-        text = self._skip() or self._next()
+            return None
+        text = self._skip()
+        if not text:
+            data = self._next()
+            if not data:
+                return None
+            text = self._text(data)
+            self._offset += len(data)
+        if text:
+            self._begins_line = text.endswith(_NEWLINE)
         if self._remaining is not None:
             text = text[: self._remaining]
             self._remaining -= len(text)
         return text
 
+    def frame(self, text: bytes) -> Frame:
+        """Return the frame of the piece that was just read."""
+        state = 0 if self._begins_line else MID_LINE
+        offset = self._offset
+        if self._plain is not None:
+            offset -= self._plain.undecided
+            if self._plain.returned:
+                state |= RETURNED
+        return Frame(text, offset, self._journal.time_at(max(offset - 1, 0)), state)
+
     def _skip(self) -> bytes:
-        """Return a notice for output that the journal has discarded, or nothing."""
-        start = self._journal.next_available(self._offset)
+        """Return a notice for output that is missing, or nothing."""
+        journal, first = self._journal, self._offset
+        start = journal.next_available(first)
         if self._end is not None:
             start = min(start, self._end)
-        missed = start - self._offset
-        if missed <= 0:
-            return b""
-        self._offset = start
-        before = b"" if self._begins_line else b"\r\n"
-        self._begins_line = True
-        mark = b"[twisted-exec: %d bytes skipped]\r\n" % missed
-        return before + (self._time() if self._options.timestamps else b"") + mark
+        if start > first:
+            self._offset = start
+            # The journal has no event for bytes that it discarded.
+            missed = (
+                start - first if first < journal.start else missing_bytes(journal, first, start)
+            )
+            if missed is None:
+                self._notice = b"[twisted-exec: output is missing here]"
+            elif missed:
+                self._notice = b"[twisted-exec: %d bytes skipped]" % missed
+        notice, self._notice = self._notice, b""
+        return self._line(notice) if notice else b""
+
+    def _line(self, notice: bytes) -> bytes:
+        end_of_line = b"\r\n"
+        if self._plain is not None:
+            end_of_line, self._plain = _NEWLINE, PlainLines()
+        before = b"" if self._begins_line else end_of_line
+        return before + (self._time() if self._options.timestamps else b"") + notice + end_of_line
 
     def _next(self) -> bytes:
         limit = _STAMPED_BYTES if self._options.timestamps else _READ_BYTES
         if self._end is not None:
             limit = min(limit, self._end - self._offset)
-        data = self._journal.read(self._offset, limit)
-        text = self._stamped(data) if self._options.timestamps else data
-        self._offset += len(data)
-        if data:
-            self._begins_line = data.endswith(_NEWLINE)
-        return text
+        data: bytes = self._journal.read(self._offset, limit)
+        return data
 
-    def _stamped(self, data: bytes) -> bytes:
-        """Insert times before the lines of ``data``, which is the output at the current offset."""
-        parts, at = [], 0
-        while at < len(data):
-            if at or self._begins_line:
-                parts.append(self._time(at))
-            line_end = data.find(_NEWLINE, at) + 1 or len(data)
-            parts.append(data[at:line_end])
-            at = line_end
-        return b"".join(parts)
+    def _text(self, data: bytes) -> bytes:
+        """Format the output at the current offset."""
+        if self._options.timestamps:
+            return b"".join(self._stamped(data))
+        return data if self._plain is None else self._plain.feed(data)
+
+    def _stamped(self, data: bytes) -> Iterator[bytes]:
+        """Insert times before the lines of ``data``."""
+        begins_line, at = self._begins_line, 0
+        lines = _LINES if self._plain is None else _REDRAWN_LINES
+        for piece in lines.findall(data):
+            text = piece if self._plain is None else self._plain.feed(piece)
+            for line in _LINES.findall(text):
+                if begins_line:
+                    yield self._time(at)
+                yield line
+                begins_line = line.endswith(_NEWLINE)
+            at += len(piece)
 
     def _time(self, ahead: int = 0) -> bytes:
         moment = self._journal.time_at(self._offset + ahead)
@@ -96,17 +159,100 @@ class LogReader:
         return self._stamp[1]
 
 
-def _first(journal: IJournal, options: LogOptions) -> int:
+def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, int | None]:
     """
-    Return the first offset by ``tail_lines`` and ``since``.
+    Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
 
-    The tail is that of the whole log, and ``since`` applies to it, as in the kubelet
+    First the boot or the offsets, then the times and ``tail_lines`` within.  The tail is that of
+    the whole range, and ``since`` applies to it, as in the kubelet
     (``pkg/kubelet/kuberuntime/logs``).
     """
-    first: int = journal.start
+    first, last = journal.start, None if options.follow else journal.end
+    boot = -1 if options.previous else options.boot
+    if boot is not None:
+        first, behind = _range_of_boot(journal, boot, machine)
+        last = last if behind is None else behind
+    elif options.epoch in (None, journal.epoch):
+        first, last = _range_of_offsets(journal, options, machine, last)
+    elif options.to_offset is not None:
+        first = last = journal.start  # these bytes are gone
+    if options.until_nanoseconds is not None and last is not None:
+        last = max(first, min(last, journal.printed_since(options.until_nanoseconds)))
+    lowest = first
     if options.tail_lines is not None:
-        first = journal.last_lines(options.tail_lines)
+        lowest = _last_lines(journal, options.tail_lines, first, last)
     since = options.since(journal.now())
     if since is not None:
-        first = max(first, journal.printed_since(since))
+        lowest = max(lowest, journal.printed_since(since))
+    return (lowest, last) if last is None else (min(lowest, last), last)
+
+
+def _range_of_offsets(
+    journal: IJournal, options: LogOptions, machine: str, last: int | None
+) -> tuple[int, int | None]:
+    first = journal.start if options.from_offset is None else options.from_offset
+    for name, offset in (("fromOffset", options.from_offset), ("toOffset", options.to_offset)):
+        if offset is not None and offset > journal.end:
+            raise BadRequest(
+                f'{name}={offset} is beyond the log of machine "{machine}", which ends at '
+                f"{journal.end}"
+            )
+    return first, last if options.to_offset is None else options.to_offset
+
+
+def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int | None]:
+    """
+    :param boot: as :attr:`~twisted_exec.api.logs.LogOptions.boot`.
+    :raises BadRequest: the journal does not have the boot.
+    """
+    boots = journal.boots()
+    if boot == 0 and not boots:
+        return journal.start, None
+    at = len(boots) - 1 + boot
+    if boot > 0:
+        at = next((at for at, each in enumerate(boots) if each.number == boot), -1)
+    end = boots[at + 1].offset if 0 <= at < len(boots) - 1 else None
+    if at < 0 or (end is not None and boots[at].offset < end <= journal.start):
+        if boot == -1:  # the kubelet's words
+            raise BadRequest(
+                f'previous terminated container "{CONTAINER}" in machine "{machine}" not found'
+            )
+        newest = ", ".join(str(each.number) for each in boots[-9:]) or "none"
+        raise BadRequest(f'boot {boot} of machine "{machine}" not found; the newest are {newest}')
+    return max(journal.start, boots[at].offset), end
+
+
+def _last_lines(journal: IJournal, count: int, first: int, last: int | None) -> int:
+    """Return the offset of the last ``count`` lines between two offsets."""
+    if last is None or last == journal.end:
+        offset: int = journal.last_lines(count)
+        return max(first, offset)
+    first, missing = max(first, journal.start), count
+    if count == 0:
+        return last
+    for at, data in _backwards(journal, first, last):
+        if at + len(data) == last and not data.endswith(_NEWLINE):
+            missing -= 1
+        newlines = data.count(_NEWLINE)
+        if newlines > missing:
+            end = len(data)
+            for _ in range(missing + 1):
+                end = data.rfind(_NEWLINE, 0, end)
+            return at + end + 1
+        missing -= newlines
     return first
+
+
+def _backwards(journal: IJournal, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+    """Iterate over the output between two offsets, the last first."""
+    while last > first:
+        begin = at = max(first, last - _READ_BYTES)
+        pieces: list[tuple[int, bytes]] = []
+        while (at := journal.next_available(at)) < last:
+            data = journal.read(at, last - at)
+            if not data:
+                break
+            pieces.append((at, data))
+            at += len(data)
+        yield from reversed(pieces)
+        last = begin

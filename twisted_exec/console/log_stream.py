@@ -5,6 +5,7 @@ HTTP responses with the log of a console.
 from __future__ import annotations
 
 from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.journal.interfaces import IJournal
@@ -15,6 +16,9 @@ from twisted_exec.streaming.text.stream import TextAnswer
 
 from .log import LogReader
 
+_READS = 8
+"""Pieces per turn; a transport that takes them all, or plain text that is empty, must not hold others up."""
+
 
 class LogStream:
     """
@@ -22,12 +26,19 @@ class LogStream:
 
     It reads from the journal only when the client accepts more.  It needs no buffer of its own, and
     the console never waits for it.
+
+    :param machine: its name, for messages.
+    :raises BadRequest: the journal does not have the boot or the offset.
     """
 
-    def __init__(self, request: Request, journal: IJournal, options: LogOptions) -> None:
-        self._journal, self._reader = journal, LogReader(journal, options)
+    def __init__(
+        self, request: Request, journal: IJournal, options: LogOptions, machine: str = ""
+    ) -> None:
+        self._journal, self._reader = journal, LogReader(journal, options, machine)
+        self._framed, self._clock = options.frames, request.channel.site.reactor
         self._text = TextAnswer(request, self._pause, self._resume)
         self._paused = self._pumping = False
+        self._soon: IDelayedCall | None = None
 
     async def run(self, session: Session) -> None:
         """
@@ -37,7 +48,7 @@ class LogStream:
         """
         text = self._text
         try:
-            text.begin()
+            text.begin([self._reader.framing.header()] if self._framed else ())
             session.carry(self._end, lambda: text.cut("cut"))
             self._journal.watch(self._pump)
             self._pump()
@@ -47,6 +58,8 @@ class LogStream:
             raise
         finally:
             self._journal.unwatch(self._pump)
+            if self._soon is not None:
+                self._soon.cancel()
             text.release()
 
     def _pause(self) -> None:
@@ -57,17 +70,36 @@ class LogStream:
         self._pump()
 
     def _pump(self) -> None:
-        """Write until the log has no more or the transport pauses this producer."""
-        if self._pumping:
+        """Write until the log has no more, the transport pauses this producer, or the turn is over."""
+        if self._pumping or self._soon is not None:
             return
         self._pumping = True  # a write may call _pause and _resume synchronously
         try:
-            while not self._paused and (data := self._reader.read()):
-                self._text.write(data)
+            for _ in range(_READS):
+                if self._paused or not self._pump_one():
+                    break
+            else:
+                self._soon = self._clock.callLater(0, self._next_turn)
         finally:
             self._pumping = False
         if self._reader.over:
             self._text.finish(MACHINE_DELETED if self._journal.closed else COMPLETED)
 
+    def _next_turn(self) -> None:
+        self._soon = None
+        self._pump()
+
+    def _pump_one(self) -> bool:
+        """Write one piece; return whether there may be more."""
+        text = self._reader.read()
+        if text is None:
+            return False
+        if self._framed:
+            text = self._reader.frame(text).encode()
+        if text:
+            self._text.write(text)
+        return True
+
     def _end(self, ending: Ending) -> None:
-        self._text.break_off(ending.reason, ending)
+        # A reader of frames continues elsewhere, or reads the reason when it tries.
+        self._text.break_off(ending.reason, None if self._framed else ending)

@@ -196,7 +196,7 @@ class RefuseTests(LogCase):
             ("?sinceSeconds=1&sinceTime=2026-11-20T05:00:00Z", 422, "Invalid"),
             ("?stream=Stderr", 422, "Invalid"),
             ("?limitBytes=many", 400, "BadRequest"),
-            ("?previous=true", 400, "BadRequest"),
+            ("?fromOffset=x", 400, "BadRequest"),
             ("?container=web", 400, "BadRequest"),
         ):
             for path in (LOG, POD_LOG):

@@ -185,7 +185,7 @@ class RefuseTests(LogCase):
         await self.start()
         await self.refused(400, "?tailLines=x")
         await self.refused(422, "?limitBytes=0")
-        await self.refused(400, "?previous=true")
+        await self.refused(400, "?container=web")
         self.assertEqual(self.runtime.logs, [])
 
     async def test_unknown(self) -> None:

@@ -149,6 +149,7 @@ class StreamRoutes(ServerRoutes):
             try:
                 machine, journal = read_log(reservation.grant)
                 options = parse(request.args, machine.machine)
+                stream = LogStream(request, journal, options, machine.machine)
             except APIError:
                 reservation.release()
                 raise
@@ -160,7 +161,7 @@ class StreamRoutes(ServerRoutes):
             raise
         reservation.commit(live.end)
         try:
-            await LogStream(request, journal, options).run(live)
+            await stream.run(live)
         finally:
             reservation.ended()
 

@@ -8,7 +8,7 @@ HTTP/1.1 body of unknown length (RFC 9112 section 7.1), and the connection ends 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -26,7 +26,7 @@ LINGER_SECONDS = 10.0
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: no-cache, private\r\n"
-    b"Transfer-Encoding: chunked\r\nConnection: close\r\nAudit-Id: %b\r\n\r\n"
+    b"Transfer-Encoding: chunked\r\nConnection: close\r\nAudit-Id: %b\r\n%b\r\n"
 )
 
 
@@ -44,11 +44,12 @@ class TextConnection(TextStream):
         self._end_of_line: _End | None = None
         self._clock: IReactorTime = request.channel.site.reactor
 
-    def begin(self) -> None:
+    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         request, self._request = self._request, None
         assert request is not None
         end = self._end_of_line = _End(self)
-        take_over(request, end, _HEAD % request.subject.session.encode("ascii"))
+        more = b"".join(b"%b: %b\r\n" % header for header in headers)
+        take_over(request, end, _HEAD % (request.subject.session.encode("ascii"), more))
 
     def release(self) -> None:
         super().release()

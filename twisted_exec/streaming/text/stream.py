@@ -11,7 +11,7 @@ for pages in a browser.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
@@ -29,7 +29,7 @@ class TextStream:
 
     :param pause: called when the reader's buffer is full.
     :param resume: called when it has room again.
-    :ivar sent: bytes of text so far.
+    :ivar sent: bytes of text so far, with the heads of frames.
     :ivar done: fires at the end of the stream, with the reason for audit.
     """
 
@@ -39,8 +39,12 @@ class TextStream:
         self.sent = 0
         self.done: Deferred[str] = Deferred()
 
-    def begin(self) -> None:
-        """Send the head, which tells the client that the text was found."""
+    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """
+        Send the head, which tells the client that the text was found.
+
+        :param headers: more headers.
+        """
         raise NotImplementedError
 
     def watch(self) -> None:
@@ -126,11 +130,13 @@ class TextAnswer(TextStream):
         super().__init__(pause, resume)
         self._request: Request | None = request
 
-    def begin(self) -> None:
+    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         request = self._response()
         request.setHeader(b"Content-Type", b"text/plain")  # without charset: it is unknown
         request.setHeader(b"Cache-Control", b"no-cache, private")
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
+        for name, value in headers:
+            request.setHeader(name, value)
         request.registerProducer(self, True)
         request.write(b"")
 

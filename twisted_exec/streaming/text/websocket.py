@@ -11,7 +11,7 @@ complete text ends with Close 1000, an incomplete one with 1011.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted_exec.api.status import BadRequest, Forbidden
 from twisted_exec.streaming.http.site import Request
@@ -57,12 +57,14 @@ class TextSocket(TextStream):
         self._as_text = protocol == BASE64
         self._request: Request | None = request
         self._clock = request.channel.site.reactor
-        audit_id = {"Audit-Id": request.subject.session}
-        self._socket = ServerSocket(key.decode("ascii"), protocol, audit_id)
+        self._headers = {"Audit-Id": request.subject.session}
+        self._socket = ServerSocket(key.decode("ascii"), protocol, self._headers)
 
-    def begin(self) -> None:
+    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         request, self._request = self._request, None
         assert request is not None
+        for name, value in headers:
+            self._headers[name.decode("ascii")] = value.decode("ascii")
         self._socket.on_flow(self._flow)
         factory = server_factory(self._clock, _HEARD_BYTES)
         take_over(request, start(self._socket, factory, self, self._clock, _LINGER_SECONDS))

@@ -1,0 +1,127 @@
+"""
+Frames of a log, by which a reader can continue a log that was cut off; sans I/O.
+
+A server that sends frames says so in the response header ``Console-Log``::
+
+    Console-Log: frames; epoch=0123456789abcdef; start=1024; end=4096
+
+``epoch`` and the offsets are those of the console's journal.  ``start`` is where the log begins, and
+``end``, which is missing for a log that is followed, where it ends.  Hops of earlier releases ignore
+the request for frames, so without this header the body is plain text.
+
+Each frame is a head of 24 bytes, big-endian, and text::
+
+    length of the text (32 bits), state (32 bits), offset (64 bits), time (64 bits)
+
+``offset`` is the position in the journal behind the text of this frame, and ``time`` is when the last
+byte before that was printed, in nanoseconds since the epoch.  A reader that continues the log sends
+``offset`` and ``state`` back, as ``fromOffset`` and ``state``, with the ``epoch``.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from twisted_exec.wire.errors import RemoteProtocolError
+
+HEADER = b"Console-Log"
+
+MID_LINE = 1
+"""Bit of the state: the text so far ends within a line."""
+RETURNED = 2
+"""Bit of the state: the text has a carriage return, and no text behind it."""
+
+_HEAD = struct.Struct(">IIQQ")
+_MAX_TEXT_BYTES = 1 << 20
+_DESCRIPTION = re.compile(
+    rb"frames; epoch=([0-9a-f]{16}); start=([0-9]{1,19})(?:; end=([0-9]{1,19}))?"
+)
+
+
+@dataclass(frozen=True)
+class Framing:
+    """
+    The facts of a framed log.
+
+    :param end: ``None`` for a log that is followed.
+    """
+
+    epoch: str
+    start: int
+    end: int | None = None
+
+    @classmethod
+    def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Framing | None:
+        """Read a response's headers; ``None`` if its body is plain text."""
+        for name, value in headers:
+            if name.lower() == HEADER.lower() and (match := _DESCRIPTION.fullmatch(value.strip())):
+                epoch, start, end = match.groups()
+                return cls(epoch.decode("ascii"), int(start), None if end is None else int(end))
+        return None
+
+    def header(self) -> tuple[bytes, bytes]:
+        """Return the response header."""
+        text = f"frames; epoch={self.epoch}; start={self.start}"
+        if self.end is not None:
+            text += f"; end={self.end}"
+        return HEADER, text.encode("ascii")
+
+
+class Frame(NamedTuple):
+    """
+    :param text: may be empty.
+    :param offset: where the log continues.
+    :param time_ns: of the last byte before ``offset``; nanoseconds since the epoch.
+    :param state: opaque for readers, except :data:`MID_LINE`.
+    """
+
+    text: bytes
+    offset: int
+    time_ns: int
+    state: int = 0
+
+    def encode(self) -> bytes:
+        """Return head and text."""
+        head = _HEAD.pack(len(self.text), self.state, self.offset, self.time_ns)
+        return head + self.text
+
+
+class FrameDecoder:
+    """
+    Splits a body into frames.
+
+    A frame is complete or not delivered: its offset is only right behind its whole text.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @property
+    def is_between(self) -> bool:
+        """True if no part of a frame is waiting for the rest."""
+        return not self._buffer
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """
+        Return the frames that ``data`` completes.
+
+        :raises RemoteProtocolError: a frame is too large.
+        """
+        self._buffer += data
+        frames: list[Frame] = []
+        at = 0
+        while len(self._buffer) - at >= _HEAD.size:
+            size, state, offset, time_ns = _HEAD.unpack_from(self._buffer, at)
+            if size > _MAX_TEXT_BYTES:
+                raise RemoteProtocolError(f"a frame of a log has {size} bytes")
+            begin = at + _HEAD.size
+            if len(self._buffer) < begin + size:
+                break
+            at = begin + size
+            frames.append(Frame(bytes(memoryview(self._buffer)[begin:at]), offset, time_ns, state))
+        del self._buffer[:at]
+        return frames
