@@ -187,6 +187,12 @@ def is_writer_notice(output: bytes) -> bool:
     return match is not None and match[1].decode("utf-8", "replace").startswith(_NOW_WRITER)
 
 
+def notice_text(output: bytes) -> str:
+    """Return the text of a piece of output that is a whole notice; empty for anything else."""
+    match = _NOTICE.fullmatch(output)
+    return "" if match is None else match[1].decode("utf-8", "replace")
+
+
 class RoleNotices:
     """
     Reads the notices in the output of one session, for the user's end.

@@ -58,6 +58,7 @@ MODULES = [
     "cli.console.escape",
     "cli.console.modes",
     "cli.console.program",
+    "cli.console.script_options",
     "cli.console.session",
     "cli.console.stdio",
     "cli.console.terminal",

@@ -26,13 +26,22 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
+from twisted_exec.cli.console.script_options import (
+    EPILOG,
+    add_script_options,
+    failure_code,
+    make_script,
+    script_problem,
+    scripted_outcome,
+)
 from twisted_exec.cli.space.options import add_space_options, requires_space
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
 
-    from twisted_exec.cli.console.session import Outcome
+    from twisted_exec.cli.console.script import Script
+    from twisted_exec.cli.console.session import Outcome, Sink
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.streaming.remotecommand.client import ConsoleClient, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
@@ -54,13 +63,16 @@ If input is not a terminal, it is sent, and the session ends after its end: with
 --linger when the machine was quiet for that time, else when the
 machine's side ends it (after two quiet seconds, or when the process ended), and
 in any case a minute later. --timeout replaces that minute.
+
+With --expect, --send or --run, input is not read: the options say what is typed.
 """
 
-_EPILOG = """\
+_EPILOG = f"""\
 Exit code: 0 when the session ended well (also by the escape key and after
 --linger); the process's code when a shell or another process ended; 124 when the
 time was over; else 1. One line on stderr says why.
 
+{EPILOG}
 TWISTED_EXEC_LOG=FILE in the environment keeps a log.
 """
 
@@ -79,8 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("AUTOBAHN_USE_NVX", "0")
     try:
         open_standard_descriptors()
-        options = parse_options(sys.argv[1:] if argv is None else argv)
-        return conclude(*_run(options))
+        arguments = sys.argv[1:] if argv is None else argv
+        _Parser.failure_code = failure_code(arguments)
+        return conclude(*_run(parse_options(arguments)))
     except KeyboardInterrupt:  # before or after the session, which has its own signals
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -90,15 +103,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    failure_code = 1
+
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        self.exit(self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     Read the command line.
 
-    :raises SystemExit: 0 after ``--help``, 1 after an error message of one line.
+    :raises SystemExit: 0 after ``--help``, 1 (125 for scripts) after an error message of one line.
     """
     parser = make_parser()
     options = parser.parse_args(argv)
@@ -109,6 +124,8 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
     if not options.space and (wrong := requires_space(options)):
         parser.error(f"{wrong} goes with --space")
+    if wrong := script_problem(options):
+        parser.error(wrong)
     return options
 
 
@@ -136,6 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
     add_session_options(parser)
+    add_script_options(parser)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     add_space_options(parser)
     add_cluster_options(parser)
@@ -261,7 +279,7 @@ def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
     try:
         config = config_of(options)
     except KubeConfigError as error:
-        return Outcome(1, str(error)), False
+        return Outcome(_Parser.failure_code, str(error)), False
     return _Console(options, config).run()
 
 
@@ -321,6 +339,10 @@ class Program:
         """
         raise NotImplementedError
 
+    def make_script(self, reactor: Any) -> Script | None:
+        """Return the script that types instead of the user; ``None`` for the user's own keys."""
+        return None
+
     def explain(self, error: BaseException) -> str:
         """The one line for a session that could not be opened."""
         return explain(error)
@@ -334,6 +356,7 @@ class Program:
         _start_log()
         reactor, modes = _reactor(), Modes()
         use_monotonic_clock(reactor)
+        self._script = script = self.make_script(reactor)
         call = reactor.callFromThread
         with (
             Terminal(0) as terminal,
@@ -343,8 +366,8 @@ class Program:
             self._terminal = terminal
             self._session = session = ConsoleSession(
                 reactor,
-                interactive=terminal.is_terminal,
-                size=terminal.size,
+                interactive=terminal.is_terminal and script is None,
+                size=terminal.size if script is None else lambda: None,
                 escapes=self._options.escape,
                 read_only=self._options.read_only,
                 say=self._say,
@@ -371,6 +394,8 @@ class Program:
                     terminal.restore()  # before the signal handlers, which also restore it, are removed
                     with suppress(OSError):  # a terminal that is gone or stuck
                         os.write(sink, modes.undo())
+        if script is not None:
+            return scripted_outcome(script, outcomes[0]), self._printed.mid_line
         return outcomes[0], session.mid_line
 
     @property
@@ -385,12 +410,17 @@ class Program:
         from twisted_exec.wire.stream_options import CONSOLE
 
         reactor, session, options = _reactor(), self._session, self._options
-        self._terminal.make_raw()
-        session.start(
-            Input(source, session.typed, session.input_ended, reactor),
-            Output(sink, session.output_lost, reactor),
-            timeout_seconds=timeout,
-        )
+        output: Sink = Output(sink, session.output_lost, reactor)
+        if self._script is not None:
+            from twisted_exec.cli.console.script import ScriptSink
+
+            self._script.drive(session)
+            self._printed = ScriptSink(self._script, output)
+            session.start(self._script, self._printed, timeout_seconds=timeout)
+        else:
+            self._terminal.make_raw()
+            keys = Input(source, session.typed, session.input_ended, reactor)
+            session.start(keys, output, timeout_seconds=timeout)
         stream_options = replace(CONSOLE, read_only=options.read_only, force=options.force)
         attempt = patiently(
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
@@ -409,6 +439,8 @@ class Program:
         self._session.failed(self.explain(failure.value))
 
     def _greet(self) -> None:
+        if self._script is not None:
+            return
         if self._terminal.is_terminal and os.isatty(2) and not self._options.quiet:
             escapes = self._options.escape
             keys = f" {escapes}." if escapes is not None else ""
@@ -447,6 +479,10 @@ class _Console(Program):
     def place(self) -> str:
         """See :attr:`Program.place`."""
         return f"{self.subject} at {self._config.server}"
+
+    def make_script(self, reactor: Any) -> Script | None:
+        """See :meth:`Program.make_script`."""
+        return make_script(self._options, reactor)
 
     def explain(self, error: BaseException) -> str:
         """See :meth:`Program.explain`."""

@@ -330,6 +330,10 @@ class ConsoleSession:
             self._end(Outcome(1 if error is not None else 0, message))
         self._finish_if_done()
 
+    def conclude(self, outcome: Outcome) -> None:
+        """Leave; a script is done, or has failed."""
+        self._end(outcome)
+
     def interrupted(self, number: int) -> None:
         """Handle a deadly signal.  A second one also ends the writing of the last output."""
         if self._outcome is None:

@@ -1,0 +1,175 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.script`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cli.console.test_shell import Terminal
+from twisted_exec.api.patterns import Pattern, Search
+from twisted_exec.cli.console.script import (
+    EXPECT_SECONDS,
+    FAILED_CODE,
+    Expect,
+    ScriptSink,
+    unescaped,
+)
+from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
+from twisted_exec.console.floor import notice
+
+
+class Paper:
+    """An output that records what is printed."""
+
+    def __init__(self) -> None:
+        self.printed = b""
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.printed += data
+
+    def registerProducer(self, producer: object, streaming: bool) -> None: ...
+    def unregisterProducer(self) -> None: ...
+
+    def loseConnection(self) -> None:
+        self.closed = True
+
+
+class ExpectTests(SynchronousTestCase):
+    """A script of steps, at a terminal that records."""
+
+    def begin(self, *steps: str | bytes, shown: bytes = b"", **more: Any) -> None:
+        self.clock = Clock()
+        made = [
+            step if isinstance(step, bytes) else (step, Search(Pattern(step, True)))
+            for step in steps
+        ]
+        self.script = Expect(self.clock, made, **{"limited": True, **more})
+        self.terminal, self.paper = Terminal(self.script), Paper()
+        self.sink = ScriptSink(self.script, self.paper)
+        self.show(shown)
+        self.clock.pump([0.1] * 4)
+
+    def show(self, data: bytes) -> None:
+        if data:
+            self.sink.write(data)
+        self.clock.pump([0])
+
+    def test_dialogue(self) -> None:
+        """
+        Each text is typed when the one before it has come; colours do not hide it.
+        """
+        self.begin("login: ", b"root\r", "(?i)password:", b"x\r", "[#$] $")
+        self.assertEqual(self.terminal.sent, b"")
+        self.show(b"vm log\x1b[1min:\x1b[m ")
+        self.assertEqual(self.terminal.sent, b"root\r")
+        self.show(b"root\r\nPassword:")
+        self.show(b"\r\n# ")
+        self.assertEqual(self.terminal.sent, b"root\rx\r")
+        self.assertEqual(self.terminal.outcome, Outcome())
+        self.assertEqual(self.paper.printed, b"vm log\x1b[1min:\x1b[m root\r\nPassword:\r\n# ")
+
+    def test_old_output(self) -> None:
+        """
+        Old output is neither printed nor matched, except the line on which the machine waits.
+        """
+        self.begin("login: ", b"root\r", shown=b"old login: \r\nbye\r\nvm login: ")
+        self.assertEqual(self.terminal.sent, b"root\r")
+        self.sink.loseConnection()
+        self.assertEqual(self.paper.printed, b"vm login: ")
+        self.begin("old", shown=b"old\r\n$ ")
+        self.assertIsNone(self.terminal.outcome)
+
+    def test_one_output_for_several_steps(self) -> None:
+        """
+        Output after a match counts for the next step, and not twice.
+        """
+        self.begin("a", "a", "b")
+        self.show(b"xab")
+        self.assertIsNone(self.terminal.outcome)
+        self.show(b"ab")
+        self.assertEqual(self.terminal.outcome, Outcome())
+
+    def test_last_step_types(self) -> None:
+        """
+        After a last text the session ends as after the end of piped input.
+        """
+        self.begin(b"reboot\r")
+        self.assertEqual((self.terminal.sent, self.terminal.ended), (b"reboot\r", True))
+        self.assertTrue(self.script.is_over)
+        self.show(b"rebooting")
+        self.assertEqual(self.paper.printed, b"rebooting")
+
+    def test_limit(self) -> None:
+        """
+        Each wait has its own limit; the message names the text and the last line.
+        """
+        self.begin("a", "never", shown=b"")
+        self.clock.advance(EXPECT_SECONDS - 1)
+        self.show(b"a\r\nb\x07oot> ")
+        self.clock.advance(EXPECT_SECONDS - 1)
+        self.assertIsNone(self.terminal.outcome)
+        self.clock.advance(1)
+        self.clock.pump([0])
+        line = 'timed out after 60 s: "never" was not printed; the last line is "boot>"'
+        self.assertEqual(self.terminal.outcome, Outcome(TIMED_OUT_CODE, line))
+
+    def test_own_limit(self) -> None:
+        """
+        With C{--timeout} only that limit holds.
+        """
+        self.begin("never", limited=False)
+        self.clock.advance(10 * EXPECT_SECONDS)
+        self.assertIsNone(self.terminal.outcome)
+        waiting = '"never" was not printed; the last line is ""'
+        self.assertEqual(self.script.waiting, waiting)
+
+    def test_busy_machine(self) -> None:
+        """
+        A machine that prints without end is old output for two seconds only.
+        """
+        self.begin("tick 25")
+        for number in range(30):
+            self.show(b"tick %d\r\n" % number)
+            self.clock.advance(0.1)
+        self.assertEqual(self.terminal.outcome, Outcome())
+
+    def test_lost_output(self) -> None:
+        """
+        Lost output could hold the text that the script waits for.
+        """
+        self.begin("x")
+        self.show(notice("70 bytes skipped"))
+        self.assertEqual(
+            self.terminal.outcome, Outcome(FAILED_CODE, "output was lost: 70 bytes skipped")
+        )
+
+    def test_observer_reads(self) -> None:
+        """
+        A script that types nothing may be an observer.
+        """
+        self.begin(
+            "x",
+            shown=notice(
+                "the writer of this console is ada; you are an observer (~f or --force takes over)"
+            ),
+        )
+        self.show(b"x")
+        self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
+
+
+class EscapeTests(SynchronousTestCase):
+    def test_escapes(self) -> None:
+        """
+        Escapes stand for characters; others are refused.
+        """
+        self.assertEqual(
+            unescaped(r"a\r\n\t\e\\\x03\u00e9"[:-6] + "\u00e9"), b"a\r\n\t\x1b\\\x03\xc3\xa9"
+        )
+        for text in (r"\q", "end\\", r"\x1"):
+            self.assertIn("is no escape", str(self.assertRaises(ValueError, unescaped, text)))

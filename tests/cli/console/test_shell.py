@@ -1,0 +1,301 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.shell`: real shells in pseudo-terminals.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+from unittest import SkipTest
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
+from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.console.test_floor import Person
+from twisted_exec.cli.console import shell
+from twisted_exec.cli.console.script import FAILED_CODE, OCCUPIED_CODE, Script
+from twisted_exec.cli.console.session import Outcome
+from twisted_exec.cli.console.shell import NO_SHELL_CODE, Run, typed_command
+from twisted_exec.console.floor import Floor, not_sent, notice
+
+SHELLS = {
+    "bash": ["bash", "--norc", "-i"],
+    "dash": ["dash", "-i"],
+    "ash": ["busybox", "ash", "-i"],
+}
+
+
+class Machine(ProcessProtocol):
+    """A shell in a pseudo-terminal, with a script at its keyboard."""
+
+    def __init__(self, script: Script, arguments: list[str], **environment: str) -> None:
+        self.printed = b""
+        self.done: Deferred[Outcome] = Deferred()
+        self.over: Deferred[None] = Deferred()
+        self._script = script
+        path = shutil.which(arguments[0])
+        if path is None:
+            raise SkipTest(f"{arguments[0]} is not installed")
+        base = {"PATH": os.environ["PATH"], "TERM": "xterm", "PS1": "\\$ ", "HISTFILE": ""}
+        spawn: Any = reactor
+        spawn.spawnProcess(self, path, arguments, env={**base, **environment}, usePTY=True)
+        script.drive(self)
+        script.resumeProducing()
+
+    def typed(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def input_ended(self) -> None:
+        self.conclude(Outcome())
+
+    def conclude(self, outcome: Outcome) -> None:
+        self._script.stop()
+        self.transport.signalProcess("KILL")
+        self.done.callback(outcome)
+
+    def outReceived(self, data: bytes) -> None:
+        self.printed += self._script.received(data)
+
+    def processEnded(self, reason: Failure) -> None:
+        self.over.callback(None)
+
+
+COMMANDS: list[tuple[str, int, bytes]] = [
+    ("echo hello", 0, b"hello\n"),
+    ("printf 'no newline'", 0, b"no newline"),
+    ("exit 3", 3, b""),
+    ("false", 1, b""),
+    ("printf 'a\\tb%sc\\n' %", 0, b"a\tb%c\n"),
+    ("echo 'it'\\''s' \"$((6*7))\" `echo tick` !x", 0, b"it's 42 tick !x\n"),
+    ("printf 'a\nb\n'", 0, b"a\nb\n"),
+    ("echo \u00e9\u4e2d", 0, "\u00e9\u4e2d\n".encode()),
+    ("seq 1 5000", 0, b"".join(b"%d\n" % number for number in range(1, 5001))),
+    ("printf '@E:0@ @B@ \\r @@\\r'", 0, b"@E:0@ @B@ \r @@\r"),
+    ("sh -c 'kill -9 $$'", 137, b""),
+    ("echo " + "long " * 200, 0, b"long " * 199 + b"long\n"),
+    (
+        "true '" + "'" + "\n" * 300 + "echo 'late" + "x" * 1000 + "'",
+        0,
+        b"late" + b"x" * 1000 + b"\n",
+    ),
+    ("cat <<X\nin a document\nX\n", 0, b"in a document\n"),
+]
+
+
+class ShellTests(TestCase):
+    """Commands in real shells."""
+
+    timeout = 60
+
+    @inlineCallbacks
+    def check(self, shell: str) -> Any:
+        checks = []
+        for command, code, printed in COMMANDS:
+            if shell == "dash" and command.startswith("echo 'it'"):
+                command = command.replace("!x", "'!x'")
+            checks.append(self.check_one(shell, command, code, printed))
+        yield gatherResults(checks, consumeErrors=True)
+
+    @inlineCallbacks
+    def check_one(self, shell: str, command: str, code: int, printed: bytes) -> Any:
+        machine = Machine(Run(reactor, command), SHELLS[shell])
+        outcome = yield machine.done
+        yield machine.over
+        output = machine.printed.replace(b"Killed\n", b"")
+        self.assertEqual((outcome, output), (Outcome(code), printed), (shell, command))
+
+    def test_bash(self) -> Any:
+        """
+        bash with readline, which wraps long lines and marks pasted text.
+        """
+        return self.check("bash")
+
+    def test_dash(self) -> Any:
+        """
+        A shell that leaves the editing of lines to the terminal.
+        """
+        return self.check("dash")
+
+    def test_busybox(self) -> Any:
+        """
+        busybox's shell, as in an initramfs.
+        """
+        return self.check("ash")
+
+    @inlineCallbacks
+    def test_coloured_prompt_and_noise(self) -> Any:
+        """
+        A prompt with escape sequences, and text of another writer around the command's output.
+        """
+        noise = "(while sleep 0.05; do echo '[  12.345678] usb 1-1: reset'; done) & "
+        machine = Machine(
+            Run(reactor, "sleep 0.3; echo result; exit 4"),
+            ["bash", "--norc", "-c", f"{noise} exec bash --norc -i"],
+            PS1="\\[\\e[1;31m\\]machine \\w #\\[\\e[0m\\] ",
+        )
+        outcome = yield machine.done
+        yield machine.over
+        self.assertEqual(outcome, Outcome(4))
+        self.assertIn(b"result\n", machine.printed)
+        self.assertNotIn(b"printf", machine.printed)
+
+    @inlineCallbacks
+    def test_text_of_another_user(self) -> Any:
+        """
+        Text that waits at the prompt does not run.
+        """
+        machine = Machine(Run(reactor, "echo done"), SHELLS["bash"])
+        machine.transport.write(b"echo MINE; exit 9")
+        outcome = yield machine.done
+        yield machine.over
+        self.assertEqual((outcome, machine.printed), (Outcome(), b"done\n"))
+
+    @inlineCallbacks
+    def test_no_shell(self) -> Any:
+        """
+        A program that only echoes is no shell: the command is not typed.
+        """
+        self.patch(shell, "PROBE_SECONDS", 0.5)
+        machine = Machine(Run(reactor, "rm -rf /"), ["cat"])
+        outcome = yield machine.done
+        yield machine.over
+        self.assertEqual(outcome.exit_code, NO_SHELL_CODE)
+        self.assertIn("no shell answered within", outcome.line)
+
+
+class Terminal:
+    """A terminal that records what is typed."""
+
+    def __init__(self, script: Script) -> None:
+        self.sent = b""
+        self.outcome: Outcome | None = None
+        self.ended = False
+        script.drive(self)
+        script.resumeProducing()
+
+    def typed(self, data: bytes) -> None:
+        self.sent += data
+
+    def input_ended(self) -> None:
+        self.ended = True
+
+    def conclude(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+class PromptTests(SynchronousTestCase):
+    """What the machine shows before the command decides whether it is typed."""
+
+    def begin(self, shown: bytes) -> tuple[Clock, Run, Terminal]:
+        clock = Clock()
+        run = Run(clock, "secret command")
+        terminal = Terminal(run)
+        self.assertEqual(run.received(shown), b"")
+        clock.pump([0.1] * 4)
+        return clock, run, terminal
+
+    def test_login_prompts(self) -> None:
+        """
+        At a login prompt nothing is typed.
+        """
+        for prompt in (
+            b"Debian GNU/Linux 13 vm ttyS0\r\n\r\nvm login: ",
+            b"\x1b[1mvm\x1b[0m Login:\x1b[m",
+            b"Password for root: ",
+            b"Give root password for maintenance\r\n(or press Control-D to continue): ",
+        ):
+            _, _, terminal = self.begin(prompt)
+            assert terminal.outcome is not None
+            self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", NO_SHELL_CODE))
+            self.assertIn("is at a login prompt", terminal.outcome.line)
+
+    def test_login_prompt_after_enter(self) -> None:
+        """
+        A login prompt that a kernel line hid appears after Enter.
+        """
+        clock, run, terminal = self.begin(b"vm login: [  1.0] usb: found\r\n")
+        self.assertEqual(terminal.sent, b"\x15\r")
+        run.received(b"\r\nvm login: ")
+        clock.pump([0.1] * 10)
+        assert terminal.outcome is not None
+        self.assertEqual(terminal.outcome.exit_code, NO_SHELL_CODE)
+        self.assertEqual(terminal.sent, b"\x15\r")
+
+    def test_observer(self) -> None:
+        """
+        While another user is the writer, the script fails with a code of its own.
+        """
+        floor, ada, bob = Floor(), Person("ada"), Person("bob")
+        floor.join(ada)
+        floor.join(bob)
+        _, _, terminal = self.begin(bob.notices[-1])
+        self.assertEqual(
+            (terminal.sent, terminal.outcome),
+            (
+                b"",
+                Outcome(
+                    OCCUPIED_CODE,
+                    "the writer of this console is ada; you are an observer (--force takes over)",
+                ),
+            ),
+        )
+
+    def test_lost_line(self) -> None:
+        """
+        A machine whose line is lost takes no input.
+        """
+        _, run, terminal = self.begin(b"$ ")
+        run.received(not_sent("the line is lost"))
+        run._clock.pump([0.1])  # type: ignore[attr-defined]
+        self.assertEqual(
+            terminal.outcome, Outcome(FAILED_CODE, "the input was not sent: the line is lost")
+        )
+
+    def test_take_over_notice(self) -> None:
+        """
+        Having taken over is no failure, and its notice is not printed.
+        """
+        _, _, terminal = self.begin(notice("you have taken over this console from ada"))
+        self.assertIsNone(terminal.outcome)
+
+    def test_marks_byte_by_byte(self) -> None:
+        """
+        Marks are found however output is split, and output is not held back.
+        """
+        clock, run, terminal = self.begin(b"$ ")
+        clock.pump([0.1] * 10)
+        nonce = run._nonce
+        run.received(b"echo\r\n@R%s@@R%s@\r\n$ " % (nonce, nonce))
+        clock.pump([0.1] * 3)
+        self.assertTrue(terminal.sent.endswith(typed_command("secret command", nonce.decode())[0]))
+        text = b"printf B%s;\r\n\x1b[?2004l@B%s@a@E\r\nb\r\n@E%s:7@@E%s:7@\r\n$ " % ((nonce,) * 4)
+        printed = b"".join(run.received(text[at : at + 1]) for at in range(len(text)))
+        clock.pump([0])
+        self.assertEqual((printed, terminal.outcome), (b"a@E\nb\n", Outcome(7)))
+
+    def test_kernel_line_in_a_mark(self) -> None:
+        """
+        A kernel line within the first mark costs the exact output, not the exit code.
+        """
+        clock, run, terminal = self.begin(b"$ ")
+        clock.pump([0.1] * 10)
+        nonce = run._nonce
+        run.received(b"@R%s@" % nonce)
+        clock.pump([0.1] * 3)
+        run.received(b"@B[ 1.0] usb\r\n%s@out\r\n" % nonce)
+        printed = run.received(b"@E%s[ 2.0] x\r\n:0@@E%s:0@\r\n$ " % (nonce, nonce))
+        clock.pump([0])
+        self.assertEqual(terminal.outcome, Outcome())
+        self.assertIn(b"out\n", printed)
+
+    def test_too_long(self) -> None:
+        """
+        A command that would be typed for seconds is refused.
+        """
+        error = self.assertRaises(ValueError, typed_command, "\n" * 5000 + "x", "0" * 16)
+        self.assertIn("put it into a file on the machine", str(error))

@@ -1,0 +1,314 @@
+"""
+Sessions that a script drives: ``--expect`` and ``--send``, and ``--run``.
+
+A console shows old output first, and its machine may print between any two bytes.  So a script waits
+until the old output has arrived, and from then on it considers only the current line and new output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.api.patterns import Search
+from twisted_exec.cli.console.script_options import FAILED_CODE
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Sink
+from twisted_exec.console.floor import RoleNotices, notice_text
+from twisted_exec.wire.escape_sequences import Stripper
+
+OCCUPIED_CODE = 123
+"""Another user is the writer of the console."""
+SETTLE_SECONDS = 0.3
+"""Silence after which the old output has arrived."""
+MOST_SETTLE_SECONDS = 2.0
+EXPECT_SECONDS = 60.0
+"""Limit of each ``--expect`` without ``--timeout``."""
+
+_HELD_BYTES = 16 << 10
+_SHOWN_CHARACTERS = 60
+_SKIPPED = re.compile(r"\d+ bytes skipped")
+
+
+class Driven(Protocol):
+    """The session, as its script sees it."""
+
+    def typed(self, data: bytes) -> None: ...
+    def input_ended(self) -> None: ...
+    def conclude(self, outcome: Outcome) -> None: ...
+
+
+class Script:
+    """
+    Decides what is typed and what is printed.
+
+    It is the session's source of input, and :class:`ScriptSink` passes it the output.
+
+    :ivar outcome: how the script ended; ``None`` while it lasts, and if the session decides.
+    :ivar is_over: the script has nothing left to do.
+    :ivar waiting: what the script waits for, for the message after ``--timeout``.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._session: Driven | None = None
+        self._notices = RoleNotices()
+        self._stripper = Stripper()
+        self._timers: dict[str, IDelayedCall] = {}
+        self._is_settled = False
+        self._line = b""
+        self._raw_line = b""
+        self.outcome: Outcome | None = None
+        self.is_over = False
+        self.waiting = ""
+
+    def drive(self, session: Driven) -> None:
+        """Set the session; it resumes this source when it is attached."""
+        self._session = session
+
+    # The session's source.
+
+    def resumeProducing(self) -> None:
+        """Begin when the session is attached."""
+        if not self._is_settled and "limit" not in self._timers:
+            self._after("quiet", SETTLE_SECONDS, self._settle)
+            self._after("limit", MOST_SETTLE_SECONDS, self._settle)
+
+    def pauseProducing(self) -> None:
+        """The session holds back what is typed until the stream takes it."""
+
+    def stop(self) -> None:
+        """Do nothing any more."""
+        self._cancel_all()
+        self._session = None
+
+    # Output.
+
+    def received(self, data: bytes) -> bytes:
+        """
+        Handle one piece of output.
+
+        :return: the part for the user.
+        """
+        text = notice_text(data)
+        if text:
+            self._noticed(data, text)
+            return b""
+        plain = self._stripper.feed(data)
+        self._line = _last_line(self._line + plain)
+        if self._is_settled:
+            return self._output(data, plain)
+        self._raw_line = (self._raw_line + data).rpartition(b"\n")[2][-_HELD_BYTES:]
+        self._after("quiet", SETTLE_SECONDS, self._settle)
+        return b""
+
+    def _noticed(self, data: bytes, text: str) -> None:
+        self._notices.feed(data)
+        if self._notices.not_sent:
+            self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
+        elif self._notices.is_observer and self._types:
+            self._fail(OCCUPIED_CODE, text.replace("~f or ", ""))
+        elif _SKIPPED.fullmatch(text) and self._is_settled:
+            self._fail(FAILED_CODE, f"output was lost: {text}")
+
+    def _settle(self) -> None:
+        self._cancel("quiet")
+        self._cancel("limit")
+        self._is_settled = True
+        self._begin()
+
+    @property
+    def last_line(self) -> str:
+        """The current line, for messages: printable and cut."""
+        text = self._line.decode("utf-8", "replace").strip()
+        plain = "".join(char if char.isprintable() else "?" for char in text)
+        return plain[-_SHOWN_CHARACTERS:]
+
+    @property
+    def _types(self) -> bool:
+        """Whether the script types anything."""
+        return True
+
+    def _begin(self) -> None:
+        """Start; the old output has arrived."""
+        raise NotImplementedError
+
+    def _output(self, data: bytes, plain: bytes) -> bytes:
+        """Handle new output; see :meth:`received`."""
+        raise NotImplementedError
+
+    # Actions.
+
+    def _type(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.typed(data)
+
+    def _fail(self, code: int, line: str) -> None:
+        self._conclude(Outcome(code, line))
+
+    def _conclude(self, outcome: Outcome) -> None:
+        if self.is_over:
+            return
+        self._cancel_all()
+        self.is_over, self.outcome = True, outcome
+        # Later, because the output that led here is not written yet.
+        self._after("end", 0, self._leave)
+
+    def _leave(self) -> None:
+        if self._session is not None and self.outcome is not None:
+            self._session.conclude(self.outcome)
+
+    def _after(self, name: str, seconds: float, call: Callable[[], None]) -> None:
+        self._cancel(name)
+        self._timers[name] = self._clock.callLater(seconds, self._due, name, call)
+
+    def _due(self, name: str, call: Callable[[], None]) -> None:
+        del self._timers[name]
+        call()
+
+    def _cancel_all(self) -> None:
+        for name in list(self._timers):
+            self._cancel(name)
+
+    def _cancel(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class Expect(Script):
+    """
+    Types and waits, step by step.
+
+    :param steps: bytes to type, or the text to wait for with its search.
+    :param limited: each wait has a limit of its own: there is no ``--timeout``.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, steps: Sequence[bytes | tuple[str, Search]], *, limited: bool
+    ) -> None:
+        super().__init__(clock)
+        self._steps = list(steps)
+        self._is_limited = limited
+        self._buffer = b""
+        self._to_print = b""
+
+    @property
+    def _types(self) -> bool:
+        return any(isinstance(step, bytes) for step in self._steps)
+
+    def _begin(self) -> None:
+        self._buffer, self._to_print = self._line, self._raw_line
+        self._proceed()
+
+    def _output(self, data: bytes, plain: bytes) -> bytes:
+        self._buffer = (self._buffer + plain)[-_HELD_BYTES - len(plain) :]
+        printed, self._to_print = self._to_print + data, b""
+        self._proceed()
+        return printed
+
+    def _proceed(self) -> None:
+        while self._steps and not self.is_over and self._session is not None:
+            step = self._steps[0]
+            if isinstance(step, bytes):
+                self._type(step)
+            else:
+                text, search = step
+                end = search.end_in(self._buffer)
+                if end < 0:
+                    self._wait(text)
+                    return
+                self._buffer = self._buffer[end:]
+                self._cancel("expect")
+            del self._steps[0]
+            if not self._steps:
+                self._finish(step)
+
+    def _wait(self, text: str) -> None:
+        self.waiting = f'"{text}" was not printed; the last line is "{self.last_line}"'
+        if self._is_limited and "expect" not in self._timers:
+            self._after("expect", EXPECT_SECONDS, self._late)
+
+    def _late(self) -> None:
+        self._fail(TIMED_OUT_CODE, f"timed out after {EXPECT_SECONDS:.0f} s: {self.waiting}")
+
+    def _finish(self, last: object) -> None:
+        if isinstance(last, bytes):
+            # As with a pipe: what was typed is sent, and its output is printed until it ends.
+            self.is_over = True
+            if self._session is not None:
+                self._session.input_ended()
+        else:
+            self._conclude(Outcome())
+
+    def rest(self) -> bytes:
+        """Return the current line, if no output followed it."""
+        rest, self._to_print = self._to_print, b""
+        return rest
+
+
+class ScriptSink:
+    """The user's output without what only the script needs."""
+
+    def __init__(self, script: Script, sink: Sink) -> None:
+        self._script, self._sink = script, sink
+        self._last_byte = b""
+
+    @property
+    def mid_line(self) -> bool:
+        """True if the output left the cursor inside a line."""
+        return self._last_byte not in (b"", b"\n")
+
+    def write(self, data: bytes) -> None:
+        """Pass output on that is for the user."""
+        self._pass(self._script.received(data))
+
+    def _pass(self, printed: bytes) -> None:
+        if printed:
+            self._last_byte = printed[-1:]
+            self._sink.write(printed)
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        """See :class:`Sink`."""
+        self._sink.registerProducer(producer, streaming)  # type: ignore[arg-type]
+
+    def unregisterProducer(self) -> None:
+        """See :class:`Sink`."""
+        self._sink.unregisterProducer()
+
+    def loseConnection(self) -> None:
+        """Print the rest, and close."""
+        if isinstance(self._script, Expect):
+            self._pass(self._script.rest())
+        self._sink.loseConnection()
+
+
+def unescaped(text: str) -> bytes:
+    r"""
+    Return the bytes of a text with ``\r``, ``\n``, ``\t``, ``\e``, ``\\`` and ``\xHH``.
+
+    :raises ValueError: there is another escape; the message is for the user.
+    """
+
+    def one(match: re.Match[bytes]) -> bytes:
+        if match[1] is not None:
+            return bytes([int(match[1], 16)])
+        if match[2] not in _ESCAPES:
+            known = r"\r, \n, \t, \e, \\ and \xHH"
+            raise ValueError(
+                f"\\{match[2].decode('utf-8', 'replace')} is no escape: there are {known}"
+            )
+        return _ESCAPES[match[2]]
+
+    pattern = rb"\\(?:x([0-9A-Fa-f]{2})|(.?))"
+    return re.sub(pattern, one, text.encode("utf-8", "surrogateescape"), flags=re.DOTALL)
+
+
+_ESCAPES = {b"r": b"\r", b"n": b"\n", b"t": b"\t", b"e": b"\x1b", b"\\": b"\\"}
+
+
+def _last_line(text: bytes) -> bytes:
+    line = text.rstrip(b"\r").rpartition(b"\n")[2]
+    return line.rpartition(b"\r")[2][-_HELD_BYTES:] + (b"\r" if text.endswith(b"\r") else b"")
