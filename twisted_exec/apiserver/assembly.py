@@ -293,6 +293,7 @@ def assemble(
         clock=reactor,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
+        resumes=True,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
     places = (gate, storage, backend, reactor, openings, limits)

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import Attribute, Interface
 
+from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand.messages import (
@@ -132,6 +133,8 @@ class Location:
         request are added to it.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
         ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
+    :param log: the options of the log at this location; the relay adds them to the path as its query.
+        ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
         answers 404 without a Status.  ``None`` passes that on, too.
     """
@@ -148,6 +151,7 @@ class Location:
     whole: bool = False
     refusal: Callable[[APIError], APIError] | None = None
     unknown_path: APIError | None = None
+    log: LogOptions | None = None
 
 
 class IStreamLocator(Interface):

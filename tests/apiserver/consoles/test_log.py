@@ -91,7 +91,7 @@ class ReadTests(LogCase):
             (
                 "GET",
                 "/apis/compute.ironcore.dev/namespaces/default/machines/vm/log"
-                "?follow=true&timestamps=true&sinceSeconds=5",
+                "?follow=true&timestamps=true&frames=true&sinceSeconds=5",
             ),
         )
         ours = {"audit-id", "host", "x-remote-group", "x-remote-user"}
@@ -147,7 +147,9 @@ class ReadTests(LogCase):
         """The log of the machine's Pod is the machine's log."""
         reader = await self.log("?container=console&tailLines=3", path=POD_LOG)
         await self.until(lambda: reader.got)
-        self.assertTrue(self.pool.requests[0][1].endswith("/machines/vm/log?tailLines=3"))
+        self.assertTrue(
+            self.pool.requests[0][1].endswith("/machines/vm/log?frames=true&tailLines=3")
+        )
         self.assertEqual((self.audit[0]["machine"], self.audit[0]["subresource"]), ("vm", "log"))
 
 

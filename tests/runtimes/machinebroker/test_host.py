@@ -262,7 +262,7 @@ class ConsoleTests(HostCase):
         as_jane = {name.decode(): value.decode() for name, value in FOR_JANE}
         reader = await open_log(url, "tailLines=3&junk=1", **as_jane)
         await self.until(lambda: bytes(reader.got) == b"hello\n")
-        self.assertIn("/log?tailLines=3", self.pool.requests[-1][1])
+        self.assertIn("/log?frames=true&tailLines=3", self.pool.requests[-1][1])
         self.pool.logs[0].finish()
         with self.assertRaises(UpgradeRefused):
             await open_log(url, **as_jane)

@@ -43,6 +43,7 @@ class RelayCase(SynchronousTestCase):
 
     answer_seconds: float | None = 10
     keeps_connections = True
+    resumes = False
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -57,6 +58,7 @@ class RelayCase(SynchronousTestCase):
             clock=self.clock,
             answer_seconds=self.answer_seconds,
             keeps_connections=self.keeps_connections,
+            resumes=self.resumes,
         )
         self.server = MemoryServer(Relaying(relay), self.clock)
 

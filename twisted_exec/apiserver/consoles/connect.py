@@ -127,25 +127,18 @@ class MachineLocator:
         permission = attributes_of(context.user, self.verb, target)
         await self._gate.authorize_session(context, permission)
         headers = forwarded_headers(context.user)
-        query = self._query(context)
+        self._check_query(context)
         await self._admit(context, target)
         machine = await self._machine(target)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         location = self._to(await self._pool(target.name, pool), context, target)
-        path = location.path + (b"?" + query if query else b"")
-        return replace(location, path=path, headers=headers)
+        return replace(location, headers=headers)
 
-    def _query(self, context: RequestContext) -> bytes:
-        """
-        Check the query.
-
-        :return: the query for the next hop; may be empty.
-        :raises APIError: it is invalid.
-        """
+    def _check_query(self, context: RequestContext) -> None:
+        """:raises APIError: the query is invalid."""
         if query_of(context).texts("dryRun"):
             raise BadRequest("dryRun is not supported for exec")
-        return b""
 
     async def _admit(self, context: RequestContext, target: Target) -> None:
         """Run admission; as in Kubernetes before the object's existence is checked."""
@@ -322,8 +315,8 @@ class LogLocator(MachineLocator):
     verb: ClassVar[str] = "get"
     needs_power: ClassVar[bool] = False
 
-    def _query(self, context: RequestContext) -> bytes:
-        return parse(context.request.args, context.target.name).query()
+    def _check_query(self, context: RequestContext) -> None:
+        parse(context.request.args, context.target.name)
 
     def _to(self, pool: Object, context: RequestContext, target: Target) -> Location:
         # ironcore's own poollet serves consoles only: Go's plain 404 for every other path.
@@ -331,7 +324,8 @@ class LogLocator(MachineLocator):
             f'the poollet of pool "{pool["metadata"]["name"]}" does not serve logs: '
             "it is not an exec-poollet"
         )
-        return replace(super()._to(pool, context, target), unknown_path=unknown)
+        options = parse(context.request.args, target.name)
+        return replace(super()._to(pool, context, target), unknown_path=unknown, log=options)
 
 
 def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:

@@ -31,8 +31,7 @@ class LogLocator(ExecLocator):
 
     async def _locate(self, context: RequestContext) -> Location:
         location = await super()._locate(context)
-        query = parse(context.request.args, location.subject.machine).query()
-        return replace(location, path=location.path + (b"?" + query if query else b""))
+        return replace(location, log=parse(context.request.args, location.subject.machine))
 
     def _check_request(self, context: RequestContext) -> None:
         parse(context.request.args, context.subject.machine)

@@ -170,8 +170,7 @@ class BrokerLogLocator(BrokerLocator):
 
     async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
         location = await self.upstream.to(subject, grant)
-        query = parse(request.args, subject.machine).query()
-        return replace(location, path=location.path + (b"?" + query if query else b""))
+        return replace(location, log=parse(request.args, subject.machine))
 
     def _check(self, request: Request) -> None:
         if is_upgrade(request):

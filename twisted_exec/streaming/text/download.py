@@ -9,7 +9,7 @@ and the sender waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import h11
@@ -36,10 +36,18 @@ class Delivering(Protocol):
 
 
 class Download:
-    """A response whose head has arrived; its body is paused."""
+    """
+    A response whose head has arrived; its body is paused.
 
-    def __init__(self, asking: Delivering) -> None:
-        self._asking = asking
+    :ivar headers: those of the response, if they matter.
+    :cvar is_waiting: there is no backend now; see
+        :class:`~twisted_exec.streaming.text.resumption.ResumedLog`.
+    """
+
+    is_waiting = False
+
+    def __init__(self, asking: Delivering, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self._asking, self.headers = asking, headers
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         """
@@ -81,7 +89,7 @@ class _Downloading(Asking):
         self.transport.pauseProducing()
         answered, self._answered = self._answered, None
         assert answered is not None
-        answered.callback(Download(self))
+        answered.callback(Download(self, event.headers.raw_items()))
         return False
 
     def _is_wanted(self, response: h11.Response) -> bool:

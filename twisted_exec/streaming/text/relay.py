@@ -11,17 +11,30 @@ Some backends (kubelets) send the head of the response only with the first line:
 container can wait for hours.  For these there is no time limit, and a session that is ended
 meanwhile reports the reason like any other.  A page in a browser may use a WebSocket; the hops
 behind this one do not notice.
+
+An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), passes their text on, and
+continues the log when its backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).  The
+hops between pass frames on unread, and write nothing between them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.status import APIError, BadGateway, NotFound, Unauthorized
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    NotFound,
+    NotImplementedByBackend,
+    ServiceUnavailable,
+    Unauthorized,
+)
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.http.routes import WrongMethod
@@ -35,6 +48,7 @@ from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     MACHINE_DELETED,
+    SHUTTING_DOWN,
     Ending,
     IStreamLocator,
     Location,
@@ -42,8 +56,10 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.text.connection import TextConnection, can_carry
 from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.streaming.text.stream import TextAnswer, TextStream
 from twisted_exec.streaming.text.websocket import TextSocket
+from twisted_exec.wire.log_frames import Framing
 from twisted_exec.wire.upgrade import WEBSOCKET
 
 
@@ -60,6 +76,7 @@ class Relay:
     :param tells_loss: end a text with a line of its own when the backend is lost: a hop in front,
         such as a kube-apiserver, does not report a cut connection to its user.
     :param downloads: makes connections, and decides which responses are texts.
+    :param resumes: continue a log of a machine when its backend is lost.
     """
 
     def __init__(
@@ -74,11 +91,13 @@ class Relay:
         keeps_connections: bool = True,
         tells_loss: bool = False,
         downloads: AskingFactory = DOWNLOADS,
+        resumes: bool = False,
     ) -> None:
         self.locator, self.sessions, self.clock = locator, sessions, clock
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.downloads = end_seconds, downloads
         self.keeps_connections, self.tells_loss = keeps_connections, tells_loss
+        self.resumes = resumes
 
     async def handle(self, context: RequestContext) -> None:
         """
@@ -98,7 +117,8 @@ class _Passage:
     """One request's passage through a relay."""
 
     _text: TextStream
-    _download: Download | None = None
+    _download: Download | ResumedLog | None = None
+    _framing: Framing | None = None  # if the user gets frames
     _label = ""  # of the backend
     _late: IDelayedCall | None = None
 
@@ -112,7 +132,7 @@ class _Passage:
         session = sessions.open(location.subject, context.evidence)
         try:
             self._text = self._form()(request, self._pause, self._resume)
-            reaching = Deferred.fromCoroutine(self._reach(location))
+            reaching = Deferred.fromCoroutine(self._open(location))
             if self._relay.answer_seconds is None:
                 session.wait(lambda ending: reaching.cancel())
             self._download = await reaching
@@ -139,7 +159,42 @@ class _Passage:
         if self._download is not None:
             self._download.resume()
 
-    async def _reach(self, location: Location) -> Download:
+    async def _open(self, location: Location) -> Download | ResumedLog:
+        options, resumes = location.log, self._relay.resumes
+        if options is None:
+            return await self._reach(location)
+        download = await self._reach(location, replace(options, frames=options.frames or resumes))
+        framing = Framing.of(download.headers)
+        if options.frames:
+            self._framing = framing
+        if framing is None or not resumes:
+            return download
+        return ResumedLog(
+            FramedText(download, framing),
+            options,
+            partial(self._again, location.subject.uid),
+            self._relay.clock,
+            has_frames=options.frames,
+        )
+
+    async def _again(self, uid: str, options: LogOptions) -> FramedText:
+        """
+        Locate the backend again, with authorization, and open the log there.
+
+        :raises APIError: this hop or the next refuses, or cannot be reached.
+        """
+        location = await self._relay.locator.locate(self._context)
+        subject = location.subject
+        if subject.uid != uid:  # the end of the session is under way
+            raise ServiceUnavailable(f'{subject.noun} "{subject.machine}" was deleted')
+        download = await self._reach(location, options)
+        framing = Framing.of(download.headers)
+        if framing is None:
+            download.abort()
+            raise NotImplementedByBackend(f"{self._label} cannot continue the log")
+        return FramedText(download, framing)
+
+    async def _reach(self, location: Location, options: LogOptions | None = None) -> Download:
         relay = self._relay
         label, connection = await connect_first(
             location.endpoints,
@@ -149,7 +204,9 @@ class _Passage:
         )
         self._label = label
         audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
-        head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
+        query = b"" if options is None else options.query()
+        path = location.path + (b"?" + query if query else b"")
+        head = UpgradeRequest(b"GET", path, location.host, [*location.headers, audit_id])
         try:
             return await fetch(
                 connection, head, clock=relay.clock, timeout_seconds=relay.answer_seconds
@@ -163,9 +220,11 @@ class _Passage:
 
     def _pass_on(self, session: Session) -> None:
         text = self._text
-        del self._request, self._context  # saves memory: a follower may wait for hours
+        del self._request  # saves memory: a follower may wait for hours
+        if not isinstance(self._download, ResumedLog):
+            del self._context
         try:
-            text.begin()
+            text.begin([] if self._framing is None else [self._framing.header()])
         except ConnectionDone:  # lost in this very reactor turn
             self._over(session, "client closed")
             raise CancelledError from None
@@ -187,21 +246,35 @@ class _Passage:
         """The backend's response has ended."""
         if complete:
             self._text.finish("backend closed")
+        elif isinstance(self._download, ResumedLog) and (ending := self._download.ending):
+            lost = ending.reason == LINE_LOST
+            message = f"{self._label} was lost: {ending.message}" if lost else ending.message
+            reason = "backend lost" if lost else ending.reason
+            self._break_off(reason, replace(ending, message=message))
         else:
             ending = Ending(LINE_LOST, f"{self._label} was lost")
-            self._text.break_off("backend lost", ending if self._relay.tells_loss else None)
+            self._break_off("backend lost", ending if self._relay.tells_loss else None)
+
+    def _break_off(self, reason: str, ending: Ending | None) -> None:
+        """End an incomplete text; a reader of frames gets the reason when it continues."""
+        self._text.break_off(reason, None if self._framing is not None else ending)
 
     def _end(self, ending: Ending) -> None:
         """End the text from this hop."""
-        if ending.reason == MACHINE_DELETED and self._download is None:
-            self._text.finish(ending.reason)  # nothing was printed yet
+        download = self._download
+        if ending.reason == MACHINE_DELETED and (download is None or download.is_waiting):
+            self._text.finish(ending.reason)  # nothing was printed yet, or nothing can be read
         elif ending.reason == MACHINE_DELETED:
             # The machine's end ends the log too, behind the last line printed.
             self._late = self._relay.clock.callLater(
                 self._relay.end_seconds, self._text.finish, ending.reason
             )
         else:
-            self._text.break_off(ending.reason, ending)
+            if ending.reason == SHUTTING_DOWN and isinstance(download, ResumedLog):
+                option = download.continue_option
+                message = f"{ending.message}; continue with {option}" if option else ending.message
+                ending = replace(ending, message=message)
+            self._break_off(ending.reason, ending)
 
 
 def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIError:

@@ -1,0 +1,240 @@
+"""
+Logs that continue when the hops behind this one are lost.
+
+A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.  When its response is
+cut off, because a runtime or a poollet was killed or restarted, the reader of the frames opens the
+log again at that offset.  The user sees a pause, and neither a lost nor a repeated byte.
+
+A response that ends properly is complete.  A refusal that waiting does not change ends the log; all
+others are retried for a minute.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.status import (
+    APIError,
+    BadRequest,
+    Forbidden,
+    Invalid,
+    NotImplementedByBackend,
+    Unauthorized,
+)
+from twisted_exec.api.times import stamp
+from twisted_exec.streaming.interfaces import LINE_LOST, REVOKED, Ending
+from twisted_exec.streaming.text.download import Download
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.log_frames import Frame, FrameDecoder, Framing
+
+OUTAGE_SECONDS = 60.0
+"""Longest outage."""
+FIRST_SECONDS = 0.1
+LONGEST_SECONDS = 1.0
+"""From the loss to the first attempt, and between attempts: each wait is twice the last."""
+_STABLE_SECONDS = 10.0
+"""A silent log that was open for this time has survived the outage."""
+
+_REVOKED = (Unauthorized.code, Forbidden.code)
+_FINAL = (*_REVOKED, BadRequest.code, Invalid.code, NotImplementedByBackend.code)
+
+
+class FramedText(NamedTuple):
+    """A response with frames, and the facts from its header."""
+
+    download: Download
+    framing: Framing
+
+
+Again = Callable[[LogOptions], Awaitable[FramedText]]
+"""Opens a log with these options; fails with an :class:`~twisted_exec.api.status.APIError`."""
+
+
+class ResumedLog:
+    """
+    One log across the losses of its backends; it is used like a
+    :class:`~twisted_exec.streaming.text.download.Download`.
+
+    :param options: those of the first request.
+    :param again: opens the log again; it authorizes the user again.
+    :param has_frames: deliver frames, not text.
+    :param lost: called at the start of each outage with the reason, where there is one; and with
+        ``None`` at its end.
+    :ivar is_waiting: true during an outage.
+    :ivar ending: the reason to give up; ``None`` if there is none, or the log continues.
+    """
+
+    is_waiting = False
+    ending: Ending | None = None
+
+    def __init__(
+        self,
+        first: FramedText,
+        options: LogOptions,
+        again: Again,
+        clock: IReactorTime,
+        *,
+        has_frames: bool = False,
+        lost: Callable[[str | None], None] = lambda why: None,
+    ) -> None:
+        self._options, self._again, self._clock = options, again, clock
+        self._has_frames, self._report = has_frames, lost
+        self._download, self._framing = first
+        self._last = Frame(b"", self._framing.start, 0, options.state or 0)
+        self._decoder = FrameDecoder()
+        self._received = 0  # bytes of text
+        self._paused = False
+        self._opened = 0.0
+        self._until: float | None = None  # the end of the outage that is not overcome yet
+        self._delay = FIRST_SECONDS
+        self._resuming: Deferred[None] | None = None
+        self._deliver: Callable[[bytes], None] = _nothing
+        self._ended: Callable[[bool], None] = _nothing
+
+    @property
+    def continue_option(self) -> str:
+        """The option of kubectl that continues the log, such as ``--since-time=...``; may be empty."""
+        return f"--since-time={stamp(self._last.time_ns)}" if self._last.time_ns else ""
+
+    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+        """As :meth:`Download.deliver`."""
+        self._deliver, self._ended = data, ended
+        self._listen()
+
+    def pause(self) -> None:
+        """As :meth:`Download.pause`."""
+        self._paused = True
+        self._download.pause()
+
+    def resume(self) -> None:
+        """As :meth:`Download.resume`."""
+        self._paused = False
+        self._download.resume()
+
+    def abort(self) -> None:
+        """As :meth:`Download.abort`."""
+        self._deliver = self._ended = _nothing
+        self._again = _no_more
+        self._download.abort()
+        resuming, self._resuming = self._resuming, None
+        if resuming is not None:
+            resuming.cancel()
+
+    def _listen(self) -> None:
+        self._decoder, self._opened = FrameDecoder(), self._clock.seconds()
+        if self._paused:
+            self._download.pause()
+        self._download.deliver(self._came, self._is_over)
+
+    def _came(self, data: bytes) -> None:
+        try:
+            frames = self._decoder.feed(data)
+        except RemoteProtocolError as problem:
+            self._download.abort()
+            self._lost(str(problem))
+            return
+        if not frames:
+            return
+        self._last = frames[-1]
+        self._until, self._delay = None, FIRST_SECONDS
+        texts = [frame.text for frame in frames]
+        text = texts[0] if len(texts) == 1 else b"".join(texts)
+        self._received += len(text)
+        if self._has_frames:
+            self._deliver(b"".join(frame.encode() for frame in frames))
+        elif text:
+            self._deliver(text)
+
+    def _is_over(self, complete: bool) -> None:
+        if complete and self._decoder.is_between:
+            self._ended(True)
+        else:
+            self._lost("the connection was lost")
+
+    def _lost(self, why: str) -> None:
+        if self._options.limit_bytes == self._received:
+            self._ended(True)
+            return
+        now = self._clock.seconds()
+        if self._until is None or now - self._opened >= _STABLE_SECONDS:
+            self._until, self._delay = now + OUTAGE_SECONDS, FIRST_SECONDS
+        self.is_waiting = True
+        self._report(why)
+        self._resuming = Deferred.fromCoroutine(self._resume(why)).addErrback(_cancelled)
+
+    async def _resume(self, why: str) -> None:
+        assert self._until is not None
+        while self._clock.seconds() < self._until:
+            # Spread: a poollet that comes back meets the followers of hundreds of machines.
+            await deferLater(self._clock, self._delay * random.uniform(0.75, 1))
+            self._delay = min(2 * self._delay, LONGEST_SECONDS)
+            try:
+                source = await self._again(self._rest())
+            except APIError as error:
+                why = error.message
+                if error.code in _FINAL:
+                    reason = REVOKED if error.code in _REVOKED else LINE_LOST
+                    self._give_up(Ending(reason, why))
+                    return
+            else:
+                self._continue(source)
+                return
+        self._give_up(Ending(LINE_LOST, f"no connection within {OUTAGE_SECONDS:.0f} s: {why}"))
+
+    def _rest(self) -> LogOptions:
+        """Return the options of the part that is missing."""
+        options, end = self._options, self._framing.end
+        limit = options.limit_bytes
+        return LogOptions(
+            follow=options.follow and end is None,
+            timestamps=options.timestamps,
+            plain=options.plain,
+            limit_bytes=None if limit is None else limit - self._received,
+            from_offset=self._last.offset,
+            to_offset=end,
+            epoch=self._framing.epoch,
+            state=self._last.state,
+            frames=True,
+        )
+
+    def _continue(self, source: FramedText) -> None:
+        self._resuming, self.is_waiting = None, False
+        self._download, framing = source
+        if framing.epoch != self._framing.epoch:
+            if self._has_frames:  # the reader knows the old epoch only: let it ask again
+                self._download.abort()
+                self._give_up(Ending(LINE_LOST, "the log began anew"))
+                return
+            self._framing = framing
+            self._last = self._last._replace(offset=framing.start)
+        self._report(None)
+        self._listen()
+
+    def _give_up(self, ending: Ending) -> None:
+        self._resuming, self.is_waiting = None, False
+        if ending.reason == LINE_LOST and self.continue_option:
+            message = f"{ending.message}; continue with {self.continue_option}"
+            ending = replace(ending, message=message)
+        self.ending = ending
+        self._ended(False)
+
+
+def _nothing(_: object) -> None:
+    """Replaces the callbacks after the end."""
+
+
+async def _no_more(options: LogOptions) -> FramedText:
+    raise CancelledError
+
+
+def _cancelled(failure: Failure) -> None:
+    failure.trap(CancelledError)
