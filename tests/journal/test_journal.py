@@ -4,11 +4,53 @@ Tests for :mod:`twisted_exec.journal.journal`.
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.journal import JournalContract
+from tests.journal.support import ManualDisk
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
+
+
+class DiskJournalTests(JournalContract, SynchronousTestCase):
+    """A journal with files, whose memory has only the newest output."""
+
+    def make_journal(self) -> IJournal:
+        return self.reopened(self.mktemp())
+
+    def reopened(self, path: str) -> Journal:
+        self.disk = ManualDisk(path)
+        return Journal(lambda: self.now, self.disk)
+
+
+class RestingJournalTests(DiskJournalTests):
+    """A journal that frees its memory after each output."""
+
+    def make_journal(self) -> IJournal:
+        journal = super().make_journal()
+        rest = journal.rest
+        journal.watch(rest)
+        return journal
+
+
+class SealedJournalTests(DiskJournalTests):
+    """A journal that begins and seals a segment after each 100 outputs."""
+
+    def make_journal(self) -> IJournal:
+        journal = super().make_journal()
+        self.count = 0
+
+        def roll() -> None:
+            self.count += 1
+            if self.count % 100 == 0:
+                journal.files.roll()
+                self.disk.seal_all()
+                journal.rest()
+
+        journal.watch(roll)
+        return journal
 
 
 class MemoryJournalTests(JournalContract, SynchronousTestCase):
@@ -36,3 +78,115 @@ class MemoryJournalTests(JournalContract, SynchronousTestCase):
             journal.booted("Started")
         self.assertEqual((len(journal.boots()), journal.boots()[-1].number), (1000, 3000))
         self.assertEqual(len(list(journal.events(0, 0))), 1000)
+
+
+class LineTests(SynchronousTestCase):
+    """Starts of lines."""
+
+    @given(
+        st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bc\n", b"x" * 40_000]), max_size=30),
+        st.integers(0, 12),
+        st.integers(0, 10**6),
+    )
+    def test_last_lines(self, chunks: list[bytes], count: int, at: int) -> None:
+        """Lines are counted as by ``journal``: text after the last newline is a line."""
+        journal = Journal()
+        for chunk in chunks:
+            journal.append(chunk)
+        whole = b"".join(chunks)
+        lines = whole.split(b"\n")
+        ended = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        last = b"".join(ended[len(ended) - count :] if count < len(ended) else ended)
+        self.assertEqual(whole[journal.last_lines(count) :], last if count else b"")
+        at %= len(whole) + 1
+        self.assertEqual(journal.line_start(at), whole.rfind(b"\n", 0, at) + 1)
+
+    def test_many_lines(self) -> None:
+        """A huge number of lines is found without a step for each."""
+        journal = Journal()
+        for _ in range(20):
+            journal.append(b"\n" * 60_000)
+        self.assertEqual(journal.last_lines(1_100_000), 100_000)
+        self.assertEqual(journal.last_lines(10**15), 0)
+
+    def test_not_kept(self) -> None:
+        """Lines whose beginning is gone begin where the journal does."""
+        journal = Journal()
+        journal.append(b"x" * 60_000)
+        journal.append(b"y" * 60_000)
+        journal.discard_before(60_000)
+        self.assertEqual(journal.last_lines(5), 60_000)
+        self.assertEqual(journal.line_start(70_000), 60_000)
+
+
+MILLISECOND = 1_000_000
+SECOND = 1000 * MILLISECOND
+
+
+class TimeTests(SynchronousTestCase):
+    """Times of output."""
+
+    def setUp(self) -> None:
+        self.now = 0
+        self.journal = Journal(lambda: self.now)
+
+    def at(self, moment: int, data: bytes) -> None:
+        self.now = moment
+        self.journal.append(data)
+
+    def since(self, moment: int) -> int:
+        return self.journal.printed_since(moment)
+
+    def test_lines(self) -> None:
+        """Each line has the time of its first byte; simultaneous lines share a mark."""
+        self.at(1 * SECOND, b"one\r\ntwo\r\n")
+        self.at(2 * SECOND, b"th")
+        self.at(5 * SECOND, b"ree\r\nfour\r\n")
+        self.at(5 * SECOND + 5 * MILLISECOND, b"five\r\n")
+        times = [self.journal.time_at(offset) // SECOND for offset in (0, 5, 10, 17, 23)]
+        self.assertEqual(times, [1, 1, 2, 5, 5])
+
+    def test_since(self) -> None:
+        """A line counts as printed while any of it was."""
+        self.at(10 * SECOND, b"one\r\n")
+        self.at(20 * SECOND, b"login: ")
+        self.assertEqual(self.since(0), 0)
+        self.assertEqual(self.since(10 * SECOND), 0)
+        self.assertEqual(self.since(15 * SECOND), 5)
+        self.assertEqual(self.since(21 * SECOND), 12)
+        self.at(30 * SECOND, b"root\r\n")
+        self.assertEqual(self.since(25 * SECOND), 5)
+        self.assertEqual(self.since(31 * SECOND), 18)
+
+    def test_within_a_mark(self) -> None:
+        """Output slightly later than its mark is found."""
+        self.at(10 * SECOND, b"working")
+        self.at(10 * SECOND + 500 * MILLISECOND, b".")
+        self.assertEqual(self.since(10 * SECOND + 300 * MILLISECOND), 0)
+        self.assertEqual(self.since(11 * SECOND), 8)
+
+    def test_nothing(self) -> None:
+        """Of an empty journal nothing was printed at any time."""
+        self.assertEqual((self.since(0), self.journal.time_at(0)), (0, 0))
+
+    def test_bounded(self) -> None:
+        """However a line prints, times weigh less than the bytes, and still tell old from new."""
+        for index in range(200_000):
+            self.at(index * SECOND, b"\n")
+            self.journal.discard_before(self.journal.end - (256 << 10))
+        marks = self.journal._tail._marks
+        self.assertLessEqual(len(marks._times), 8192)
+        for index in (0, 100_000, 199_999):
+            off = index - self.journal.time_at(index) // SECOND
+            self.assertGreaterEqual(off, 0)
+            self.assertLess(off, 200)
+
+    def test_forgets(self) -> None:
+        """Times of bytes that are gone go with them; the oldest byte keeps its own."""
+        for index in range(100):
+            self.at(index * SECOND, b"x" * 9_999 + b"\n")
+        self.journal.discard_before(500_000)
+        start = self.journal.start
+        self.assertEqual(self.journal.time_at(start) // SECOND, start // 10_000)
+        self.assertLess(len(self.journal._tail._marks._times), 60)
+        self.assertEqual(self.since(0), start)

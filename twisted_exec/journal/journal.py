@@ -3,6 +3,11 @@ The journal of one console.
 
 All viewers, logs, alerts and shippers read the same journal, each at its own offset, so output is
 stored once for any number of readers.
+
+The newest output is in memory.  With a disk, everything is also in files, and memory has only what
+readers are likely to want next; an idle journal has nothing in memory.  If the disk fails, the
+journal continues in memory, and writes what is left of that when the disk works again; the rest
+becomes a gap.  The line never waits.
 """
 
 from __future__ import annotations
@@ -14,52 +19,227 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from zope.interface import implementer
 
+from .cursors import FileCursor, MemoryCursor
+from .files import UNSYNCED_BYTES, Files
 from .interfaces import Boot, Event, ICursor, IJournal, Kind
+from .reading import Reading
+from .records import NewerFormat
 from .tail import Tail
 
 _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000
+_MARK_NANOSECONDS = 10_000_000
+_TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
+_FAILING_TAIL_BYTES = 192 << 10
 _CURSOR = re.compile(r"[a-z0-9-]{1,63}")
 _OFFSET = attrgetter("offset")
+
+
+class Disk(Protocol):
+    """The place of a journal in a store."""
+
+    def open(self, journal: Journal) -> Files:
+        """:raises OSError: the files cannot be used."""
+
+    def changed(self, journal: Journal) -> None:
+        """Handle the first output since :attr:`Journal.is_dirty` became false."""
+
+    def failed(self, journal: Journal, reason: str) -> None:
+        """Handle that the disk is full or not writable; :meth:`Journal.retry` comes later."""
 
 
 @implementer(IJournal)
 class Journal:
     """
-    A journal in memory, which ends with the process.
+    One journal; without a disk, it ends with the process.
 
     :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
+    :param disk: opened at the first use.
+    :ivar memory_epoch: the epoch of a new journal.
+    :ivar is_dirty: there is output that is not forced to the disk.
+    :ivar used_at: time of the last output.
+    :ivar failure: why the disk is not used at present; empty while it is.
     """
 
-    def __init__(self, now_nanoseconds: Callable[[], int] = time.time_ns) -> None:
+    __slots__ = (
+        "_boots",
+        "_cursors",
+        "_disk",
+        "_events",
+        "_files",
+        "_last_time",
+        "_mark",
+        "_reading",
+        "_reserved",
+        "_tail",
+        "_watchers",
+        "closed",
+        "failure",
+        "is_dirty",
+        "memory_epoch",
+        "now",
+        "used_at",
+    )
+
+    def __init__(
+        self, now_nanoseconds: Callable[[], int] = time.time_ns, disk: Disk | None = None
+    ) -> None:
         self.now = now_nanoseconds
-        self.epoch = secrets.token_hex(8)
+        self.memory_epoch = secrets.token_hex(8)
         self.closed = False
+        self.is_dirty = False
+        self.used_at = 0
+        self.failure = ""
+        self._disk = disk
+        self._files: Files | None = None
+        self._reading: Reading | None = None
         self._tail = Tail()
-        self._last_time = 0
-        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
-        self._boots: list[Boot] = []
-        self._cursors: dict[str, _MemoryCursor] = {}
+        self._last_time = self._reserved = 0
+        self._mark = -_MARK_NANOSECONDS
+        self._events: deque[Event] | None = None
+        self._boots: list[Boot] | None = None
+        self._cursors: dict[str, MemoryCursor] | None = None
         self._watchers: dict[Callable[[], None], None] = {}
+
+    # The disk.
+
+    @property
+    def files(self) -> Files | None:
+        """The segments; ``None`` without a disk, and if they cannot be used."""
+        if self._files is None and self._disk is not None and not self.failure:
+            try:
+                self._use(self._disk.open(self))
+            except (OSError, NewerFormat) as error:
+                self._fail(error)
+        return self._files
+
+    def _use(self, files: Files) -> None:
+        self._files, self._reading = files, Reading(files)
+        if not self._tail.end:
+            self._tail = Tail(files.end, _TAIL_SEGMENT_BYTES)
+        self._last_time = max(self._last_time, files.open.last_time)
+
+    def _fail(self, error: Exception) -> None:
+        assert self._disk is not None
+        self.failure = getattr(error, "strerror", None) or str(error)
+        self._reserve()
+        self._disk.failed(self, self.failure)
+
+    def _reserve(self) -> None:
+        """Note on disk that viewers may have seen more; best effort."""
+        self._reserved = self.end + UNSYNCED_BYTES
+        if self._files is not None:
+            try:
+                self._files.open.reserve(self._reserved)
+            except OSError:
+                pass  # not even in place: the disk is gone or read-only
+
+    def retry(self) -> int | None:
+        """
+        Write to the disk again, after it failed.
+
+        :return: the number of lost bytes; ``None`` if the disk still fails.
+        """
+        assert self._disk is not None
+        try:
+            if self._files is None:
+                files = self._disk.open(self)
+                if files.epoch.hex() != self.memory_epoch or files.end > self.end:
+                    return (
+                        None  # the next start finds that output; its offsets are in use in memory
+                    )
+                self._use(files)
+            lost = self._write_back()
+        except (OSError, NewerFormat) as error:
+            self.failure = getattr(error, "strerror", None) or str(error)
+            return None
+        self.failure = ""
+        self._trim()
+        return lost
+
+    def _write_back(self) -> int:
+        files, tail = self._files, self._tail
+        assert files is not None
+        files.open.truncate()
+        lost = max(0, tail.start - files.end)
+        if lost:
+            files.skip(tail.start, lost)
+        for first, last, time_ns in list(tail.runs(files.end)):
+            while first < last:
+                data = tail.read(first, min(last - first, _TAIL_BYTES))
+                files.append(data, max(time_ns, files.open.last_time))
+                first += len(data)
+        while self._events:
+            files.record(self._events[0])
+            self._events.popleft()
+        self._changed()
+        return lost
+
+    def _changed(self) -> None:
+        if not self.is_dirty and self._disk is not None:
+            self.is_dirty = True
+            self._disk.changed(self)
+
+    def rest(self) -> None:
+        """Free the memory and the descriptor of an idle journal; the next use takes them again."""
+        if self._files is not None and self._reading is not None and not self.failure:
+            self._files.rest()
+            self._reading.rest()
+            self._tail = Tail(self._files.end, _TAIL_SEGMENT_BYTES)
+
+    # Output.
+
+    @property
+    def epoch(self) -> str:
+        files = self.files
+        return self.memory_epoch if files is None else files.epoch.hex()
 
     @property
     def start(self) -> int:
-        return self._tail.start
+        files = self.files
+        return self._tail.start if files is None else files.start
 
     @property
     def end(self) -> int:
+        if self._files is None:
+            self.files  # noqa: B018 - opens them
         return self._tail.end
 
     def append(self, data: bytes) -> None:
-        self._tail.append(data, self._time())
+        files = self._files or self.files
+        now = self._last_time = self.used_at = max(self._last_time, self.now())
+        if now - self._mark < _MARK_NANOSECONDS:
+            now = self._mark
+        else:
+            self._mark = now
+        if files is not None and not self.failure:
+            try:
+                files.append(data, now)
+            except OSError as error:
+                self._fail(error)
+        self._tail.append(data, now)
+        if self._disk is not None:
+            self._trim()
+            if not self.is_dirty:
+                self._changed()
         self._notify()
 
+    def _trim(self) -> None:
+        tail = self._tail
+        if not self.failure:
+            if tail.end - tail.start > _TAIL_BYTES + _TAIL_SEGMENT_BYTES:
+                tail.discard_before(tail.end - _TAIL_BYTES)
+            return
+        tail.discard_before(tail.end - _FAILING_TAIL_BYTES)
+        if self._reserved and tail.end > self._reserved - UNSYNCED_BYTES // 2:
+            self._reserve()
+
     def _time(self) -> int:
-        """Return the time for the next entry: never before that of the last one."""
+        """Return the time for the next event: never before that of the last entry."""
         self._last_time = max(self._last_time, self.now())
         return self._last_time
 
@@ -79,42 +259,89 @@ class Journal:
             changed()
 
     def read(self, offset: int, limit: int) -> bytes:
-        boots = self._boots
+        if not self.start <= offset <= self.end:
+            raise ValueError(f"offset {offset} is not within {self.start} to {self.end}")
+        boots = self._boot_list()
         if boots and boots[-1].offset > offset:
             limit = min(limit, boots[bisect_right(boots, offset, key=_OFFSET)].offset - offset)
-        return self._tail.read(offset, limit)
+        if offset >= self._tail.start or self._reading is None:
+            return self._tail.read(offset, limit)
+        return self._reading.read(offset, limit)
 
     def next_available(self, offset: int) -> int:
-        return min(max(self.start, offset), self.end)
+        offset = min(max(self.start, offset), self.end)
+        if offset >= self._tail.start or self._reading is None or self._files is None:
+            return offset
+        found = self._reading.next_available(offset)
+        return found if found < self._files.end else max(found, self._tail.start)
 
     def discard_before(self, offset: int) -> None:
+        if self._disk is not None and (self._files is not None or not self.failure):
+            return  # the disk has it
         self._tail.discard_before(offset)
         start = self._tail.start
         while self._events and self._events[0].offset < start:
             self._events.popleft()
-        while len(self._boots) > 1 and self._boots[1].offset <= start:
+        while self._boots is not None and len(self._boots) > 1 and self._boots[1].offset <= start:
             del self._boots[0]
 
+    # Lines and times.
+
     def last_lines(self, count: int) -> int:
-        return self._tail.last_lines(count)
+        start, end = self.start, self.end
+        if count == 0 or start == end:
+            return end
+        last = self.read(end - 1, 1) if self.next_available(end - 1) < end else b""
+        return self._after_newline(count + (last == b"\n"), end)
 
     def line_start(self, offset: int) -> int:
-        return self._tail.line_start(offset)
+        return self._after_newline(1, offset)
+
+    def _after_newline(self, count: int, end: int) -> int:
+        """Return the offset after a newline, counted back from ``end``; ``start`` if there are fewer."""
+        offset, newlines = self._tail.after_newline(count, end)
+        if offset is None and self._reading is not None and self._files is not None:
+            end = min(end, self._tail.start, self._files.end)
+            offset = self._reading.after_newline(count - newlines, end)
+        return self.start if offset is None else offset
 
     def time_at(self, offset: int) -> int:
-        return self._tail.time_at(offset)
+        if self.start == self.end:
+            return 0
+        if self._reading is None or self._tail.start <= offset < self._tail.end:
+            return self._tail.time_at(offset)
+        if offset >= self.end:
+            return self._last_time
+        return self._reading.time_at(offset)
 
     def printed_since(self, moment: int) -> int:
-        return self._tail.printed_since(moment)
+        start, end = self.start, self.end
+        offset = None if self._reading is None else self._reading.since(moment)
+        if offset is None:
+            offset = self._tail.since(moment)
+        return end if offset is None else self.line_start(max(start, offset))
+
+    # Events.
 
     def boots(self) -> Sequence[Boot]:
-        return tuple(self._boots)
+        return tuple(self._boot_list())
+
+    def _boot_list(self) -> list[Boot]:
+        if self.files is not None and self._reading is not None:
+            return self._reading.boots()
+        if self._boots is None:
+            self._boots = []
+        return self._boots
 
     def booted(self, reason: str) -> None:
-        number = self._boots[-1].number + 1 if self._boots else 1
+        boots = self._boot_list()
+        if boots:
+            number = boots[-1].number + 1
+        else:
+            number = 1 if self._files is None else self._files.open.boots + 1
         event = self._record(Kind.BOOT, number=number, reason=reason)
-        self._boots.append(Boot(number, event.offset, event.time_ns))
-        del self._boots[:-_MAX_BOOTS]
+        boots.append(Boot(number, event.offset, event.time_ns))
+        del boots[:-_MAX_BOOTS]
 
     def resized(self, rows: int, columns: int) -> None:
         self._record(Kind.SIZE, rows=rows, columns=columns)
@@ -130,27 +357,36 @@ class Journal:
 
     def _record(self, kind: Kind, **data: Any) -> Event:
         event = Event(self.end, self._time(), kind, data)
+        self._mark = -_MARK_NANOSECONDS
+        if self.files is not None and not self.failure:
+            try:
+                self.files.record(event)
+                self._changed()
+                return event
+            except OSError as error:
+                self._fail(error)
+        if self._events is None:
+            self._events = deque(maxlen=_MAX_EVENTS)
         self._events.append(event)
         return event
 
     def events(self, first: int, last: int) -> Iterator[Event]:
-        return iter([each for each in self._events if first <= each.offset <= last])
+        found: list[Event] = []
+        if self.files is not None and self._reading is not None:
+            found += self._reading.events(first, last)
+            begin, end = self._files.end if self._files else 0, self._tail.start
+            if first <= begin <= last and begin < end:
+                data = {"bytes": end - begin, "end": end}
+                found.append(Event(begin, self._tail.time_at(end), Kind.GAP, data))
+        found += [each for each in self._events or () if first <= each.offset <= last]
+        return iter(found)
 
     def cursor(self, name: str) -> ICursor:
         if not _CURSOR.fullmatch(name):
             raise ValueError(f"{name!r} is not a name of a cursor, such as syslog-1")
-        return self._cursors.setdefault(name, _MemoryCursor())
-
-
-@implementer(ICursor)
-class _MemoryCursor:
-    """A cursor that ends with its journal."""
-
-    def __init__(self) -> None:
-        self._offset: int | None = None
-
-    def load(self) -> int | None:
-        return self._offset
-
-    def save(self, offset: int) -> None:
-        self._offset = offset
+        files = self.files
+        if files is not None:
+            return FileCursor(files.place.layer, files.place.path, name, self.epoch)
+        if self._cursors is None:
+            self._cursors = {}
+        return self._cursors.setdefault(name, MemoryCursor())

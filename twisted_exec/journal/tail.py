@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Iterator
 
 _SEGMENT_BYTES = 64 << 10
 _MAX_MARKS = 8192
@@ -81,59 +82,46 @@ class Tail:
             self.start += len(self._segments.popleft())
         self._marks.discard_before(self.start)
 
-    def last_lines(self, count: int) -> int:
+    def after_newline(self, count: int, end: int) -> tuple[int | None, int]:
         """
-        Return the offset of the last ``count`` lines, or ``start`` if there are fewer.
+        Find newline ``count`` (from 1), counted back from offset ``end``.
 
-        A line ends with a newline; text after the last newline counts as a line.
+        :return: the offset after it, or ``None`` if there are fewer; and the number of newlines that
+            were counted.
         """
-        if count == 0 or self.start == self.end:
-            return self.end
-        if not self._segments[-1].endswith(_NEWLINE):
-            count -= 1
-        # The result is just after newline number count + 1, counted from the end.
+        total = 0
         segment_start = self.end
         for segment in reversed(self._segments):
             segment_start -= len(segment)
-            newlines = segment.count(_NEWLINE)
-            if newlines > count:
-                return segment_start + _after_newline(segment, newlines - count)
-            count -= newlines
-        return self.start
-
-    def line_start(self, offset: int) -> int:
-        """Return where the line around ``offset`` begins, or ``start`` if that was discarded."""
-        segment_start = self.end
-        for segment in reversed(self._segments):
-            segment_start -= len(segment)
-            if segment_start < offset:
-                at = segment.rfind(_NEWLINE, 0, offset - segment_start)
-                if at >= 0:
-                    return segment_start + at + 1
-        return self.start
+            limit = max(0, min(len(segment), end - segment_start))
+            newlines = segment.count(_NEWLINE, 0, limit)
+            if total + newlines >= count:
+                number = newlines - (count - total) + 1
+                return segment_start + after_newline(segment, number), count
+            total += newlines
+        return None, total
 
     def time_at(self, offset: int) -> int:
         """Return when the byte at ``offset`` was printed; 0 if unknown."""
         return self._marks.time_at(offset)
 
-    def printed_since(self, moment: int) -> int:
-        """
-        Return the start of the first line with output at ``moment`` or later.
-
-        :param moment: nanoseconds since the epoch.
-        :return: an offset; ``end`` if there was no such output.
-        """
+    def since(self, moment: int) -> int | None:
+        """Return the first offset with output at ``moment`` or later; ``None`` if there is none."""
         offset = self._marks.since(moment)
-        return self.end if offset is None else self.line_start(max(self.start, offset))
+        return None if offset is None else max(self.start, offset)
+
+    def runs(self, first: int) -> Iterator[tuple[int, int, int]]:
+        """Iterate over the output from ``first`` on by time: begin, end, and time."""
+        for begin, end, time_ns in self._marks.runs(self.end):
+            if end > first:
+                yield max(begin, first), end, time_ns
 
 
-def _after_newline(segment: bytearray, number: int) -> int:
+def after_newline(data: bytes | bytearray, number: int) -> int:
     """Return the index after newline ``number`` (from 1), by bisection: ``count`` runs in C."""
-
-    def newlines_in(length: int) -> int:
-        return segment.count(_NEWLINE, 0, length)
-
-    return bisect_left(range(len(segment) + 1), number, key=newlines_in)
+    return bisect_left(
+        range(len(data) + 1), number, key=lambda length: data.count(_NEWLINE, 0, length)
+    )
 
 
 class _Marks:
@@ -182,3 +170,8 @@ class _Marks:
             return self._offsets[at]
         # The last output may be newer than the mark that it shares.
         return self._offsets[-1] if self._times and self._last >= moment else None
+
+    def runs(self, last: int) -> Iterator[tuple[int, int, int]]:
+        """Iterate over begin, end and time of the output, up to offset ``last``."""
+        ends = [*self._offsets[1:], last]
+        yield from zip(list(self._offsets), ends, list(self._times), strict=True)

@@ -1,0 +1,513 @@
+"""
+Tests for :mod:`twisted_exec.journal.files`, :mod:`~twisted_exec.journal.open_segment` and
+:mod:`~twisted_exec.journal.sealed_segment`: what is left after every kind of accident.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from bisect import bisect_left
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.journal.support import ManualDisk, contents, seal_one, sync
+from twisted_exec.journal.files import UNSYNCED_BYTES
+from twisted_exec.journal.interfaces import Kind, missing_bytes
+from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.records import FIRST_RECORD
+
+MILLISECOND = 1_000_000
+SECOND = 1000 * MILLISECOND
+
+
+class Killed(BaseException):
+    """``SIGKILL`` between two system calls, or within one."""
+
+
+class FailingLayer:
+    """
+    The module ``os``, whose calls fail on purpose.
+
+    :ivar calls: the number of calls so far.
+    :ivar kill_at: the process dies at this call.
+    :ivar error: the number of the error of each writing call; 0 for none.
+    """
+
+    def __init__(self) -> None:
+        self.calls, self.kill_at, self.error = 0, -1, 0
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(os, name)
+
+        def call(*args: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.kill_at:
+                if name in ("write", "pwrite"):  # the kernel may have written a part
+                    function(args[0], args[1][: len(args[1]) // 2], *args[2:])
+                raise Killed
+            writes = name in ("write", "pwrite", "fdatasync") or (
+                name == "open" and args[1] & os.O_CREAT
+            )
+            if self.error and writes:
+                raise OSError(self.error, os.strerror(self.error))
+            return function(*args)
+
+        return call
+
+
+class Case(SynchronousTestCase):
+    """Journals in a directory of the test."""
+
+    now = 1_000 * SECOND
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+
+    def journal(self, layer: Any = os, run: int = 1, cut: int = 0, path: str = "") -> Journal:
+        self.disk = ManualDisk(path or self.path, layer, run, cut)
+        return Journal(lambda: self.now, self.disk)
+
+    def file(self, kind: str, path: str = "") -> str:
+        """The path of the only segment of a kind."""
+        (name,) = [each for each in os.listdir(path or self.path) if each.endswith(kind)]
+        return os.path.join(path or self.path, name)
+
+
+class KillTests(Case):
+    """``kill -9`` loses nothing that anybody has seen."""
+
+    def scenario(self, journal: Journal, disk: ManualDisk, seen: bytearray) -> None:
+        """Everything that writes; ``seen`` gets what viewers were shown."""
+
+        def show() -> None:
+            seen.extend(journal.read(len(seen), 1 << 20))
+
+        journal.watch(show)
+        for number in range(4):
+            journal.booted("Started")
+            journal.append(b"line %d\n" % number)
+            journal.append(b"x" * 70_000)
+            journal.joined("s-1", "ada", "writer")
+            if number % 2:
+                sync(journal)
+            journal.append(b"more\n")
+            assert journal.files is not None
+            journal.files.roll()
+            journal.append(b"after\n")
+            for first in list(journal.files.pending):
+                seal_one(journal.files, first)
+            journal.cursor("syslog").save(number)
+            if number == 2:
+                journal.files.drop(journal.start)
+            if number == 3:
+                journal.rest()
+                journal.append(b"rested\n")
+
+    def test_every_call(self) -> None:
+        """At whichever system call the process dies: no byte is lost, and no offset is used twice."""
+        layer = FailingLayer()
+        self.scenario(self.journal(layer), self.disk, bytearray())
+        total = layer.calls
+        self.assertGreater(total, 100)
+        for call in range(1, total + 1):
+            self.path = self.mktemp()
+            layer, seen = FailingLayer(), bytearray()
+            layer.kill_at = call
+            with self.assertRaises(Killed):
+                self.scenario(self.journal(layer), self.disk, seen)
+            journal = self.journal(run=2)
+            self.assertGreaterEqual(journal.end, len(seen), call)
+            if journal.start < journal.end:
+                self.assertEqual(
+                    contents(journal)[: len(seen) - journal.start], seen[journal.start :]
+                )
+            kinds = {each.kind for each in journal.events(0, journal.end)}
+            self.assertNotIn(Kind.GAP, kinds)
+            end = journal.end
+            journal.append(b"next")
+            self.assertEqual(journal.read(end, 4), b"next")
+            numbers = [each.number for each in journal.boots()]
+            self.assertEqual(
+                numbers, list(range(1, 5))[numbers[0] - 1 : numbers[-1]] if numbers else []
+            )
+
+    def test_torn_record(self) -> None:
+        """Of a record that was written in part, nothing is left."""
+        journal = self.journal()
+        journal.append(b"whole")
+        size = os.path.getsize(self.file("open"))
+        journal.append(b"torn")
+        os.truncate(self.file("open"), size + 18)
+        again = self.journal(run=2)
+        self.assertEqual((contents(again), again.end), (b"whole", 5))
+        self.assertEqual(os.path.getsize(self.file("open")), size)
+
+
+class PowerCutTests(Case):
+    """After a power cut, everything before the last ``fdatasync`` is there, and no offset repeats."""
+
+    def test_every_length(self) -> None:
+        """The segment may end at any byte."""
+        journal = self.journal()
+        for number in range(10):
+            journal.append(b"line %d\n" % number)
+        journal.booted("Started")
+        sync(journal)
+        synced = journal.end
+        for number in range(10, 20):
+            journal.append(b"line %d\n" % number)
+        whole, end = contents(journal), journal.end
+        synced_size = journal.files.open.synced[0]
+        size = os.path.getsize(self.file("open"))
+        for length in range(size):
+            path = self.mktemp()
+            shutil.copytree(self.path, path)
+            os.truncate(self.file("open", path), length)
+            again = self.journal(run=2, cut=1, path=path)
+            found = contents(again)
+            self.assertTrue(whole.startswith(found), length)
+            if length >= synced_size:
+                self.assertGreaterEqual(len(found), synced, length)
+            self.assertGreaterEqual(again.end, end)
+            self.assertEqual(again.end % (128 << 20), 0)
+            self.assertIsNone(missing_bytes(again, 0, again.end), length)
+            at = again.end
+            again.append(b"new")
+            self.assertEqual(again.read(at, 3), b"new")
+            self.assertEqual(contents(again), found + b"new")
+
+    def test_jumps_once(self) -> None:
+        """Later starts continue without another gap."""
+        self.journal().append(b"one")
+        second = self.journal(run=2, cut=1)
+        second.append(b"two")
+        third = self.journal(run=3, cut=1)
+        self.assertEqual(third.end, second.end)
+        self.assertEqual(contents(third), b"onetwo")
+
+    def test_vanished(self) -> None:
+        """The newest segment may be gone altogether."""
+        journal = self.journal()
+        journal.append(b"sealed")
+        journal.files.roll()
+        self.disk.seal_all()
+        journal.append(b"gone")
+        os.unlink(self.file("open"))
+        again = self.journal(run=2, cut=1)
+        self.assertEqual(contents(again), b"sealed")
+        self.assertGreaterEqual(again.end, 6 + UNSYNCED_BYTES)
+
+
+class SealTests(Case):
+    """Sealed segments."""
+
+    def test_empty(self) -> None:
+        """A segment without output is sealed as well, with its events."""
+        self.journal().booted("Started")
+        journal = self.journal(run=2, cut=1)
+        journal.append(b"abc")
+        files = journal.files
+        assert files is not None
+        seal_one(files, 0)
+        self.assertEqual(sorted(os.listdir(self.path))[0], "0" * 16 + ".sealed")
+        again = self.journal(run=3, cut=1)
+        self.assertEqual((contents(again), again.boots()[0].offset), (b"abc", 0))
+
+    def test_size(self) -> None:
+        """Lines of a log take a third of their size or less."""
+        journal = self.journal()
+        for number in range(12_000):
+            self.now += 36 * SECOND
+            journal.append(
+                b"[%8d.123456] systemd[1]: Started session %d of user root.\r\n" % (number, number)
+            )
+        self.disk.seal_all()
+        self.assertLess(os.path.getsize(self.file("sealed")) * 3, 1 << 20)
+
+
+class DamageTests(Case):
+    """Damage becomes a gap; every byte that is read is the byte that was printed."""
+
+    def check(self, kind: str, whole: bytes, step: int) -> None:
+        """Change one byte of the segment after the other, and read what is left."""
+        source = self.file(kind)
+        with open(source, "rb") as file:
+            original = file.read()
+        for position in range(0, len(original), step):
+            path = self.mktemp()
+            shutil.copytree(self.path, path)
+            with open(os.path.join(path, os.path.basename(source)), "r+b") as file:
+                file.seek(position)
+                file.write(bytes([original[position] ^ 0x41]))
+            journal = self.journal(run=2, path=path)
+            offset, read = journal.start, 0
+            while (offset := journal.next_available(offset)) < journal.end:
+                data = journal.read(offset, 100_000)
+                if data:
+                    self.assertEqual(data, whole[offset : offset + len(data)], position)
+                    offset, read = offset + len(data), read + len(data)
+            missing = missing_bytes(journal, 0, journal.end)
+            if missing is not None:
+                self.assertEqual(read + missing, journal.end, position)
+            journal.last_lines(5)
+            journal.printed_since(0)
+            journal.boots()
+            journal.append(b"next")
+            self.assertEqual(journal.read(journal.end - 4, 4), b"next")
+
+    def output(self) -> tuple[Journal, bytes]:
+        journal = self.journal()
+        whole = b"".join(b"line %05d\n" % number for number in range(20_000))
+        journal.booted("Started")
+        for at in range(0, len(whole), 4096):
+            self.now += SECOND
+            journal.append(whole[at : at + 4096])
+        return journal, whole
+
+    def test_open(self) -> None:
+        """In the open segment, output up to the next index record is lost."""
+        journal, whole = self.output()
+        sync(journal)
+        self.check("open", whole, 4001)
+
+    def test_open_head(self) -> None:
+        """The header may be damaged as well, or a checkpoint."""
+        journal = self.journal()
+        journal.append(b"output\n")
+        sync(journal)
+        self.check("open", b"output\n", 1)
+
+    def test_sealed(self) -> None:
+        """In a sealed segment, a block is lost, or all of the segment if it is the index."""
+        journal, whole = self.output()
+        journal.files.roll()
+        self.disk.seal_all()
+        self.check("sealed", whole, 701)
+
+    def test_foreign(self) -> None:
+        """A segment of another journal is never read."""
+        for kind in ("open", "sealed"):
+            mine, other = self.mktemp(), self.mktemp()
+            for path, text in ((mine, b"mine"), (other, b"other")):
+                journal = self.journal(path=path)
+                journal.append(text)
+                if kind == "sealed":
+                    journal.files.roll()
+                    self.disk.seal_all()
+            shutil.copy(self.file(kind, other), self.file(kind, mine))
+            self.assertEqual(contents(self.journal(run=2, path=mine)), b"", kind)
+
+    def test_epoch(self) -> None:
+        """A lost or damaged epoch is that of the segments."""
+        journal = self.journal()
+        journal.append(b"abc")
+        for damage in (b"", b"?" * 17):
+            with open(os.path.join(self.path, "epoch"), "wb") as file:
+                file.write(damage)
+            again = self.journal(run=2)
+            self.assertEqual((again.epoch, contents(again)), (journal.epoch, b"abc"))
+
+
+class RefusedTests(Case):
+    """Files that may be another user's are not used; the line continues in memory."""
+
+    def check(self, journal: Journal, reason: str) -> None:
+        journal.append(b"abc")
+        self.assertEqual((journal.read(0, 9), self.disk.failures), (b"abc", [reason]))
+        self.assertIsNone(journal.retry())
+
+    def test_directory(self) -> None:
+        """The directory is not a symbolic link, and is private."""
+        os.mkdir(f"{self.path}.d", 0o700)
+        os.symlink(f"{self.path}.d", self.path)
+        self.check(self.journal(), "it is not a directory")
+        os.unlink(self.path)
+        os.mkdir(self.path)
+        os.chmod(self.path, 0o755)
+        self.check(self.journal(), "it is not a private directory of our user")
+
+    def test_segment(self) -> None:
+        """A segment is not a symbolic link."""
+        self.journal().append(b"old")
+        name = self.file("open")
+        os.rename(name, f"{self.path}.moved")
+        os.symlink(os.path.abspath(f"{self.path}.moved"), name)
+        self.check(self.journal(run=2), "it is a symbolic link")
+
+    def test_owner(self) -> None:
+        """A segment belongs to our user."""
+        if os.geteuid():
+            return
+        self.journal().append(b"old")
+        os.chown(self.file("open"), 12345, -1)
+        self.check(self.journal(run=2), "it is not a file of our user")
+
+    def test_newer(self) -> None:
+        """A segment of a later release is left as it is."""
+        self.journal().append(b"old")
+        name = self.file("open")
+        from zlib import crc32
+
+        with open(name, "r+b") as file:
+            head = bytearray(file.read(FIRST_RECORD))
+            head[8] = 2
+            head[56:60] = crc32(head[:56]).to_bytes(4, "little")
+            file.seek(0)
+            file.write(head)
+        self.check(self.journal(run=2), "the segment has format 2; this release reads 1")
+
+
+class FullDiskTests(Case):
+    """A disk that is full or read-only: the line continues, and writing resumes."""
+
+    def test_short(self) -> None:
+        """What memory still has is written later; nothing is missing."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.append(b"before\n")
+        layer.error = errno.ENOSPC
+        journal.booted("Started")
+        journal.append(b"during\n")
+        self.assertEqual(self.disk.failures, ["No space left on device"])
+        self.assertIsNone(journal.retry())
+        self.assertEqual(contents(journal), b"before\nduring\n")
+        layer.error = 0
+        self.assertEqual(journal.retry(), 0)
+        journal.append(b"after\n")
+        again = self.journal(run=2)
+        self.assertEqual(contents(again), b"before\nduring\nafter\n")
+        self.assertEqual([each.offset for each in again.boots()], [7])
+
+    def test_long(self) -> None:
+        """What memory had to drop becomes a gap with its size."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.append(b"before\n")
+        layer.error = errno.EROFS
+        for number in range(1000):
+            self.now += SECOND
+            journal.append(b"%04d" % number * 250)
+        self.assertEqual(journal.read(0, 99), b"before\n")
+        at = journal.next_available(7)
+        self.assertEqual(missing_bytes(journal, 0, at), at - 7)
+        self.assertEqual(journal.last_lines(9), 0)
+        layer.error = 0
+        lost = journal.retry()
+        self.assertEqual(lost, at - 7)
+        self.assertGreater(journal.end - at, 190_000)
+        again = self.journal(run=2)
+        self.assertEqual((again.end, again.next_available(7)), (1_000_007, at))
+        self.assertEqual(missing_bytes(again, 0, again.end), lost)
+        self.assertEqual(contents(again)[-1000:], b"0999" * 250)
+        self.assertEqual(again.time_at(again.end - 1), journal.time_at(again.end - 1))
+
+    def test_killed(self) -> None:
+        """A process that dies meanwhile leaves a gap; offsets that were shown do not repeat."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.append(b"before\n")
+        layer.error = errno.ENOSPC
+        # In place, a full disk can be written.
+        layer_pwrite, layer.error = os.pwrite, errno.ENOSPC
+        journal.append(b"x" * 1000)
+        journal.files.place.layer.error = 0
+        journal._reserve()
+        self.assertTrue(layer_pwrite)
+        again = self.journal(run=2)
+        self.assertGreaterEqual(again.end, journal.end)
+        self.assertIsNone(missing_bytes(again, 0, again.end))
+
+    def test_from_the_start(self) -> None:
+        """A journal that could not be created appears on the disk later."""
+        layer = FailingLayer()
+        layer.error = errno.ENOSPC
+        journal = self.journal(layer)
+        journal.append(b"early\n")
+        epoch = journal.epoch
+        layer.error = 0
+        self.assertEqual(journal.retry(), 0)
+        journal.append(b"late\n")
+        again = self.journal(run=2)
+        self.assertEqual((contents(again), again.epoch), (b"early\nlate\n", epoch))
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("append"),
+            st.sampled_from([b"a", b"\n", b"bc\r\n", b"x" * 9_000, b"y\n" * 40_000]),
+        ),
+        st.tuples(
+            st.just("wait"), st.sampled_from([MILLISECOND, SECOND, 86_400 * SECOND, -SECOND])
+        ),
+        st.tuples(st.sampled_from(["boot", "roll", "seal", "rest", "sync", "restart"]), st.none()),
+    ),
+    max_size=40,
+)
+
+
+class OracleTests(Case):
+    """A journal on disk answers as one that has everything in memory."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(_STEPS, st.data())
+    def test_oracle(self, steps: list[tuple[str, Any]], data: st.DataObject) -> None:
+        """Whatever is appended, sealed, restarted: bytes, lines, times and boots are right."""
+        self.path, self.now = self.mktemp(), 1_000 * SECOND
+        journal, run = self.journal(), 1
+        self.assertEqual(journal.end, 0)
+        last = self.now
+        whole, times, boots = bytearray(), [], []
+        for step, value in steps:
+            if step == "append":
+                journal.append(value)
+                whole += value
+                last = max(self.now, last)
+                times += [last] * len(value)
+            elif step == "wait":
+                self.now += value
+            elif step == "boot":
+                journal.booted("Started")
+                boots.append(len(whole))
+                last = max(self.now, last)
+            elif step == "roll":
+                journal.files.roll()
+            elif step == "seal":
+                self.disk.seal_all()
+            elif step == "rest":
+                journal.rest()
+            elif step == "sync":
+                sync(journal)
+            else:
+                run += 1
+                journal = self.journal(run=run)
+        self.assertEqual((journal.start, journal.end), (0, len(whole)))
+        self.assertEqual(contents(journal), whole)
+        self.assertEqual([each.offset for each in journal.boots()], boots)
+        self.assertEqual([each.number for each in journal.boots()], list(range(1, len(boots) + 1)))
+        kinds = [each.kind for each in journal.events(0, journal.end)]
+        self.assertEqual(kinds, [Kind.BOOT] * len(boots))
+        lines = whole.split(b"\n")
+        ended = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        for count in (0, 1, 2, 7, 50_000, 10**12):
+            last = b"".join(ended[-count:]) if count else b""
+            self.assertEqual(journal.last_lines(count), len(whole) - len(last))
+        if not whole:
+            return
+        for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
+            self.assertEqual(journal.line_start(at), whole.rfind(b"\n", 0, at) + 1)
+            # Output within 10 ms shares a time; in memory, output within one line and one second.
+            self.assertLessEqual(abs(journal.time_at(at) - times[at]), SECOND)
+        for moment in data.draw(st.lists(st.sampled_from(times), max_size=4)):
+            for exact in (moment + 1, moment + 3600 * SECOND):
+                first = bisect_left(times, exact)
+                expected = whole.rfind(b"\n", 0, first) + 1 if first < len(times) else len(whole)
+                found = journal.printed_since(exact)
+                if found != expected:  # within the resolution
+                    near = times[min(found, len(times) - 1)]
+                    self.assertLessEqual(abs(near - exact), SECOND + 10 * MILLISECOND)

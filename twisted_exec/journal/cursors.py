@@ -1,0 +1,62 @@
+"""
+The positions of a journal's readers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from zope.interface import implementer
+
+from .interfaces import ICursor
+from .layer import opened
+
+_CONTENT = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,19})\n")
+
+
+@implementer(ICursor)
+class MemoryCursor:
+    """A cursor that ends with its journal."""
+
+    def __init__(self) -> None:
+        self._offset: int | None = None
+
+    def load(self) -> int | None:
+        return self._offset
+
+    def save(self, offset: int) -> None:
+        self._offset = offset
+
+
+@implementer(ICursor)
+class FileCursor:
+    """
+    A small file beside the segments, with epoch and offset.
+
+    :param path: the directory of the journal.
+    """
+
+    def __init__(self, layer: Any, path: str, name: str, epoch: str) -> None:
+        self._layer, self._epoch = layer, epoch
+        self._path = os.path.join(path, f"cursor.{name}")
+
+    def load(self) -> int | None:
+        try:
+            with opened(self._layer, self._path) as descriptor:
+                match = _CONTENT.fullmatch(self._layer.pread(descriptor, 100, 0))
+        except OSError:
+            return None
+        if match is None or match[1].decode() != self._epoch:
+            return None
+        return int(match[2])
+
+    def save(self, offset: int) -> None:
+        # A new file, because a full disk could leave the old one empty.
+        new = f"{self._path}.new"
+        content = f"{self._epoch} {offset}\n".encode()
+        with opened(self._layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+            if self._layer.write(descriptor, content) != len(content):
+                raise OSError(28, os.strerror(28), new)
+        self._layer.rename(new, self._path)

@@ -1,0 +1,386 @@
+"""
+The newest segment of a journal, to which output is appended.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from .blocks import Block, Times
+from .interfaces import Event, Kind
+from .layer import open_file
+from .records import (
+    FIRST_RECORD,
+    OPEN_MAGIC,
+    Checkpoint,
+    Damaged,
+    Header,
+    RecordKind,
+    decode_checkpoint,
+    decode_event,
+    decode_header,
+    decode_index,
+    encode_event,
+    encode_index,
+    encode_output,
+    is_torn,
+    records,
+)
+
+_BLOCK_BYTES = 64 << 10
+_BLOCK_RECORDS = 2048
+_SEGMENT_BYTES = 1 << 20
+_FILE_BYTES = 4 << 20
+_MAX_EVENTS = 1000
+_NEWLINE = b"\n"
+_MAX_READ_BYTES = 256 << 20
+
+
+def check_segment(header: Header, first: int, epoch: bytes) -> None:
+    """:raises Damaged: the header is of another journal, or another segment."""
+    if header.epoch != epoch:
+        raise Damaged("it is a segment of another journal")
+    if header.first != first:
+        raise Damaged("it begins at another offset than its name says")
+
+
+class OpenSegment:
+    """
+    The segment that grows.
+
+    :ivar position: where the next record begins in the file.
+    :ivar synced: the position and the offset that the newest checkpoint has.
+    """
+
+    def __init__(self, layer: Any, path: str, header: Header) -> None:
+        self._layer, self.path, self.header = layer, path, header
+        self._seed = header.seed
+        self.first = self.end = header.first
+        self.last_time = header.time_ns
+        self.newlines = 0
+        self.boots = header.boots
+        self.position = FIRST_RECORD
+        self.synced = FIRST_RECORD, header.first
+        self._generation = 0
+        self._records = 0
+        self._events_count = 0
+        self._index_position = self._event_position = 0
+        self._block_first = header.first
+        self._descriptor: int | None = None
+        self._positions: array[int] | None = None
+
+    @classmethod
+    def create(cls, layer: Any, path: str, header: Header) -> OpenSegment:
+        """:raises OSError: the disk is full, or not writable."""
+        segment = cls(layer, path, header)
+        segment._descriptor = open_file(layer, path, os.O_RDWR | os.O_CREAT)
+        try:
+            layer.ftruncate(segment._descriptor, 0)  # an earlier attempt may have failed midway
+            segment._write(header.encode(), 0)
+            layer.ftruncate(segment._descriptor, FIRST_RECORD)
+        except OSError:
+            segment.close()
+            with suppress(OSError):
+                layer.unlink(path)
+            raise
+        segment._reset_index()
+        return segment
+
+    @classmethod
+    def recover(cls, layer: Any, path: str, first: int, epoch: bytes) -> tuple[OpenSegment, bool]:
+        """
+        Continue the segment of an earlier run.
+
+        :return: the segment; and whether output that viewers have seen may be missing.
+        :raises Damaged: the file is not a segment of this journal.
+        """
+        descriptor = open_file(layer, path, os.O_RDWR)
+        try:
+            size = layer.fstat(descriptor).st_size
+            head = layer.pread(descriptor, FIRST_RECORD, 0)
+            header = decode_header(head, OPEN_MAGIC)
+            check_segment(header, first, epoch)
+            segment = cls(layer, path, header)
+            segment._descriptor = descriptor
+            return segment, segment._recover(head, size)
+        except BaseException:
+            layer.close(descriptor)
+            raise
+
+    def _recover(self, head: bytes, size: int) -> bool:
+        missing = False
+        checkpoint = None
+        try:
+            checkpoint = decode_checkpoint(head, self._seed, size)
+        except Damaged:
+            missing = True
+        if checkpoint is not None:
+            self._restore(checkpoint)
+            missing = checkpoint.reserved > 0
+        data = self._layer.pread(
+            self._fd, min(max(0, size - self.position), _MAX_READ_BYTES), self.position
+        )
+        at, begin = 0, self.position
+        for kind, time_ns, first, last in records(data, self._seed):
+            self._add(kind, time_ns, data[first:last], begin + at)
+            at = last
+        self.position = begin + at
+        if at < len(data):
+            missing = missing or not is_torn(data, at)
+            self._layer.ftruncate(self._fd, self.position)
+        return missing
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self._generation = checkpoint.generation
+        self.position, self.end = checkpoint.position, checkpoint.offset
+        self.last_time, self.newlines = checkpoint.time_ns, checkpoint.newlines
+        self.boots = checkpoint.boots
+        self._index_position, self._event_position = checkpoint.index, checkpoint.event
+        self.synced = self.position, self.end
+        begin = checkpoint.index or FIRST_RECORD
+        # At most so many records are in the block, whose beginning is not read now.
+        self._records = (self.position - begin) // 17
+        self._block_first = self.end
+
+    def _add(self, kind: int, time_ns: int, payload: bytes, position: int) -> None:
+        """Take over the effect of a record that is at ``position``."""
+        self.last_time = max(self.last_time, time_ns)
+        if kind == RecordKind.OUTPUT:
+            self.end += len(payload)
+            self.newlines += payload.count(_NEWLINE)
+            self._records += 1
+        elif kind == RecordKind.INDEX:
+            self._index_position = position
+            self._records, self._block_first = 0, self.end
+        else:
+            self._event_position = position
+            self._events_count += 1
+            if kind == RecordKind.BOOT:
+                event, _ = decode_event(kind, time_ns, payload)
+                if event is not None:
+                    self.boots = event.data["number"]
+
+    @property
+    def _fd(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = open_file(self._layer, self.path, os.O_RDWR)
+        return self._descriptor
+
+    @property
+    def is_active(self) -> bool:
+        """True if the segment has an open descriptor."""
+        return self._descriptor is not None
+
+    @property
+    def is_full(self) -> bool:
+        """True if the next output should go to another segment."""
+        return self.end > self.first and (
+            self.end - self.first >= _SEGMENT_BYTES
+            or self.position >= _FILE_BYTES
+            or self._events_count >= _MAX_EVENTS
+        )
+
+    def close(self) -> None:
+        """Close the descriptor and forget the index; the next use opens it again."""
+        self._positions = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            self._layer.close(descriptor)
+
+    # Writing.
+
+    def append(self, data: bytes, time_ns: int) -> None:
+        """:raises OSError: the disk is full, or not writable; then nothing changed."""
+        index = b""
+        if self._records >= _BLOCK_RECORDS or self.end - self._block_first >= _BLOCK_BYTES:
+            index = self._encode_index(time_ns)
+        encoded = index + encode_output(time_ns, data, self._seed)
+        self._write(encoded, self.position)
+        if index:
+            self._indexed(time_ns)
+        self.position += len(encoded)
+        self.end += len(data)
+        self.newlines += data.count(_NEWLINE)
+        self.last_time = time_ns
+        self._records += 1
+
+    def _encode_index(self, time_ns: int) -> bytes:
+        return encode_index(time_ns, self.end, self._index_position, self.newlines, self._seed)
+
+    def _indexed(self, time_ns: int) -> None:
+        self._index_position = self.position
+        self._records, self._block_first = 0, self.end
+        if self._positions is not None:
+            self._add_block(self.position, self.end, self.newlines, time_ns)
+
+    def record(self, event: Event) -> None:
+        """
+        Append an event; without output in between, only the first 10 000.
+
+        :raises OSError: the disk is full, or not writable; then nothing changed.
+        """
+        if self._events_count >= _MAX_EVENTS * 10:
+            return
+        encoded = encode_event(event, self._event_position, self._seed)
+        self._write(encoded, self.position)
+        self._event_position = self.position
+        self.position += len(encoded)
+        self.last_time = event.time_ns
+        self._events_count += 1
+        if event.kind == Kind.BOOT:
+            self.boots = event.data["number"]
+
+    def _write(self, data: bytes, position: int) -> None:
+        while data:
+            written = self._layer.pwrite(self._fd, data, position)
+            if written == len(data):
+                return
+            if not written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            data, position = data[written:], position + written
+
+    def truncate(self) -> None:
+        """Remove what a failed write left."""
+        self._layer.ftruncate(self._fd, self.position)
+
+    def reserve(self, until: int) -> None:
+        """
+        Note that offsets below ``until`` may be shown to viewers, although they are not on disk.
+
+        It works on a full disk, because it changes the file in place.
+        """
+        self._write_checkpoint(self._fd, self._checkpoint(until))
+
+    def begin_sync(self) -> tuple[int, Checkpoint]:
+        """Return a descriptor of its own and the checkpoint for :meth:`sync`."""
+        return self._layer.dup(self._fd), self._checkpoint(0)
+
+    def sync(self, descriptor: int, checkpoint: Checkpoint) -> None:
+        """
+        Force the output up to a checkpoint to the disk; for another thread.
+
+        :raises OSError: that failed.
+        """
+        try:
+            self._layer.fdatasync(descriptor)
+            self._write_checkpoint(descriptor, checkpoint)
+        finally:
+            self._layer.close(descriptor)
+
+    def synchronized(self, checkpoint: Checkpoint) -> None:
+        """Take over that :meth:`sync` is done."""
+        self.synced = max(self.synced, (checkpoint.position, checkpoint.offset))
+
+    def _write_checkpoint(self, descriptor: int, checkpoint: Checkpoint) -> None:
+        self._layer.pwrite(descriptor, checkpoint.encode(self._seed), checkpoint.slot)
+
+    def _checkpoint(self, reserved: int) -> Checkpoint:
+        self._generation += 1
+        return Checkpoint(
+            generation=self._generation,
+            position=self.position,
+            offset=self.end,
+            time_ns=self.last_time,
+            index=self._index_position,
+            event=self._event_position,
+            reserved=reserved,
+            newlines=self.newlines,
+            boots=self.boots,
+        )
+
+    # Reading.
+
+    def _reset_index(self) -> None:
+        self._positions, self._firsts = array("Q"), array("Q")
+        self._until, self._times = array("Q"), array("Q")
+        self._add_block(FIRST_RECORD, self.first, 0, self.header.time_ns)
+
+    def _add_block(self, position: int, first: int, newlines: int, time_ns: int) -> None:
+        assert self._positions is not None
+        self._positions.append(position)
+        self._firsts.append(first)
+        self._until.append(newlines)
+        self._times.append(time_ns)
+
+    def _load_index(self) -> None:
+        """Read the index records, from the newest to the oldest."""
+        if self._positions is not None:
+            return
+        blocks = []
+        position = self._index_position
+        while position:
+            try:
+                _, time_ns, payload = self._record_at(position)
+                first, previous, newlines = decode_index(payload)
+            except Damaged:
+                break  # blocks before this one become one large block
+            blocks.append((position, first, newlines, time_ns))
+            position = previous if previous < position else 0
+        self._reset_index()
+        for block in reversed(blocks):
+            self._add_block(*block)
+
+    def _record_at(self, position: int) -> tuple[int, int, bytes]:
+        data = self._layer.pread(self._fd, 4096, position)
+        for attempt in (data, None):
+            if attempt is None:
+                data = self._layer.pread(self._fd, 80_000, position)
+            for kind, time_ns, first, last in records(data, self._seed):
+                return kind, time_ns, data[first:last]
+        raise Damaged(f"there is no record at {position}")
+
+    @property
+    def firsts(self) -> Sequence[int]:
+        self._load_index()
+        return self._firsts
+
+    def first_time(self, number: int) -> int:
+        self._load_index()
+        return self._times[number]
+
+    def newlines_until(self, number: int) -> int:
+        self._load_index()
+        return self._until[number]
+
+    def block(self, number: int) -> Block:
+        self._load_index()
+        assert self._positions is not None
+        position = self._positions[number]
+        is_last = number + 1 == len(self._positions)
+        limit, last = (
+            (self.position, self.end)
+            if is_last
+            else (self._positions[number + 1], self._firsts[number + 1])
+        )
+        data = self._layer.pread(self._fd, limit - position, position)
+        parts, times, size = [], Times(), 0
+        for kind, time_ns, begin, end in records(data, self._seed):
+            if kind == RecordKind.OUTPUT:
+                times.add(size, time_ns)
+                parts.append(data[begin:end])
+                size += end - begin
+        first = self._firsts[number]
+        if not size and first != last:
+            raise Damaged("a block is corrupted")
+        return Block(first, b"".join(parts), times)
+
+    def events(self) -> Sequence[Event]:
+        """Return the events, by the chain of their records."""
+        found: list[Event] = []
+        position = self._event_position
+        for _ in range(_MAX_EVENTS + 1):
+            if not position:
+                break
+            try:
+                event, previous = decode_event(*self._record_at(position))
+            except Damaged:
+                break
+            if event is not None:
+                found.append(event)
+            position = previous if previous < position else 0
+        return found[::-1]

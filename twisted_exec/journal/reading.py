@@ -1,0 +1,224 @@
+"""
+Reading the segments of a journal: bytes, lines, times and events.
+
+Whatever is asked for, at most a few blocks are read and decompressed: the index of each segment
+has the offset, the time and the number of newlines of each block.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from .blocks import Block
+from .files import Files
+from .interfaces import Boot, Event, Kind
+from .records import Damaged
+from .sealed_segment import Segment
+from .tail import after_newline
+
+_NEWLINE = b"\n"
+_MAX_BOOTS = 1000
+
+
+class Reading:
+    """
+    The output of the segments of a journal.
+
+    :param files: the segments.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._cached: tuple[tuple[int, int], Block] | None = None
+        self._boots: list[Boot] | None = None
+
+    def rest(self) -> None:
+        """Free the memory."""
+        self._cached = self._boots = None
+
+    # Bytes.
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Return 1 to ``limit`` bytes, none at a gap and at the end."""
+        block = self._block_at(offset)
+        if block is None:
+            return b""
+        at = offset - block.first
+        return block.data[at : at + limit]
+
+    def _block_at(self, offset: int) -> Block | None:
+        if self._cached is not None and self._cached[1].first <= offset < self._cached[1].last:
+            return self._cached[1]
+        files = self._files
+        first = files.firsts[files.number(offset)]
+        segment = files.segment(first)
+        if segment is None or not segment.first <= offset < segment.end:
+            return None
+        block = self._block(segment, max(0, bisect_right(segment.firsts, offset) - 1))
+        return block if block is not None and offset < block.last else None
+
+    def _block(self, segment: Segment, number: int) -> Block | None:
+        """Read a block; ``None`` if it is damaged."""
+        if number >= len(segment.firsts):
+            return None
+        first = segment.firsts[number]
+        if self._cached is not None and self._cached[0] == (first, segment.end):
+            return self._cached[1]
+        try:
+            block = segment.block(number)
+        except (Damaged, FileNotFoundError):
+            return None
+        self._cached = (first, segment.end), block
+        return block
+
+    def next_available(self, offset: int) -> int:
+        """See :meth:`.IJournal.next_available`."""
+        files = self._files
+        offset = max(files.start, offset)
+        while offset < files.end and self._block_at(offset) is None:
+            begin, end = self._hole(offset)
+            files.holes[begin] = end
+            offset = end
+        return min(offset, files.end)
+
+    def _hole(self, offset: int) -> tuple[int, int]:
+        """Return begin and end of the missing output around an offset."""
+        files = self._files
+        number = files.number(offset)
+        segment = files.segment(files.firsts[number])
+        if segment is not None and offset < segment.end:
+            at = bisect_right(segment.firsts, offset)
+            block = self._block(segment, at - 1) if at else None
+            begin = segment.firsts[at - 1] if at else segment.first
+            end = segment.firsts[at] if at < len(segment.firsts) else segment.end
+            return begin if block is None else block.last, end
+        begin = files.firsts[number] if segment is None else segment.end
+        return begin, files.firsts[number + 1] if number + 1 < len(files.firsts) else files.end
+
+    # Lines.
+
+    def after_newline(self, count: int, end: int) -> int | None:
+        """Return the offset after newline ``count`` (from 1), counted back from ``end``."""
+        for segment, number, newlines in self._blocks_before(end):
+            if newlines is not None and newlines < count:
+                count -= newlines
+                continue
+            block = self._block(segment, number)
+            if block is None:
+                continue
+            data = block.data[: max(0, end - block.first)]
+            newlines = data.count(_NEWLINE)
+            if newlines >= count:
+                return block.first + after_newline(data, newlines - count + 1)
+            count -= newlines
+        return None
+
+    def _blocks_before(self, end: int) -> Iterator[tuple[Segment, int, int | None]]:
+        """
+        Iterate over the blocks before ``end``, the newest first.
+
+        :return: the segment, the number of the block, and its newlines; ``None`` if a part of it is
+            after ``end``.
+        """
+        files = self._files
+        for at in range(files.number(max(0, end - 1)), -1, -1):
+            segment = files.segment(files.firsts[at])
+            if segment is None:
+                continue
+            firsts = segment.firsts
+            last, until = min(end, segment.end), segment.newlines
+            for number in range(bisect_left(firsts, last) - 1, -1, -1):
+                following = firsts[number + 1] if number + 1 < len(firsts) else segment.end
+                before = segment.newlines_until(number)
+                after = segment.newlines_until(number + 1) if number + 1 < len(firsts) else until
+                yield segment, number, None if following > end else after - before
+
+    # Times.
+
+    def time_at(self, offset: int) -> int:
+        """Return the time of a byte; of the byte after a gap, if the byte is missing."""
+        offset = self.next_available(offset)
+        block = self._block_at(offset)
+        return self._files.open.last_time if block is None else block.times.at(offset - block.first)
+
+    def since(self, moment: int) -> int | None:
+        """Return the first offset with output at ``moment`` or later; ``None`` if there is none."""
+        files = self._files
+
+        def began(number: int) -> int:
+            header = files.header(files.firsts[number])
+            return 0 if header is None else header.time_ns
+
+        at = max(0, bisect_left(range(len(files.firsts)), moment, key=began) - 1)
+        for number in range(at, len(files.firsts)):
+            segment = files.segment(files.firsts[number])
+            if segment is not None and segment.last_time >= moment:
+                offset = self._since(segment, moment)
+                if offset is not None:
+                    return offset
+        return None
+
+    def _since(self, segment: Segment, moment: int) -> int | None:
+        blocks = range(len(segment.firsts))
+        at = max(0, bisect_left(blocks, moment, key=segment.first_time) - 1)
+        for number in blocks[at:]:
+            block = self._block(segment, number)
+            if block is not None and (offset := block.times.since(moment)) is not None:
+                return block.first + offset
+        return None
+
+    # Events.
+
+    def events(self, first: int, last: int) -> Iterator[Event]:
+        """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
+        files = self._files
+        found: list[Event] = []
+        at = files.number(first)
+        while at < len(files.firsts) and files.firsts[at] <= last + 1:
+            found += self._events(files.firsts[at])
+            at += 1
+        if at < len(files.firsts):
+            found += self._events(files.firsts[at])  # it may begin with a gap
+        recorded = {each.offset for each in found if each.kind == Kind.GAP}
+        for begin, end in list(files.holes.items()):
+            if begin not in recorded:
+                time_ns = self.time_at(end)
+                found.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
+        found = [each for each in found if first <= each.offset <= last]
+        yield from sorted(found, key=lambda each: each.offset)
+
+    def _events(self, first: int) -> list[Event]:
+        segment = self._files.segment(first)
+        return [] if segment is None else list(segment.events())
+
+    def boots(self) -> list[Boot]:
+        """Return the newest boots."""
+        if self._boots is None:
+            self._boots = self._read_boots()
+        return self._boots
+
+    def _read_boots(self) -> list[Boot]:
+        """Read the segments with boots: those after which another number follows."""
+        files = self._files
+        boots: list[Boot] = []
+        newest = files.open.boots
+        for first in reversed(files.firsts):
+            header = files.header(first)
+            if header is not None and header.boots != newest:
+                found = [each for each in self._events(first) if each.kind == Kind.BOOT]
+                boots[:0] = [Boot(each.data["number"], each.offset, each.time_ns) for each in found]
+                newest = header.boots
+            if len(boots) > _MAX_BOOTS:
+                break
+        oldest = files.header(files.start)
+        if oldest is not None and oldest.boots and (not boots or boots[0].number > oldest.boots):
+            # Its record is in a segment that was removed.
+            boots.insert(0, Boot(oldest.boots, files.start, oldest.time_ns))
+        return boots[-_MAX_BOOTS:]
+
+    def booted(self, boot: Boot) -> None:
+        """Add a boot that was just recorded."""
+        if self._boots is not None:
+            self._boots.append(boot)
+            del self._boots[:-_MAX_BOOTS]

@@ -1,0 +1,269 @@
+"""
+The codec of open segments, sans I/O.
+
+``docs/reference/journal-format.rst`` has the format.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+from zlib import crc32
+
+from .interfaces import Event, Kind
+
+VERSION = 1
+OPEN_MAGIC = b"\x89TXJ-o\r\n"
+SEALED_MAGIC = b"\x89TXJ-s\r\n"
+
+_HEADER = struct.Struct("<8sHHI8sQQQQ")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CRC.size + 4  # 64
+_CHECKPOINT = struct.Struct("<QQQQQQQII")
+CHECKPOINT_BYTES = _CHECKPOINT.size + _CRC.size + 4  # 72
+FIRST_RECORD = HEADER_BYTES + 2 * CHECKPOINT_BYTES
+"""The position of the first record in an open segment."""
+
+_HEAD = struct.Struct("<IHBBQ")
+HEAD_BYTES = _HEAD.size
+_INDEX = struct.Struct("<QQI")
+_EVENT = struct.Struct("<QQ")
+MAX_PAYLOAD_BYTES = 0xFFFF
+
+
+class Damaged(Exception):
+    """A file or a part of it is not what the writer wrote."""
+
+
+class NewerFormat(Exception):
+    """The journal was written by a later release."""
+
+
+class RecordKind(IntEnum):
+    """The kinds of records; a reader ignores kinds that it does not know."""
+
+    OUTPUT = 1
+    BOOT = 2
+    SIZE = 3
+    GAP = 4
+    JOIN = 5
+    LEAVE = 6
+    ROLE = 7
+    MOVE = 8
+    INDEX = 9
+
+
+_EVENT_KINDS = {RecordKind[kind.name]: kind for kind in Kind}
+_RECORD_KINDS = {str(kind): number for number, kind in _EVENT_KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Header:
+    """
+    The first 64 bytes of a segment.
+
+    :param first: offset of the first byte.
+    :param time_ns: no record of the segment is earlier.
+    :param run: number of the run of the program that created the segment.
+    :param boots: number of the newest boot before the segment; 0 if there was none.
+    """
+
+    magic: bytes
+    epoch: bytes
+    first: int
+    time_ns: int
+    run: int
+    boots: int = 0
+
+    def encode(self) -> bytes:
+        head = _HEADER.pack(
+            self.magic, VERSION, 0, 0, self.epoch, self.first, self.time_ns, self.run, self.boots
+        )
+        return head + _CRC.pack(crc32(head)) + bytes(4)
+
+    @property
+    def seed(self) -> int:
+        """The CRC of the header, with which the CRC of each record begins."""
+        return int(_CRC.unpack_from(self.encode(), _HEADER.size)[0])
+
+
+def decode_header(data: bytes, magic: bytes) -> Header:
+    """
+    Decode the header of a segment.
+
+    :raises NewerFormat: the segment is of a later release.
+    :raises Damaged: the header is too short, of another file, or corrupted.
+    """
+    if len(data) < HEADER_BYTES or data[:8] != magic:
+        raise Damaged("not a segment of a journal")
+    if _CRC.unpack_from(data, _HEADER.size)[0] != crc32(data[: _HEADER.size]):
+        raise Damaged("the header is corrupted")
+    _, version, _, _, epoch, first, time_ns, run, boots = _HEADER.unpack_from(data)
+    if version > VERSION:
+        raise NewerFormat(f"the segment has format {version}; this release reads {VERSION}")
+    return Header(magic, epoch, first, time_ns, run, boots)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """
+    The state of an open segment at one position, which is on disk.
+
+    :param generation: grows with each checkpoint.
+    :param position: where the next record begins in the file.
+    :param offset: offset of the next byte of output.
+    :param time_ns: time of the newest record.
+    :param index: position of the newest index record; 0 if there is none.
+    :param event: position of the newest event; 0 if there is none.
+    :param reserved: while the disk is full, offsets below this one may have been shown to viewers
+        although they are not on disk; else 0.
+    :param newlines: newlines since the start of the segment.
+    :param boots: number of the newest boot.
+    """
+
+    generation: int
+    position: int
+    offset: int
+    time_ns: int
+    index: int
+    event: int
+    reserved: int
+    newlines: int
+    boots: int
+
+    def encode(self, seed: int) -> bytes:
+        body = _CHECKPOINT.pack(
+            self.generation,
+            self.position,
+            self.offset,
+            self.time_ns,
+            self.index,
+            self.event,
+            self.reserved,
+            self.newlines,
+            self.boots,
+        )
+        return body + _CRC.pack(crc32(body, seed)) + bytes(4)
+
+    @property
+    def slot(self) -> int:
+        """Where the checkpoint is written: in turn in the two slots."""
+        return HEADER_BYTES + CHECKPOINT_BYTES * (self.generation & 1)
+
+
+def decode_checkpoint(head: bytes, seed: int, size: int) -> Checkpoint | None:
+    """
+    Return the newest valid checkpoint.
+
+    :param head: the file up to :data:`FIRST_RECORD`.
+    :param size: the length of the file; a checkpoint beyond it is not valid.
+    """
+    newest: Checkpoint | None = None
+    for slot in (HEADER_BYTES, HEADER_BYTES + CHECKPOINT_BYTES):
+        body = head[slot : slot + _CHECKPOINT.size]
+        if len(head) < slot + CHECKPOINT_BYTES:
+            continue
+        if _CRC.unpack_from(head, slot + _CHECKPOINT.size)[0] != crc32(body, seed):
+            continue
+        checkpoint = Checkpoint(*_CHECKPOINT.unpack(body))
+        if newest is None or checkpoint.generation > newest.generation:
+            newest = checkpoint
+    if newest is not None and newest.position > size:
+        raise Damaged(f"the file ends at {size}, before its checkpoint at {newest.position}")
+    return newest
+
+
+def encode(kind: int, time_ns: int, payload: bytes, seed: int) -> bytes:
+    """Return one record; the payload has at most 65535 bytes."""
+    head = _HEAD.pack(0, len(payload), kind, 0, time_ns)[4:]
+    return _CRC.pack(crc32(payload, crc32(head, seed))) + head + payload
+
+
+def encode_output(time_ns: int, data: bytes, seed: int) -> bytes:
+    """Return output as records, of which each has at most 65535 bytes."""
+    if len(data) <= MAX_PAYLOAD_BYTES:
+        return encode(RecordKind.OUTPUT, time_ns, data, seed)
+    return b"".join(
+        encode(RecordKind.OUTPUT, time_ns, data[at : at + MAX_PAYLOAD_BYTES], seed)
+        for at in range(0, len(data), MAX_PAYLOAD_BYTES)
+    )
+
+
+def encode_event(event: Event, previous: int, seed: int) -> bytes:
+    """
+    Return an event as a record.
+
+    :param previous: position of the event before; 0 if there is none in the segment.
+    """
+    payload = _EVENT.pack(previous, event.offset) + json.dumps(dict(event.data)).encode()
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise ValueError("an event is too large")
+    return encode(_RECORD_KINDS[event.kind], event.time_ns, payload, seed)
+
+
+def encode_index(time_ns: int, offset: int, previous: int, newlines: int, seed: int) -> bytes:
+    """
+    Return an index record.
+
+    :param previous: position of the index record before; 0 if there is none in the segment.
+    :param newlines: newlines since the start of the segment.
+    """
+    payload = _INDEX.pack(offset, previous, newlines)
+    return encode(RecordKind.INDEX, time_ns, payload, seed)
+
+
+def records(data: bytes, seed: int, at: int = 0) -> Iterator[tuple[int, int, int, int]]:
+    """
+    Iterate over the records in ``data`` up to the first that is not complete and correct.
+
+    :return: kind, time, and begin and end of the payload in ``data``.
+    """
+    unpack, size, head_bytes = _HEAD.unpack_from, len(data), HEAD_BYTES
+    view = memoryview(data)
+    while at + head_bytes <= size:
+        crc, length, kind, _, time_ns = unpack(data, at)
+        first = at + head_bytes
+        last = first + length
+        if last > size or crc32(view[at + 4 : last], seed) != crc:
+            return
+        yield kind, time_ns, first, last
+        at = last
+
+
+def is_torn(data: bytes, at: int) -> bool:
+    """Return whether ``data`` from ``at`` on may be the beginning of one record that is not complete."""
+    if len(data) - at < HEAD_BYTES:
+        return True
+    length: int = _HEAD.unpack_from(data, at)[1]
+    return at + HEAD_BYTES + length > len(data)
+
+
+def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None, int]:
+    """
+    Decode the payload of an event.
+
+    :return: the event, ``None`` if its kind is unknown; and the position of the event before.
+    :raises Damaged: the payload is not of the format.
+    """
+    name = _EVENT_KINDS.get(kind)  # type: ignore[call-overload]
+    try:
+        previous, offset = _EVENT.unpack_from(payload)
+        data: dict[str, Any] = json.loads(payload[_EVENT.size :])
+    except (struct.error, ValueError) as error:
+        raise Damaged(f"an event cannot be read: {error}") from None
+    return (None if name is None else Event(offset, time_ns, name, data)), previous
+
+
+def decode_index(payload: bytes) -> tuple[int, int, int]:
+    """
+    Decode the payload of an index record: offset, position of the index record before, newlines.
+
+    :raises Damaged: the payload is not of the format.
+    """
+    if len(payload) != _INDEX.size:
+        raise Damaged("an index record has another length")
+    return _INDEX.unpack(payload)
