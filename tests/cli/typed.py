@@ -23,7 +23,8 @@ async def typed(test: TestCase, *words: str) -> tuple[int, str, str]:
     test.patch(asking, "run_in_reactor", lambda command, begun: asked.append(begun))
     options = make_parser().parse_args(words)
     options.run(options)
-    stdout, stderr = io.StringIO(), io.StringIO()
+    written, stderr = io.BytesIO(), io.StringIO()
+    stdout = io.TextIOWrapper(written, "utf-8", "surrogateescape", newline="", write_through=True)
     with redirect_stdout(stdout), redirect_stderr(stderr):
         code = await asked[0](reactor)
-    return code, stdout.getvalue(), stderr.getvalue()
+    return code, written.getvalue().decode("utf-8", "surrogateescape"), stderr.getvalue()

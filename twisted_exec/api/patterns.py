@@ -10,7 +10,7 @@ Source: https://github.com/google/re2/wiki/Syntax.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,18 @@ class Search:
             return at if at < 0 else at + len(self._literal)
         match = self._compiled.search(text)
         return -1 if match is None else int(match.end())
+
+    def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Iterate over the starts and ends of all matches; empty ones count."""
+        if self._compiled is not None:
+            for match in self._compiled.finditer(text):
+                yield match.span()
+            return
+        at = text.find(self._literal)
+        while at >= 0:
+            end = at + len(self._literal)
+            yield at, end
+            at = text.find(self._literal, end)
 
 
 class PatternSet:

@@ -19,6 +19,8 @@ class Colour(Enum):
     RED = "31"
     GREEN = "32"
     YELLOW = "33"
+    BOLD_RED = "1;31"
+    DIM = "2"
 
 
 Paint = Callable[[str, Colour], str]

@@ -15,6 +15,7 @@ from twisted_exec.cli.completion import command as completion
 from twisted_exec.cli.console.program import one_line
 from twisted_exec.cli.doctor import command as doctor
 from twisted_exec.cli.iri import commands as iri
+from twisted_exec.cli.logs import command as logs
 from twisted_exec.cli.space import commands as space
 
 
@@ -56,6 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
     token.register(commands)
     space.register(commands)
     store.register(commands)
+    logs.register(commands)
     doctor.register(commands)
     completion.register(commands)
     man.register(commands)

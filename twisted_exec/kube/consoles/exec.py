@@ -16,9 +16,9 @@ reason of ``connectionLost`` carries the session's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
@@ -144,7 +144,29 @@ def open_console(
             # These two classes are raised locally; a 502 of the server is a plain APIError.
             raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
-    async def shown_again(dialect: Dialect) -> ConsoleClient:
+    opening = opened_among(opened, config, reactor, among, timeout_seconds, server)
+    return Deferred.fromCoroutine(opening)
+
+
+T = TypeVar("T")
+
+
+async def opened_among(
+    opened: Callable[[ClientConfig, Dialect], Awaitable[T]],
+    config: ClientConfig,
+    reactor: Any,
+    among: Sequence[Dialect],
+    timeout_seconds: float,
+    server: IStreamClientEndpoint | None,
+) -> T:
+    """
+    Open a stream or a text of a machine, whose dialect may be one of several.
+
+    :param opened: opens it with current credentials; the other parameters are those of
+        :func:`open_console`.
+    """
+
+    async def shown_again(dialect: Dialect) -> T:
         settled_config = await settled(config, reactor)
         try:
             return await opened(settled_config, dialect)
@@ -154,31 +176,28 @@ def open_console(
                 raise
         return await opened(other, dialect)
 
-    async def found() -> ConsoleClient:
-        first, *others = among
+    first, *others = among
+    try:
+        return await shown_again(first)
+    except APIError as error:
+        refused = error
+    served: Sequence[Dialect] = ()
+    if others and refused.code in (Forbidden.code, NotFound.code):
+        served = await _served(config, reactor, among, timeout_seconds, server)
+    for dialect in served:
+        if dialect == first:
+            continue
         try:
-            return await shown_again(first)
+            return await shown_again(dialect)
         except APIError as error:
-            refused = error
-        served: Sequence[Dialect] = ()
-        if others and refused.code in (Forbidden.code, NotFound.code):
-            served = await _served(config, reactor, among, timeout_seconds, server)
-        for dialect in served:
-            if dialect == first:
-                continue
-            try:
-                return await shown_again(dialect)
-            except APIError as error:
-                if first not in served and refused.code in (Forbidden.code, NotFound.code):
-                    refused, first = error, dialect
-        if refused.code == NotFound.code and not refused.details.get("name"):
-            # The server may lack the kind or the machine; its 404 does not say which.
-            here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
-            if first not in here:
-                raise _no_such_kind(config.server, first, here)
-        raise explain_refusal(refused, config)
-
-    return Deferred.fromCoroutine(found())
+            if first not in served and refused.code in (Forbidden.code, NotFound.code):
+                refused, first = error, dialect
+    if refused.code == NotFound.code and not refused.details.get("name"):
+        # The server may lack the kind or the machine; its 404 does not say which.
+        here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
+        if first not in here:
+            raise _no_such_kind(config.server, first, here)
+    raise explain_refusal(refused, config)
 
 
 def _no_such_kind(server: str, expected: Dialect, served: Sequence[Dialect]) -> APIError:

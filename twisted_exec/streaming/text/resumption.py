@@ -12,7 +12,7 @@ others are retried for a minute.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,7 +45,8 @@ _STABLE_SECONDS = 10.0
 """A silent log that was open for this time has survived the outage."""
 
 _REVOKED = (Unauthorized.code, Forbidden.code)
-_FINAL = (*_REVOKED, BadRequest.code, Invalid.code, NotImplementedByBackend.code)
+FINAL = (*_REVOKED, BadRequest.code, Invalid.code, NotImplementedByBackend.code)
+"""Codes of refusals that waiting does not change."""
 
 
 class FramedText(NamedTuple):
@@ -67,6 +68,7 @@ class ResumedLog:
     :param options: those of the first request.
     :param again: opens the log again; it authorizes the user again.
     :param has_frames: deliver frames, not text.
+    :param final: codes of refusals that end the log.
     :param lost: called at the start of each outage with the reason, where there is one; and with
         ``None`` at its end.
     :ivar is_waiting: true during an outage.
@@ -84,10 +86,11 @@ class ResumedLog:
         clock: IReactorTime,
         *,
         has_frames: bool = False,
+        final: Collection[int] = FINAL,
         lost: Callable[[str | None], None] = lambda why: None,
     ) -> None:
         self._options, self._again, self._clock = options, again, clock
-        self._has_frames, self._report = has_frames, lost
+        self._has_frames, self._final, self._report = has_frames, final, lost
         self._download, self._framing = first
         self._last = Frame(b"", self._framing.start, 0, options.state or 0)
         self._decoder = FrameDecoder()
@@ -181,7 +184,7 @@ class ResumedLog:
                 source = await self._again(self._rest())
             except APIError as error:
                 why = error.message
-                if error.code in _FINAL:
+                if error.code in self._final:
                     reason = REVOKED if error.code in _REVOKED else LINE_LOST
                     self._give_up(Ending(reason, why))
                     return

@@ -1,0 +1,3 @@
+"""
+``twisted-exec logs``: what a machine's console printed.
+"""

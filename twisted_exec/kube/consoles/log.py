@@ -1,0 +1,136 @@
+"""
+A machine's log, from the user's side of an API server.
+
+A log that is cut off, because the API server was lost, continues at its offset
+(:mod:`twisted_exec.streaming.text.resumption`): each attempt tries all addresses of the kubeconfig's
+server.  A server of an earlier release sends no offsets, and its log ends when it is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.python.failure import Failure
+
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, opened_among
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.transport.connection import endpoint, host_header, identity_headers
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
+from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.resumption import FINAL, FramedText, ResumedLog
+from twisted_exec.wire.log_frames import Framing
+
+_FINAL = (*FINAL, 404)
+"""A server that answers 404 knows that the machine is gone."""
+
+
+class MachineLog:
+    """
+    The log of one machine.
+
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param among: as of :func:`~twisted_exec.kube.consoles.exec.open_console`.
+    :param agent: the ``User-Agent``; ASCII.
+    :param lost: called at the start of each outage with the reason, and with ``None`` at its end.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        namespace: str,
+        name: str,
+        reactor: Any,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        server: IStreamClientEndpoint | None = None,
+        among: Sequence[Dialect] = DIALECTS,
+        agent: str = "twisted-exec",
+        lost: Callable[[str | None], None] = lambda why: None,
+    ) -> None:
+        self._config, self._namespace, self._name = config, namespace, name
+        self._reactor, self._timeout_seconds = reactor, timeout_seconds
+        self._server, self._among, self._agent, self._lost = server, among, agent, lost
+
+    async def read(self, options: LogOptions, data: Callable[[bytes], None]) -> None:
+        """
+        Read the log to its end.
+
+        :param options: with ``frames`` if the log is to continue after a loss.
+        :param data: called with each piece of text; an exception ends the log, and is raised here.
+        :raises APIError: the server refuses, cannot be reached, or the log was cut off.
+        :raises KubeConfigError: there are no usable credentials.
+        """
+        download = await self._open(options)
+        framing = Framing.of(download.headers) if options.frames else None
+        log: Download | ResumedLog = download
+        if framing is not None:
+            log = ResumedLog(
+                FramedText(download, framing),
+                options,
+                self._again,
+                self._reactor,
+                lost=self._lost,
+                final=_FINAL,
+            )
+        ended: Deferred[bool] = Deferred(lambda _: log.abort())
+
+        def take(text: bytes) -> None:
+            try:
+                data(text)
+            except Exception:  # such as a broken pipe
+                log.abort()
+                ended.errback(Failure())
+
+        log.deliver(take, ended.callback)
+        if await ended:
+            return
+        if isinstance(log, ResumedLog) and log.ending is not None:
+            raise BadGateway(f"the log was cut off: {log.ending.message}")
+        raise BadGateway("the log was cut off")
+
+    async def _again(self, options: LogOptions) -> FramedText:
+        try:
+            download = await self._open(options)
+        except KubeConfigError as problem:  # such as a file that is being written
+            raise BadGateway(str(problem)) from None
+        framing = Framing.of(download.headers)
+        if framing is None:
+            download.abort()
+            raise APIError("this server cannot continue the log", code=501)
+        return FramedText(download, framing)
+
+    async def _open(self, options: LogOptions) -> Download:
+        async def opened(config: ClientConfig, dialect: Dialect) -> Download:
+            return await self._opened(options, config, dialect)
+
+        return await opened_among(
+            opened, self._config, self._reactor, self._among, self._timeout_seconds, self._server
+        )
+
+    async def _opened(
+        self, options: LogOptions, config: ClientConfig, dialect: Dialect
+    ) -> Download:
+        path = config.url.path + dialect.workload.path(self._namespace, self._name, "log")
+        query = options.query()
+        target = path.encode("ascii") + (b"?" + query if query else b"")
+        headers = [(b"User-Agent", self._agent.encode("ascii")), *identity_headers(config)]
+        head = UpgradeRequest(b"GET", target, host_header(config), headers)
+        seconds = self._timeout_seconds
+        server = self._server or endpoint(config, self._reactor, timeout_seconds=seconds)
+        try:
+            connection = await connect(
+                server, clock=self._reactor, timeout_seconds=seconds, factory=DOWNLOADS
+            )
+            download = await fetch(connection, head, clock=self._reactor, timeout_seconds=seconds)
+        except UpgradeRefused as refused:
+            raise refused.as_api_error() from None
+        except (BadGateway, GatewayTimeout) as error:
+            raise type(error)(f"cannot reach {config.server}: {error.message}") from None
+        self._among = (dialect,)
+        return download
