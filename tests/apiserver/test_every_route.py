@@ -21,6 +21,7 @@ reactor: Any = _reactor
 STREAMS = {
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/exec",
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/log",
+    "/apis/console.twisted-exec.dev/v1alpha1/namespaces/{}/deletedconsoles/{}/log",
     "/api/v1/namespaces/{}/pods/{}/attach",
     "/api/v1/namespaces/{}/pods/{}/exec",
     "/api/v1/namespaces/{}/pods/{}/log",

@@ -47,6 +47,7 @@ class MemoryRuntime:
     """
 
     def __init__(self) -> None:
+        self.deleted: set[str] = set()  # UIDs of deleted machines whose output is retained
         self.machines: dict[str, pb.Machine] = {}
         self.calls: list[str] = []
         self.listings = 0
@@ -223,7 +224,8 @@ class MemoryRuntime:
         self, request: Any, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[Any]:
         def token() -> Any:
-            self._find(request.machine_id)
+            if request.machine_id or machine_uid not in self.deleted:
+                self._find(request.machine_id)
             self.logs.append((request.machine_id, user, machine_uid, session))
             return console_pb2.LogResponse(url=self.log_url)
 

@@ -25,13 +25,16 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.apiserver.consoles.connect import (
     Backend,
+    DeletedLogLocator,
     LogLocator,
     MachineLocator,
     add_consoles,
+    add_deleted_logs,
     add_logs,
 )
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
+from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
@@ -196,6 +199,7 @@ def assemble(
     scheduling: bool = False,
     kubelets: Kubelets | None = None,
     session_limits: SessionLimits | None = None,
+    deleted_console_days: int = DEFAULT_DAYS,
 ) -> Parts:
     """
     Assemble the parts.
@@ -207,6 +211,7 @@ def assemble(
     :param scheduling: run the scheduler.
     :param kubelets: access to kubelets, for Pods on Nodes.
     :param session_limits: ``None`` for as many as file descriptors allow.
+    :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
     """
     storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
@@ -246,6 +251,8 @@ def assemble(
     def leader_controllers() -> list[Service]:
         services = control_plane.leader_controllers(registry, bare, reactor, now)
         services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
+        consoles = DeletedConsoles(dialects, storage, bare, reactor, now, days=deleted_console_days)
+        services.append(consoles)
         if scheduling:
             services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
         return services
@@ -302,6 +309,7 @@ def assemble(
     for dialect in dialects:
         add_consoles(routes, dialect, proxy(locators[dialect]))
         add_logs(routes, dialect, relay(logs[dialect]))
+    add_deleted_logs(routes, relay(DeletedLogLocator(gate, storage, logs.values(), limits)))
     if kinds.PODS in registry.kinds:
         names = PodNames(dialects)
         pods = PodStorage(storage, names)

@@ -26,6 +26,7 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.assembly import ControlPlane, assemble
 from twisted_exec.apiserver.consoles.connect import Backend
+from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
@@ -86,6 +87,7 @@ class Settings:
     :param client_signing: CA of poollets' client certificates.
     :param signing_seconds: longest lifetime of these certificates.
     :param scheduling: run the scheduler.
+    :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
     :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
         machines.  ``None`` for no Nodes.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
@@ -112,6 +114,7 @@ class Settings:
     client_signing: CAPair | None = None
     signing_seconds: float = DEFAULT_LIFE_SECONDS
     scheduling: bool = True
+    deleted_console_days: int = DEFAULT_DAYS
     kubelets: KubeletAccess | None = None
     sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
@@ -174,6 +177,7 @@ class APIServer(AsyncService):
             dialects=settings.dialects,
             allowed_origins=settings.allowed_origins,
             scheduling=settings.scheduling,
+            deleted_console_days=settings.deleted_console_days,
             kubelets=self._kubelets,
             execute=self._worker.execute,
             session_limits=settings.sessions,

@@ -15,6 +15,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggregated
 from twisted_exec.apiserver.aggregated.options import check as check_aggregated
+from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
 from twisted_exec.apiserver.identity.options import PATHS as IDENTITY_PATHS
 from twisted_exec.apiserver.identity.options import identities
 from twisted_exec.apiserver.node_pods.options import PATHS as KUBELET_PATHS
@@ -25,7 +26,7 @@ from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.audit_options import AuditOptions
-from twisted_exec.program.options import Required, duration, seconds
+from twisted_exec.program.options import Required, days, duration, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 from twisted_exec.tls.errors import TLSConfigError
@@ -119,7 +120,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             "machinepoollet-timeout",
             "any-pool-name",
         ],
-        "Storage": ["storage", *(each[0] for each in QUOTA_OPTIONS)],
+        "Storage": ["storage", "deleted-console-days", *(each[0] for each in QUOTA_OPTIONS)],
         "Certificates that the server signs": [*_SIGNING_FILES, "cluster-signing-duration"],
         "Start and stop": ["drain-seconds", "shutdown-delay-seconds"],
     }
@@ -173,6 +174,13 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             None,
             _SIGNED_FOR,
             "Longest lifetime of signed certificates, such as 720h or 30m.",
+        ],
+        [
+            "deleted-console-days",
+            None,
+            DEFAULT_DAYS,
+            "How long the console of a deleted machine is listed; 0 to list none.",
+            days,
         ],
         ["drain-seconds", None, 5.0, "How long sessions may continue when stopping.", seconds],
         [
@@ -283,6 +291,7 @@ def settings(options: Options) -> Settings:
         dialects=options["dialect"],
         allowed_origins=tuple(options["allowed-origin"]),
         scheduling=not options["no-scheduler"],
+        deleted_console_days=options["deleted-console-days"],
         signing=_pair(options, _SIGNING),
         client_signing=_pair(options, _CLIENT_SIGNING),
         signing_seconds=_duration(options["cluster-signing-duration"]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -40,7 +41,7 @@ from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
 from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, gate_of, proxy_of
-from twisted_exec.poollet.consoles.log_route import LogLocator
+from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines.config import MachineConfig
@@ -299,7 +300,7 @@ class Poollet(Service):
             self._dialler,
             reactor,
         )
-        relay = Relay(LogLocator(*parts), sessions=self.sessions, clock=reactor)
+        relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self._proxy = Proxy(
             ExecLocator(*parts),
             hop="poollet",
@@ -312,7 +313,15 @@ class Poollet(Service):
         dialect = settings.dialect
         self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
         self.health = Health(reactor)
-        routes = PoolletRoutes(gate, access, self._proxy, relay, self.health, self.registry)
+        routes = PoolletRoutes(
+            gate,
+            access,
+            self._proxy,
+            relay(LogLocator(*parts)),
+            relay(DeletedLogLocator(*parts)),
+            self.health,
+            self.registry,
+        )
         self.site = Site(
             routes,
             reactor,

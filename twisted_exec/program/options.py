@@ -362,6 +362,17 @@ def seconds(text: str) -> float:
     return seconds
 
 
+def days(text: str) -> int:
+    """
+    Coerce an option's value to days.
+
+    :raises ValueError: it is not a whole number from 0 to 3650.
+    """
+    if not re.fullmatch("[0-9]{1,4}", text) or int(text) > 3650:
+        raise ValueError(f"{text!r} is no whole number of days from 0 to 3650")
+    return int(text)
+
+
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
 
 

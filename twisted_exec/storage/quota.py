@@ -3,8 +3,9 @@ Limits of what objects use, per namespace and in total.
 
 The size of an object is that of its JSON.  Three rules keep users from locking out the system:
 
-* Leases, Events, ConsoleSessions and CertificateSigningRequests have budgets of their own in each
-  namespace, half as large as the budget of all other kinds, and outside the total.
+* Leases, Events, ConsoleSessions, DeletedConsoles and CertificateSigningRequests have budgets of
+  their own in each namespace, half as large as the budget of all other kinds, and outside the
+  total.
 * The total does not apply to cluster-scoped objects and to namespaces ``kube-...``.
 * Updates that add little, such as a status, may exceed the budget of the namespace by a tenth, and
   do not count against the total.
@@ -28,7 +29,9 @@ NAMESPACE_BYTES = "64Mi"
 TOTAL_BYTES = "256Mi"
 """Default limit of all namespaces together."""
 
-_OWN_BUDGETS = frozenset(["leases", "events", "consolesessions", "certificatesigningrequests"])
+_OWN_BUDGETS = frozenset(
+    ["leases", "events", "consolesessions", "deletedconsoles", "certificatesigningrequests"]
+)
 _SYSTEM = "kube-"
 _LITTLE_BYTES = 64 << 10
 _MOST_BYTES = 1 << 50

@@ -188,6 +188,58 @@ class PermissionTests(LogCase):
         self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", "admin"))
 
 
+DELETED_LOG = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/deletedconsoles/{}/log"
+
+
+class DeletedTests(LogCase):
+    """The log of a deleted machine."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.admin.delete(kinds.MACHINES.resource, "vm", "default")
+        self.uid = self.made["metadata"]["uid"]
+        self.name = f"vm-{self.uid[:8]}"
+
+    async def test_read(self) -> None:
+        """The poollet gets the DeletedConsole's name, the user and the options; the audit, the UID."""
+        await self.log("?tailLines=5", name=self.name, path=DELETED_LOG)
+        await self.until(lambda: self.pool.requests)
+        method, uri, headers = self.pool.requests[0]
+        self.assertEqual(method, "GET")
+        expected = (
+            f"/apis/console.twisted-exec.dev/namespaces/default/deletedconsoles/{self.name}/log"
+        )
+        self.assertEqual(uri, expected + "?frames=true&tailLines=5")
+        self.assertEqual(headers["x-remote-user"], ["admin"])
+        self.pool.logs[0].finish()
+        await self.until(self.ends)
+        end = self.audit[-1]
+        self.assertEqual(
+            (end["machine"], end["uid"], end["pool"], end["resource"]),
+            (self.name, self.uid, POOL, "deletedconsoles.console.twisted-exec.dev"),
+        )
+
+    async def test_permission(self) -> None:
+        """Users of machines may list them; reading the output needs a permission of its own."""
+        resource = kinds.DELETEDCONSOLES.resource
+        for role in ("view", "edit"):
+            await self.admin.create(BINDINGS, binding("jane", role), "default")
+            told = await self.denied(403, name=self.name, path=DELETED_LOG, user="jane")
+            self.assertIn('cannot get resource "deletedconsoles/log"', told["message"])
+        listed = await self.client("jane").list(resource, "default")
+        self.assertEqual([each["metadata"]["name"] for each in listed["items"]], [self.name])
+        await self.admin.create(BINDINGS, binding("jane", "admin"), "default")
+        await self.log(name=self.name, path=DELETED_LOG, user="jane")
+
+    async def test_unknown(self) -> None:
+        """A name that nothing has: 404; a pool that is gone: 404 with its name."""
+        told = await self.denied(404, name="vm-0", path=DELETED_LOG)
+        self.assertIn('deletedconsoles.console.twisted-exec.dev "vm-0" not found', told["message"])
+        await self.admin.delete(POOLS, POOL)
+        told = await self.denied(404, name=self.name, path=DELETED_LOG)
+        self.assertIn('it was assigned to machine "vm"', told["message"])
+
+
 class RefuseTests(LogCase):
     """Refused requests."""
 

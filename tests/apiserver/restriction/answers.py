@@ -400,6 +400,25 @@ get missing: 403 403 403 403 403 403 403 403
 create missing: 405 405 405 405 405 405 405 405
 update missing: 405 405 405 405 405 405 405 405
 delete missing: 403 403 403 403 403 403 403 403
+[deletedconsoles]
+list: 403 403 403 403 403 403 403 403
+watch: 403 403 403 403 403 403 403 403
+deletecollection: 403 403 403 403 403 403 403 403
+get of-mine: 200 403! 403! 403 403 403 403 403
+create of-mine: 405 405 405 405 405 405 405 405
+update of-mine: 405 405 405 405 405 405 405 405
+delete of-mine: 403 403 403 403 403 403 403 403
+get of-mine/log: 403 403 403 403 403 403 403 403
+get of-theirs: 403! 200 403! 403 403 403 403 403
+create of-theirs: 405 405 405 405 405 405 405 405
+update of-theirs: 405 405 405 405 405 405 405 405
+delete of-theirs: 403 403 403 403 403 403 403 403
+get of-theirs/log: 403 403 403 403 403 403 403 403
+get missing: 404 404 403! 403 403 403 403 403
+create missing: 405 405 405 405 405 405 405 405
+update missing: 405 405 405 405 405 405 405 405
+delete missing: 403 403 403 403 403 403 403 403
+get missing/log: 403 403 403 403 403 403 403 403
 [pods]
 list: 403! 403! 403! 403 403 403 200[] 403
 watch: 403! 403! 403! 403 403 403 200[] 403
@@ -828,6 +847,25 @@ get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 405 405 405 405 405 405 405 405
 update missing: 405 405 405 405 405 405 405 405
 delete missing: 404 404 403! 403! 404 403! 404 404
+[deletedconsoles]
+list: 403! 403! 403! 403! 200[of-mine,of-theirs] 403! 200[of-mine,of-theirs] 200[of-mine,of-theirs]
+watch: 403! 403! 403! 403! 200[of-mine,of-theirs] 403! 200[of-mine,of-theirs] 200[of-mine,of-theirs]
+deletecollection: 403! 403! 403! 403! 403! 403! 200[of-mine,of-theirs] 200[of-mine,of-theirs]
+get of-mine: 200 403! 403! 403! 200 403! 200 200
+create of-mine: 405 405 405 405 405 405 405 405
+update of-mine: 405 405 405 405 405 405 405 405
+delete of-mine: 403! 403! 403! 403! 403! 403! 200 200
+get of-mine/log: 403! 403! 403! 403! 403! 403! 503 503
+get of-theirs: 403! 200 403! 403! 200 403! 200 200
+create of-theirs: 405 405 405 405 405 405 405 405
+update of-theirs: 405 405 405 405 405 405 405 405
+delete of-theirs: 403! 403! 403! 403! 403! 403! 200 200
+get of-theirs/log: 403! 403! 403! 403! 403! 403! 503 503
+get missing: 404 404 403! 403! 404 403! 404 404
+create missing: 405 405 405 405 405 405 405 405
+update missing: 405 405 405 405 405 405 405 405
+delete missing: 404 404 403! 403! 404 403! 404 404
+get missing/log: 403! 403! 403! 403! 403! 403! 404 404
 [pods]
 list: 403! 403! 403! 403! 403! 403! 200[] 200[free,mine,theirs]
 watch: 403! 403! 403! 403! 403! 403! 200[] 200[free,mine,theirs]
@@ -880,6 +918,7 @@ the poollet of machine pool "pool-a" may not delete clusterroles "*"
 the poollet of machine pool "pool-a" may not delete collections of certificatesigningrequests
 the poollet of machine pool "pool-a" may not delete collections of clusterroles
 the poollet of machine pool "pool-a" may not delete collections of consolesessions
+the poollet of machine pool "pool-a" may not delete collections of deletedconsoles
 the poollet of machine pool "pool-a" may not delete collections of events
 the poollet of machine pool "pool-a" may not delete collections of leases
 the poollet of machine pool "pool-a" may not delete collections of machineclasses
@@ -892,6 +931,7 @@ the poollet of machine pool "pool-a" may not delete collections of nodes
 the poollet of machine pool "pool-a" may not delete collections of secrets
 the poollet of machine pool "pool-a" may not delete collections of serviceaccounts
 the poollet of machine pool "pool-a" may not delete collections of volumes
+the poollet of machine pool "pool-a" may not delete deletedconsoles "*"
 the poollet of machine pool "pool-a" may not delete events "*"
 the poollet of machine pool "pool-a" may not delete leases "*"
 the poollet of machine pool "pool-a" may not delete machineclasses "*"
@@ -904,11 +944,15 @@ the poollet of machine pool "pool-a" may not delete nodes "*"
 the poollet of machine pool "pool-a" may not delete secrets "*"
 the poollet of machine pool "pool-a" may not delete serviceaccounts "*"
 the poollet of machine pool "pool-a" may not delete volumes "*"
+the poollet of machine pool "pool-a" may not list deletedconsoles
 the poollet of machine pool "pool-a" may not open the console of machine free
 the poollet of machine pool "pool-a" may not open the console of machine mine
 the poollet of machine pool "pool-a" may not open the console of machine missing
+the poollet of machine pool "pool-a" may not open the console of machine of-mine
+the poollet of machine pool "pool-a" may not open the console of machine of-theirs
 the poollet of machine pool "pool-a" may not open the console of machine theirs
 the poollet of machine pool "pool-a" may not see certificatesigningrequests "*"
+the poollet of machine pool "pool-a" may not see deletedconsoles "*"
 the poollet of machine pool "pool-a" may not see machine free of another pool
 the poollet of machine pool "pool-a" may not see machine theirs of another pool
 the poollet of machine pool "pool-a" may not see machines without the field selector spec.machinePoolRef.name=pool-a
@@ -952,6 +996,7 @@ the poollet of machine pool "pool-b" may not delete clusterroles "*"
 the poollet of machine pool "pool-b" may not delete collections of certificatesigningrequests
 the poollet of machine pool "pool-b" may not delete collections of clusterroles
 the poollet of machine pool "pool-b" may not delete collections of consolesessions
+the poollet of machine pool "pool-b" may not delete collections of deletedconsoles
 the poollet of machine pool "pool-b" may not delete collections of events
 the poollet of machine pool "pool-b" may not delete collections of leases
 the poollet of machine pool "pool-b" may not delete collections of machineclasses
@@ -964,6 +1009,7 @@ the poollet of machine pool "pool-b" may not delete collections of nodes
 the poollet of machine pool "pool-b" may not delete collections of secrets
 the poollet of machine pool "pool-b" may not delete collections of serviceaccounts
 the poollet of machine pool "pool-b" may not delete collections of volumes
+the poollet of machine pool "pool-b" may not delete deletedconsoles "*"
 the poollet of machine pool "pool-b" may not delete events "*"
 the poollet of machine pool "pool-b" may not delete leases "*"
 the poollet of machine pool "pool-b" may not delete machineclasses "*"
@@ -972,11 +1018,15 @@ the poollet of machine pool "pool-b" may not delete machines "*"
 the poollet of machine pool "pool-b" may not delete namespaces "*"
 the poollet of machine pool "pool-b" may not delete nodes "*"
 the poollet of machine pool "pool-b" may not delete serviceaccounts "*"
+the poollet of machine pool "pool-b" may not list deletedconsoles
 the poollet of machine pool "pool-b" may not open the console of machine free
 the poollet of machine pool "pool-b" may not open the console of machine mine
 the poollet of machine pool "pool-b" may not open the console of machine missing
+the poollet of machine pool "pool-b" may not open the console of machine of-mine
+the poollet of machine pool "pool-b" may not open the console of machine of-theirs
 the poollet of machine pool "pool-b" may not open the console of machine theirs
 the poollet of machine pool "pool-b" may not see certificatesigningrequests "*"
+the poollet of machine pool "pool-b" may not see deletedconsoles "*"
 the poollet of machine pool "pool-b" may not see machine free of another pool
 the poollet of machine pool "pool-b" may not see machine mine of another pool
 the poollet of machine pool "pool-b" may not see machines without the field selector spec.machinePoolRef.name=pool-b
@@ -1021,6 +1071,7 @@ the server of node "node-a" may not delete clusterroles "*"
 the server of node "node-a" may not delete collections of certificatesigningrequests
 the server of node "node-a" may not delete collections of clusterroles
 the server of node "node-a" may not delete collections of consolesessions
+the server of node "node-a" may not delete collections of deletedconsoles
 the server of node "node-a" may not delete collections of events
 the server of node "node-a" may not delete collections of leases
 the server of node "node-a" may not delete collections of machineclasses
@@ -1033,6 +1084,7 @@ the server of node "node-a" may not delete collections of nodes
 the server of node "node-a" may not delete collections of secrets
 the server of node "node-a" may not delete collections of serviceaccounts
 the server of node "node-a" may not delete collections of volumes
+the server of node "node-a" may not delete deletedconsoles "*"
 the server of node "node-a" may not delete events "*"
 the server of node "node-a" may not delete leases "*"
 the server of node "node-a" may not delete machineclasses "*"
@@ -1048,6 +1100,8 @@ the server of node "node-a" may not delete volumes "*"
 the server of node "node-a" may not open the console of free
 the server of node "node-a" may not open the console of mine
 the server of node "node-a" may not open the console of missing
+the server of node "node-a" may not open the console of of-mine
+the server of node "node-a" may not open the console of of-theirs
 the server of node "node-a" may not open the console of theirs
 the server of node "node-a" may not see certificatesigningrequests "*"
 the server of node "node-a" may not see leases "*"

@@ -182,6 +182,12 @@ COLLECTIONS: Mapping[str, Collection] = {
         ("missing",),
         patches={},
     ),
+    "deletedconsoles": Collection(
+        "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/deletedconsoles",
+        ("of-mine", "of-theirs", "missing"),
+        patches={},
+        others=(("GET", "/log"),),
+    ),
     "pods": Collection(
         "/api/v1/namespaces/default/pods",
         ("mine", "theirs", "missing"),
@@ -238,6 +244,8 @@ class RestrictionTests(APITestCase):
         self.make("serviceaccounts", "robot")
         for name, user in (("of-pool-a", POOL_A), ("of-node-a", "system:node:node-a")):
             self.make_request(name, user)
+        for name, pool in (("of-mine", "pool-a"), ("of-theirs", "pool-b")):
+            self.make_deleted(name, pool)
         self.clock.advance(1)
 
     def make(self, collection: str, name: str, **body: Any) -> None:
@@ -264,6 +272,29 @@ class RestrictionTests(APITestCase):
                 "signerName": SERVING,
                 "usages": ["server auth"],
                 "username": user,
+            },
+        }
+        self.successResultOf(self.storage.create(resource, obj))
+
+    def make_deleted(self, name: str, pool: str) -> None:
+        """Store the console of a deleted machine of a pool."""
+        resource = kinds.DELETEDCONSOLES.resource
+        obj: Object = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": name,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {
+                "machine": "vm",
+                "machineResource": "machines.compute.ironcore.dev",
+                "machineUID": "u",
+                "pool": pool,
+                "deletionTime": "2026-01-01T00:00:00Z",
+                "expirationTime": "2036-01-08T00:00:00Z",
             },
         }
         self.successResultOf(self.storage.create(resource, obj))

@@ -13,6 +13,7 @@ from zope.interface import implementer_only
 from tests.poollet.chain import API_SERVER, FORWARDING, JANE, Line, PoolletCase, status, until
 from tests.poollet.doubles import MACHINES, MemoryRuntime
 from tests.streaming.readers import Reader, read
+from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.status import NotFound, NotImplementedByBackend
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.poollet.service import Poollet
@@ -20,6 +21,7 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRe
 from twisted_exec.tls.pki.authority import Issued
 
 LOG = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/log"
+DELETED = "/apis/console.twisted-exec.dev/namespaces/lab/deletedconsoles/{}/log"
 JANE_MAY = ("jane", "machines/log", "vm")
 
 
@@ -157,6 +159,54 @@ class ReadTests(LogCase):
         self.forget()
         reader = await self.read(user=b"", identity=JANE)
         await until(lambda: reader.got)
+
+
+class DeletedTests(LogCase):
+    """The log of a deleted machine."""
+
+    async def start(self, **more: Any) -> Poollet:
+        spec = {
+            "machine": "old",
+            "machineResource": "machines.compute.ironcore.dev",
+            "machineUID": "u-old",
+            "deletionTime": "2026-01-01T00:00:00Z",
+            "expirationTime": "2026-01-08T00:00:00Z",
+        }
+        for name, pool in (("old-1", "pool-a"), ("old-2", "pool-b")):
+            body = {"metadata": {"name": name}, "spec": {**spec, "pool": pool}}
+            await self.client.create(DELETEDCONSOLES.resource, body, "lab")
+            self.allowed.add(("jane", "deletedconsoles/log", name))
+        self.runtime.deleted.add("u-old")
+        return await super().start(**more)
+
+    async def test_read(self) -> None:
+        """The runtime is called without a machine, with the UID of the deleted one."""
+        await self.start()
+        reader = await self.read("?tailLines=5", path=DELETED.format("old-1"))
+        await until(lambda: reader.got)
+        ((machine_id, user, uid, _),) = self.runtime.logs
+        self.assertEqual((machine_id, user, uid), ("", "jane", "u-old"))
+        head = self.lines.heads[0].split(b"\r\n")
+        self.assertTrue(head[0].startswith(b"GET /log/token-2?tailLines=5"), head[0])
+        self.assertIn(b"X-Twisted-Exec-Machine-Uid: u-old", head)
+
+    async def test_refused(self) -> None:
+        """Users without the permission, unknown names, and machines of another pool."""
+        await self.start()
+        path = DELETED.format("old-1")
+        self.assertIn("deletedconsoles/log", await self.refused(403, path=path, user=b"joe"))
+        for name in ("old-2", "old-3"):
+            self.allowed.add(("jane", "deletedconsoles/log", name))
+            told = await self.refused(404, path=DELETED.format(name))
+            self.assertIn(f'"{name}" not found in pool "pool-a"', told)
+        await self.refused(422, "?limitBytes=0", path=path)
+        self.assertEqual(self.runtime.logs, [])
+
+    async def test_discarded(self) -> None:
+        """A runtime that has discarded the output answers 404."""
+        await self.start()
+        self.runtime.deleted.clear()
+        await self.refused(404, path=DELETED.format("old-1"))
 
 
 class RefuseTests(LogCase):

@@ -13,6 +13,7 @@ from twisted_exec.api.kinds.compute.machines import kind as machine_kind
 from twisted_exec.api.kinds.compute.pools import ADDRESS_TYPES, class_kind
 from twisted_exec.api.kinds.compute.pools import kind as pool_kind
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
+from twisted_exec.api.kinds.deleted_consoles import DELETEDCONSOLES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object, cell
 from twisted_exec.api.kinds.network import ipam, networks, routing
@@ -56,6 +57,7 @@ _OTHERS: tuple[Kind, ...] = (
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
     CONSOLESESSIONS,
+    DELETEDCONSOLES,
     SPACES,
     SPACEPROVIDERDESCS,
     CLUSTERPROFILES,
@@ -80,7 +82,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     """Return the kinds of an aggregated API server: those that a cluster does not have already."""
     own = [kind for dialect in dialects for kind in of(dialect)]
-    return (*own, CONSOLESESSIONS, *_all_beside(dialects))
+    return (*own, CONSOLESESSIONS, DELETEDCONSOLES, *_all_beside(dialects))
 
 
 def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:
@@ -112,6 +114,7 @@ __all__ = [
     "CLUSTERROLES",
     "CONSOLE",
     "CONSOLESESSIONS",
+    "DELETEDCONSOLES",
     "EVENTS",
     "EVENTS_V1",
     "EVENT_SECONDS",

@@ -27,7 +27,14 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import ADDRESS_TYPES, Kind, Object, machine_kind
+from twisted_exec.api.kinds import (
+    ADDRESS_TYPES,
+    DELETEDCONSOLES,
+    Kind,
+    Object,
+    machine_kind,
+)
+from twisted_exec.api.kinds.deleted_consoles import log_path as deleted_log_path
 from twisted_exec.api.logs import parse
 from twisted_exec.api.status import (
     BadRequest,
@@ -115,6 +122,11 @@ class MachineLocator:
         self._limits = limits or Limits()
         self._shared_endpoint = lru_cache(maxsize=_USERS)(self._new_endpoint)
 
+    @property
+    def workload(self) -> str:
+        """The resource of the machines, in the form ``PLURAL.GROUP``."""
+        return self._dialect.workload.qualified
+
     def locate(self, context: RequestContext) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`; the target is a machine of the dialect."""
         return Deferred.fromCoroutine(self._locate(context))
@@ -132,7 +144,8 @@ class MachineLocator:
         machine = await self._machine(target)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
-        location = self._to(await self._pool(target.name, pool), context, target)
+        path = self._dialect.poollet_path(target.namespace, target.name, target.subresource)
+        location = self.poollet(await self.pool(target.name, pool), context, path)
         return replace(location, headers=headers)
 
     def _check_query(self, context: RequestContext) -> None:
@@ -168,7 +181,13 @@ class MachineLocator:
             raise Conflict(f"{named} is powered off: set spec.power to On")
         return machine
 
-    async def _pool(self, machine: str, pool: str) -> Object:
+    async def pool(self, machine: str, pool: str) -> Object:
+        """
+        Return a pool.
+
+        :param machine: the name of a machine that was assigned to it, for messages.
+        :raises NotFound: there is no such pool.
+        """
         try:
             return await self._storage.get(self._dialect.pool, "", pool)
         except NotFound as error:
@@ -179,7 +198,8 @@ class MachineLocator:
                 f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"',
             ) from None
 
-    def _to(self, pool: Object, context: RequestContext, target: Target) -> Location:
+    def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:
+        """Return the location of a path on the poollet of a pool."""
         name = pool["metadata"]["name"]
         status = pool.get("status", {})
         port = status.get("daemonEndpoints", {}).get(self._dialect.endpoint_field, {}).get("port")
@@ -197,9 +217,7 @@ class MachineLocator:
         return Location(
             subject=context.subject,
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
-            path=self._dialect.poollet_path(
-                target.namespace, target.name, target.subresource
-            ).encode("ascii"),
+            path=path.encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),
             streams=TERMINAL,
         )
@@ -318,14 +336,54 @@ class LogLocator(MachineLocator):
     def _check_query(self, context: RequestContext) -> None:
         parse(context.request.args, context.target.name)
 
-    def _to(self, pool: Object, context: RequestContext, target: Target) -> Location:
+    def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:
+        """See :meth:`MachineLocator.poollet`."""
         # ironcore's own poollet serves consoles only: Go's plain 404 for every other path.
         unknown = NotImplementedByBackend(
             f'the poollet of pool "{pool["metadata"]["name"]}" does not serve logs: '
             "it is not an exec-poollet"
         )
-        options = parse(context.request.args, target.name)
-        return replace(super()._to(pool, context, target), unknown_path=unknown, log=options)
+        options = parse(context.request.args, context.target.name)
+        return replace(super().poollet(pool, context, path), unknown_path=unknown, log=options)
+
+
+@implementer(IStreamLocator)
+class DeletedLogLocator:
+    """
+    Locates the poollet for ``.../deletedconsoles/NAME/log``: what a deleted machine printed.
+
+    :param logs: locate the logs of machines, one for each dialect.
+    """
+
+    def __init__(
+        self, gate: Gate, storage: IStorage, logs: Iterable[LogLocator], limits: Limits
+    ) -> None:
+        self._gate, self._storage, self._limits = gate, storage, limits
+        self._logs = {each.workload: each for each in logs}
+
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is a DeletedConsole."""
+        return Deferred.fromCoroutine(self._locate(context))
+
+    async def _locate(self, context: RequestContext) -> Location:
+        with self._limits.short(context.user):
+            return await self._found(context, context.target)
+
+    async def _found(self, context: RequestContext, target: Target) -> Location:
+        await self._gate.authorize_session(context, attributes_of(context.user, "get", target))
+        headers = forwarded_headers(context.user)
+        parse(context.request.args, target.name)
+        deleted = await self._storage.get(target.kind.resource, target.namespace, target.name)
+        spec = deleted["spec"]
+        logs = self._logs.get(spec["machineResource"])
+        if logs is None:
+            raise NotImplementedByBackend(
+                f"this server does not serve {spec['machineResource']} any more"
+            )
+        context.learn(uid=spec["machineUID"], pool=spec["pool"])
+        pool = await logs.pool(spec["machine"], spec["pool"])
+        path = deleted_log_path(target.namespace, target.name)
+        return replace(logs.poollet(pool, context, path), headers=headers)
 
 
 def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:
@@ -366,6 +424,18 @@ def add_logs(routes: GatedRoutes, dialect: Dialect, relay: Relay) -> None:
     target, facts = partial(_target, kind, LOG), console_facts([dialect])
     path = f"{_item(kind)}/{LOG}"
     routes.add_session(["GET"], path, relay.handle, target=target, session=facts)
+
+
+def add_deleted_logs(routes: GatedRoutes, relay: Relay) -> None:
+    """Add the logs of deleted machines; the relay has a :class:`DeletedLogLocator`."""
+    kind = DELETEDCONSOLES
+    facts = {"resource": kind.resource.qualified, "noun": kind.singular, "subresource": LOG}
+
+    def session(target: Target) -> dict[str, str]:
+        return {"namespace": target.namespace, "machine": target.name, **facts}
+
+    path, target = f"{_item(kind)}/{LOG}", partial(_target, kind, LOG)
+    routes.add_session(["GET"], path, relay.handle, target=target, session=session)
 
 
 def _item(kind: Kind) -> str:

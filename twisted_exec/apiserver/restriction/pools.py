@@ -4,7 +4,8 @@ PoolRestriction: limits each poollet to its own pool.
 A poollet may read and write its own pool and the Machines that are bound to it: of a Machine only
 status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes
 it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may
-claim Volumes and NetworkInterfaces for them and release them.  It sees and creates its own
+claim Volumes and NetworkInterfaces for them and release them.  It reads single DeletedConsoles of
+Machines that were bound to it.  It sees and creates its own
 CertificateSigningRequests.  It opens no consoles.
 
 Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all of
@@ -49,6 +50,7 @@ _WRITABLE_METADATA = ("finalizers", "annotations", "managedFields", "resourceVer
 
 _OF_MANY = ("list", "watch")
 _REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
+_DELETED = kinds.DELETEDCONSOLES.resource
 
 
 class PoolRestriction:
@@ -109,6 +111,11 @@ class PoolRestriction:
             return self._refused(pool, "see pods")
         if resource == (self._dialect.group, self._dialect.workload.plural):
             return self._decide_workload(pool, attributes)
+        if resource == (_DELETED.group, _DELETED.plural):
+            if attributes.verb in _OF_MANY:
+                return self._refused(pool, f"list {_DELETED.plural}")
+            was_own = partial(_was_in, pool=pool, resource=self._dialect.workload.qualified)
+            return _only(was_own, partial(self._invisible, pool, _DELETED))
         if resource == (_REQUESTS.group, _REQUESTS.plural):
             is_own = partial(is_requested_by, user=attributes.user)
             return _only(is_own, partial(self._invisible, pool, _REQUESTS))
@@ -291,6 +298,12 @@ class NeededByPool:
 
 def _only(sees: Callable[[Object], bool], refusal: Callable[[Object], APIError]) -> Decision:
     return Decision(True, visibility=FixedVisibility(sees, refusal))
+
+
+def _was_in(deleted: Object, *, pool: str, resource: str) -> bool:
+    """Return whether a DeletedConsole is that of a machine of this pool."""
+    spec = deleted["spec"]
+    return bool(spec["pool"] == pool and spec["machineResource"] == resource)
 
 
 def _without(obj: Object, keys: Iterable[str]) -> Object:

@@ -14,7 +14,7 @@ same name is another machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.status import (
     APIError,
     Conflict,
@@ -94,12 +95,14 @@ class PoolAccess:
         )
         if context.caller is None and caller.name in self.pool_proxy_suffices:
             return (proxy,)
+        is_deleted = subject.resource == DELETEDCONSOLES.resource.qualified
+        resource = DELETEDCONSOLES.resource if is_deleted else dialect.workload
         machine = Attributes(
             context.user,
             VERBS[subject.subresource],
-            dialect.group,
-            dialect.version,
-            dialect.workload.plural,
+            resource.group,
+            resource.version,
+            resource.plural,
             subject.subresource,
             subject.namespace,
             subject.machine,
@@ -190,6 +193,13 @@ class ExecLocator:
             await self._check_again(subject)  # a deleted Machine explains the error better
             raise
         await self._check_again(subject)
+        # Some runtimes invalidate a URL's token even if they refuse its request.
+        return replace(
+            self._location(subject, target),
+            again=lambda: Deferred.fromCoroutine(self._to(subject)),
+        )
+
+    def _location(self, subject: Subject, target: Target) -> Location:
         return Location(
             subject=subject,
             endpoints=[(target.label, target.endpoint)],
@@ -200,8 +210,6 @@ class ExecLocator:
                 (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
             ],
             streams=TERMINAL,
-            # Some runtimes invalidate a URL's token even if they refuse its request.
-            again=lambda: Deferred.fromCoroutine(self._to(subject)),
         )
 
     async def _machine(self, subject: Subject) -> Object:

@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import parse
-from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplementedByBackend
 from twisted_exec.iri.interfaces import IMachineLogs
 from twisted_exec.iri.protos import console_pb2
+from twisted_exec.poollet.consoles.dialling import Target
 from twisted_exec.poollet.consoles.exec_route import ExecLocator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
@@ -51,6 +54,51 @@ class LogLocator(ExecLocator):
         if not answer.url:
             raise _no_log()
         return str(answer.url)
+
+
+@implementer(IStreamLocator)
+@dataclass(frozen=True)
+class DeletedLogLocator(LogLocator):
+    """Finds the log of a deleted machine; the context's subject names its DeletedConsole."""
+
+    async def _locate(self, context: RequestContext) -> Location:
+        await self.gate.authorize_session(context, *self.access.permissions(context))
+        options = parse(context.request.args, context.subject.machine)
+        context.learn(uid=await self._uid(context.subject))
+        return replace(await self._found(context.subject), log=options)
+
+    async def _uid(self, subject: Subject) -> str:
+        """
+        Return the UID of the deleted machine.
+
+        :raises NotFound: there is no such DeletedConsole of a machine of this pool.
+        """
+        resource, name = DELETEDCONSOLES.resource, subject.machine
+        unknown = NotFound(
+            resource.plural,
+            name,
+            resource.group,
+            f'{resource.qualified} "{name}" not found in pool "{self.access.pool}"',
+        )
+        try:
+            spec = (await self.client.get(resource, name, subject.namespace))["spec"]
+        except APIError as error:
+            # A poollet has no permission for those of other pools.
+            if error.code not in (NotFound.code, Forbidden.code):
+                raise
+            raise unknown from None
+        if spec["pool"] != self.access.pool:
+            raise unknown
+        if spec["machineResource"] != self.access.dialect.workload.qualified:
+            raise unknown
+        return str(spec["machineUID"])
+
+    async def _found(self, subject: Subject) -> Location:
+        target = await self._in_time(Deferred.fromCoroutine(self._log_of(subject)))
+        return self._location(subject, target)
+
+    async def _log_of(self, subject: Subject) -> Target:
+        return self.dialler.target(await self._url("", subject))
 
 
 def _no_log() -> NotImplementedByBackend:

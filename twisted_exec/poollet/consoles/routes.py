@@ -10,6 +10,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from twisted_exec.api.kinds import DELETEDCONSOLES
+from twisted_exec.api.kinds.deleted_consoles import log_path
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
@@ -36,7 +38,8 @@ class PoolletRoutes(GatedDispatcher):
         gate: Gate,
         access: PoolAccess,
         proxy: Proxy,
-        relay: Relay,
+        logs: Relay,
+        deleted_logs: Relay,
         health: Health,
         registry: CollectorRegistry,
     ) -> None:
@@ -49,11 +52,18 @@ class PoolletRoutes(GatedDispatcher):
         )
         for subresource, methods, handler in (
             ("exec", ("GET", "POST"), proxy.handle),
-            ("log", ("GET",), relay.handle),
+            ("log", ("GET",), logs.handle),
         ):
             facts = partial(self._facts, subresource)
             path = f"{machine}/{subresource}"
             routes.add_session(methods, path, handler, target=_values, session=facts)
+        routes.add_session(
+            ["GET"],
+            log_path("{namespace}", "{name}"),
+            deleted_logs.handle,
+            target=_values,
+            session=self._deleted_facts,
+        )
         routes.add(["DELETE"], f"{machine}/exec", proxy.end, is_open=True)
         routes.add(["GET"], "/healthz", self._healthz, is_open=True)
         routes.add(["GET"], "/livez", self._healthz, is_open=True)
@@ -68,6 +78,13 @@ class PoolletRoutes(GatedDispatcher):
             "resource": self._access.dialect.workload.qualified,
             "noun": self._access.dialect.noun,
             "pool": self._access.pool,
+        }
+
+    def _deleted_facts(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **self._facts("log", values),
+            "resource": DELETEDCONSOLES.resource.qualified,
+            "noun": DELETEDCONSOLES.singular,
         }
 
     async def _healthz(self, context: RequestContext) -> None:
