@@ -93,7 +93,7 @@ Poollet and runtime
       API server, with the permissions that ironcore ships.
 
     * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 1 min): the three programs of
-      an older release on our state, and ours again. OLDER_RELEASE is a directory from ``pip install
+      an older release on our state, and ours again; then one of the three older beside two of ours. OLDER_RELEASE is a directory from ``pip install
       --no-deps --target DIRECTORY`` of that release's wheel or commit, such as 107cc816 for 0.1.0.
     * ``soak`` (no programs; 30 min, or ``SOAK_SECONDS``): 200 quiet sessions through API server,
       poollet and runtime while others attack them.
