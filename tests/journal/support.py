@@ -53,8 +53,8 @@ def sync(journal: Journal) -> None:
     """Force the output of a journal to the disk."""
     files = journal.files
     assert files is not None
-    descriptor, checkpoint = files.open.begin_sync()
-    files.open.sync(descriptor, checkpoint)
+    checkpoint = files.open.checkpoint()
+    files.open.sync(checkpoint)
     files.open.synchronized(checkpoint)
     journal.is_dirty = False
 

@@ -66,6 +66,8 @@ class Files:
     :param epoch: that of a new journal.
     :param full: called with this object when a segment is full and can be sealed.
     :ivar firsts: the offsets at which the segments begin.
+    :ivar unsynced: those of them that are not known to be on the disk.
+    :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :raises OSError: the directory cannot be read or written.
     :raises Refused: the directory or a file is a symbolic link, or of another user.
@@ -82,10 +84,14 @@ class Files:
         self._sealed: OrderedDict[int, SealedSegment | None] = OrderedDict()
         self._headers: dict[int, Header | None] = {}
         self.holes: dict[int, int] = {}
+        self.unsynced: dict[int, OpenSegment] = {}
+        self.has_new_names = True
         _make(self._layer, place.path)
         self.epoch = self._read_epoch() or self._make_epoch(bytes.fromhex(epoch))
         self._newest: OpenSegment | None = None
         self._newest = self._recover(now)
+        if self.pending:
+            full(self)
 
     # Names.
 
@@ -209,6 +215,7 @@ class Files:
     def _create(self, first: int, now: int, boots: int) -> OpenSegment:
         header = Header(OPEN_MAGIC, self.epoch, first, now, self.place.run, boots)
         segment = OpenSegment.create(self._layer, self.path(first, "open"), header)
+        self.has_new_names = True
         if first not in self.firsts:
             self.firsts.append(first)
         return segment
@@ -274,7 +281,7 @@ class Files:
         """:raises OSError: the disk is full, or not writable; then nothing changed."""
         if self.open.is_full:
             self.roll()
-        if self.open.end - self.open.synced[1] > UNSYNCED_BYTES:
+        if self.unsynced_bytes > UNSYNCED_BYTES:
             raise OSError(errno.ETIMEDOUT, "the disk is too slow", self.place.path)
         self.open.append(data, now)
 
@@ -290,9 +297,23 @@ class Files:
         if old.end == old.first:
             return
         self._newest = self._create(old.end, old.last_time, old.boots)
-        self.pending[old.first] = old
+        self._retire(old)
+
+    def _retire(self, old: OpenSegment) -> None:
+        self.pending[old.first] = self.unsynced[old.first] = old
         old.close()
         self._full(self)
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """The number of bytes that are not known to be on the disk."""
+        oldest = next(iter(self.unsynced.values())) if self.unsynced else self.open
+        return self.open.end - oldest.synced[1]
+
+    def synchronized(self, segment: OpenSegment) -> None:
+        """Take over that a full segment is on the disk."""
+        if segment is not self._newest:
+            self.unsynced.pop(segment.first, None)
 
     def skip(self, offset: int, missing: int | None) -> None:
         """
@@ -304,15 +325,14 @@ class Files:
         new = self._create(offset, old.last_time, old.boots)
         new.record(Event(old.end, new.last_time, Kind.GAP, {"bytes": missing, "end": offset}))
         self._newest = new
-        self.pending[old.first] = old
-        old.close()
-        self._full(self)
+        self._retire(old)
 
     def sealed(self, first: int) -> None:
         """Use the sealed file of a segment from now on, and remove the open one."""
         segment = self.pending.pop(first, None)
         if segment is not None:
             segment.close()
+            self.unsynced.pop(first, None)
             self._sealed.pop(first, None)
             self._layer.unlink(segment.path)
 
@@ -323,6 +343,7 @@ class Files:
         pending = self.pending.pop(first, None)
         if pending is not None:
             pending.close()
+        self.unsynced.pop(first, None)
         self._sealed.pop(first, None)
         self._headers.pop(first, None)
         del self.firsts[0]
@@ -334,9 +355,25 @@ class Files:
         for begin in [each for each in self.holes if each < self.start]:
             del self.holes[begin]
 
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return offset and length of each segment, the oldest first."""
+        sizes = []
+        for first in self.firsts[:-1]:
+            kind = "open" if first in self.pending else "sealed"
+            try:
+                sizes.append((first, self._layer.stat(self.path(first, kind)).st_size))
+            except FileNotFoundError:
+                sizes.append((first, 0))
+        return [*sizes, (self.open.first, self.open.position)]
+
     def sync_directory(self) -> None:
         """Force the names of the files to the disk; for another thread."""
         sync_directory(self._layer, self.place.path)
+
+    @property
+    def is_awake(self) -> bool:
+        """True if there is an open descriptor, or memory for reading."""
+        return self.open.is_active or bool(self._sealed or self._headers)
 
     def rest(self) -> None:
         """Close every descriptor, and free the memory for reading."""

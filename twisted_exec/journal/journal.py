@@ -114,7 +114,7 @@ class Journal:
             try:
                 self._use(self._disk.open(self))
             except (OSError, NewerFormat) as error:
-                self._fail(error)
+                self.fail(error)
         return self._files
 
     def _use(self, files: Files) -> None:
@@ -123,7 +123,47 @@ class Journal:
             self._tail = Tail(files.end, _TAIL_SEGMENT_BYTES)
         self._last_time = max(self._last_time, files.open.last_time)
 
-    def _fail(self, error: Exception) -> None:
+    @property
+    def is_awake(self) -> bool:
+        """True if the journal has output in memory, or an open descriptor."""
+        return self._files is not None and (
+            self._tail.start < self._tail.end
+            or self._files.is_awake
+            or (self._reading is not None and self._reading.is_awake)
+        )
+
+    @property
+    def has_descriptor(self) -> bool:
+        """True if the journal has an open descriptor."""
+        return self._files is not None and self._files.open.is_active
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor until the next output."""
+        if self._files is not None:
+            self._files.open.close()
+
+    def shrink(self, limit_bytes: int) -> None:
+        """Remove the oldest segments of a journal that is larger than its limit."""
+        if self._files is not None:
+            sizes = self._files.sizes()
+            excess = sum(size for _, size in sizes) - limit_bytes
+            for first, size in sizes[:-1]:
+                if excess <= 0:
+                    break
+                self.drop(first)
+                excess -= size
+
+    def drop(self, first: int) -> None:
+        """Remove the oldest segment, if it is still the one that begins at ``first``."""
+        files = self.files
+        if files is not None and self._reading is not None:
+            if first == files.open.first and not self.failure:
+                files.roll()
+            files.drop(first)
+            self._reading.rest()
+
+    def fail(self, error: Exception) -> None:
+        """Continue in memory, because the disk is full or not writable."""
         assert self._disk is not None
         self.failure = getattr(error, "strerror", None) or str(error)
         self._reserve()
@@ -220,7 +260,7 @@ class Journal:
             try:
                 files.append(data, now)
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
         self._tail.append(data, now)
         if self._disk is not None:
             self._trim()
@@ -364,7 +404,7 @@ class Journal:
                 self._changed()
                 return event
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
         if self._events is None:
             self._events = deque(maxlen=_MAX_EVENTS)
         self._events.append(event)

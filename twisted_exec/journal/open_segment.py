@@ -13,7 +13,7 @@ from typing import Any
 
 from .blocks import Block, Times
 from .interfaces import Event, Kind
-from .layer import open_file
+from .layer import open_file, opened
 from .records import (
     FIRST_RECORD,
     OPEN_MAGIC,
@@ -254,23 +254,17 @@ class OpenSegment:
 
         It works on a full disk, because it changes the file in place.
         """
-        self._write_checkpoint(self._fd, self._checkpoint(until))
+        self._write_checkpoint(self._fd, self.checkpoint(until))
 
-    def begin_sync(self) -> tuple[int, Checkpoint]:
-        """Return a descriptor of its own and the checkpoint for :meth:`sync`."""
-        return self._layer.dup(self._fd), self._checkpoint(0)
-
-    def sync(self, descriptor: int, checkpoint: Checkpoint) -> None:
+    def sync(self, checkpoint: Checkpoint) -> None:
         """
         Force the output up to a checkpoint to the disk; for another thread.
 
         :raises OSError: that failed.
         """
-        try:
+        with opened(self._layer, self.path, os.O_RDWR) as descriptor:
             self._layer.fdatasync(descriptor)
             self._write_checkpoint(descriptor, checkpoint)
-        finally:
-            self._layer.close(descriptor)
 
     def synchronized(self, checkpoint: Checkpoint) -> None:
         """Take over that :meth:`sync` is done."""
@@ -279,7 +273,8 @@ class OpenSegment:
     def _write_checkpoint(self, descriptor: int, checkpoint: Checkpoint) -> None:
         self._layer.pwrite(descriptor, checkpoint.encode(self._seed), checkpoint.slot)
 
-    def _checkpoint(self, reserved: int) -> Checkpoint:
+    def checkpoint(self, reserved: int = 0) -> Checkpoint:
+        """Return the present state, for :meth:`sync`."""
         self._generation += 1
         return Checkpoint(
             generation=self._generation,

@@ -33,6 +33,11 @@ class Reading:
         self._cached: tuple[tuple[int, int], Block] | None = None
         self._boots: list[Boot] | None = None
 
+    @property
+    def is_awake(self) -> bool:
+        """True if there is a block in memory."""
+        return self._cached is not None
+
     def rest(self) -> None:
         """Free the memory."""
         self._cached = self._boots = None

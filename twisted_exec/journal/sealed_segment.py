@@ -114,6 +114,8 @@ def _write_sealed(layer: Any, segment: OpenSegment, target: str) -> int:
                 written = layer.write(descriptor, view)
                 size += written
                 view = view[written:]
+        # Retention goes by the time of the file.
+        layer.utime(descriptor, ns=(segment.last_time, segment.last_time))
         layer.fdatasync(descriptor)
     layer.rename(new, target)
     sync_directory(layer, os.path.dirname(target))

@@ -1,0 +1,158 @@
+"""
+Which output is removed, sans I/O.
+
+As in journald, whole segments are removed, the oldest first: those beyond their age, those of a
+journal beyond its size, and those of all journals beyond their size in all or while the file system
+has less free space than configured.  Then the largest journal gives first, so one machine that
+prints without end does not shorten the history of the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+_DAY = 86_400 * 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Retention:
+    """
+    How long the journals of one class are retained.
+
+    :param days: by age; 0 for any age.
+    :param machine_bytes: of each journal; 0 for any size.
+    """
+
+    days: float = 30.0
+    machine_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True)
+class StoreLimits:
+    """
+    Limits of all journals of a store.
+
+    :param total_bytes: of all journals; 0 for a tenth of the file system.
+    :param free_bytes: space of the file system that the journals leave free; ``None`` for 1 GiB, or
+        a twentieth of a smaller file system.
+    :param deleted_days: the journal of a deleted machine is removed after this time.
+    """
+
+    total_bytes: int = 0
+    free_bytes: int | None = None
+    deleted_days: float = 7.0
+
+
+DEFAULT_LIMITS = StoreLimits()
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """
+    One segment on disk.
+
+    :param size: length of the file.
+    :param last_time: when its newest output was printed, in nanoseconds since the epoch.
+    """
+
+    first: int
+    size: int
+    last_time: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """
+    What one journal has on disk.
+
+    :param segments: the oldest first; the last one grows.
+    :param deleted_at: when the machine was deleted; 0 if it was not.
+    """
+
+    key: str
+    segments: Sequence[SegmentFile]
+    retention: Retention
+    deleted_at: int = 0
+
+
+@dataclass(frozen=True)
+class Space:
+    """Size and free space of a file system."""
+
+    size: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Removal:
+    """
+    A segment to remove, or the whole journal.
+
+    :param first: offset of the segment; ``None`` for the whole journal.
+    """
+
+    key: str
+    first: int | None
+
+
+def plan(
+    usages: Iterable[Usage], limits: StoreLimits, space: Space, now: int, *, by_age: bool = True
+) -> list[Removal]:
+    """
+    Decide what to remove.
+
+    :param now: nanoseconds since the epoch.
+    :param by_age: false while the clock cannot be trusted.
+    """
+    removals: list[Removal] = []
+    remaining: dict[str, list[SegmentFile]] = {}
+    for usage in usages:
+        if by_age and usage.deleted_at and now - usage.deleted_at > limits.deleted_days * _DAY:
+            removals.append(Removal(usage.key, None))
+            continue
+        segments = list(usage.segments)
+        for segment in _beyond(usage, now, by_age):
+            removals.append(Removal(usage.key, segment.first))
+            segments.remove(segment)
+        remaining[usage.key] = segments
+    total = sum(each.size for segments in remaining.values() for each in segments)
+    excess = max(total - _total_bytes(limits, space), _free_bytes(limits, space) - space.free)
+    removals += _fair(remaining, excess)
+    return removals
+
+
+def _beyond(usage: Usage, now: int, by_age: bool) -> Iterator[SegmentFile]:
+    """Iterate over the segments beyond the limits of their own journal."""
+    size = sum(each.size for each in usage.segments)
+    days, limit = usage.retention.days, usage.retention.machine_bytes
+    for segment in usage.segments:
+        is_old = by_age and days and now - segment.last_time > days * _DAY
+        is_newest = segment is usage.segments[-1]
+        if not is_old and not (limit and size > limit and not is_newest):
+            return
+        size -= segment.size
+        yield segment
+
+
+def _total_bytes(limits: StoreLimits, space: Space) -> int:
+    return limits.total_bytes or space.size // 10
+
+
+def _free_bytes(limits: StoreLimits, space: Space) -> int:
+    return min(1 << 30, space.size // 20) if limits.free_bytes is None else limits.free_bytes
+
+
+def _fair(remaining: dict[str, list[SegmentFile]], excess: int) -> Iterator[Removal]:
+    """Remove ``excess`` bytes, always from the journal that is the largest then."""
+    heap = [(-sum(each.size for each in segments), key) for key, segments in remaining.items()]
+    heapq.heapify(heap)
+    while excess > 0 and heap:
+        size, key = heapq.heappop(heap)
+        if len(remaining[key]) < 2:
+            continue
+        segment = remaining[key].pop(0)
+        excess -= segment.size
+        yield Removal(key, segment.first)
+        heapq.heappush(heap, (size + segment.size, key))

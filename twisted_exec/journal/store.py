@@ -1,0 +1,545 @@
+"""
+The journals of one runtime on disk.
+
+The reactor writes output with one system call for each read of a line.  Everything that may wait is
+done by one thread: forcing output to the disk, sealing full segments, and looking for what can be
+removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from twisted_exec.program.descriptors import descriptor_limit
+from twisted_exec.tls.unix import private_directory
+
+from .files import Files, Place
+from .journal import Journal
+from .layer import opened
+from .open_segment import OpenSegment
+from .records import Checkpoint, Damaged
+from .retention import (
+    DEFAULT_LIMITS,
+    Removal,
+    Retention,
+    SegmentFile,
+    Space,
+    StoreLimits,
+    Usage,
+    plan,
+)
+from .runs import Run, kernel_boot, next_run, read_run, write_run
+from .sealed_segment import seal
+
+FORMAT = "1"
+SYNC_SECONDS = 5.0
+"""Output is forced to the disk after this time."""
+_QUIET_PASSES = 12
+_RETENTION_SECONDS = 60.0
+_RETRY_SECONDS = 1.0, 30.0
+_HURRY_BYTES = 8 << 20
+_JUMP_SECONDS = 3600.0
+_DISTRUST_SECONDS = 86_400.0
+_KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
+_SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
+_DELETED = "deleted"
+
+_Result = TypeVar("_Result")
+
+
+class FormatError(Exception):
+    """The journals are of a later release."""
+
+
+class JournalStore:
+    """
+    All journals of one state directory.
+
+    :param path: private directory; created if missing.
+    :param limits: of all journals together.
+    :param now: the time of day, in nanoseconds since the epoch.
+    :param in_thread: runs a function that may wait; a thread of the store by default.
+    :param layer: the module ``os``, or a stand-in.
+    :param kernel: identifies the boot of the kernel.
+    :ivar failed: called with the key of a journal and the reason when its disk fails.
+    :ivar recovered: called with key and number of lost bytes when the disk works again.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: str,
+        clock: Any,
+        *,
+        limits: StoreLimits = DEFAULT_LIMITS,
+        now: Callable[[], int] = time.time_ns,
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
+        layer: Any = os,
+        kernel: str | None = None,
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self.limits = limits
+        self.failed: Callable[[str, str], None] = lambda key, reason: None
+        self.recovered: Callable[[str, int], None] = lambda key, lost: None
+        self.lost_bytes = 0
+        self._clock, self._now, self._layer = clock, now, layer
+        self._in_thread = in_thread or self._defer
+        self._kernel = kernel_boot() if kernel is None else kernel
+        self._run: Run | None = None
+        self._is_run_written = False
+        self._pool: ThreadPool | None = None
+        self._places: dict[str, _Place] = {}
+        self._syncing = _Work(self._sync, "forcing output to the disk")
+        self._sealing = _Work(self._seal, "sealing")
+        self._removing = _Work(self.remove_old, "removing old output")
+        self._full: deque[Files] = deque()
+        self._active: OrderedDict[Journal, None] = OrderedDict()
+        self._failing: dict[str, Journal] = {}
+        self._retry_seconds = _RETRY_SECONDS[0]
+        self._timers: dict[Callable[[], None], IDelayedCall] = {}
+        self._seen_clocks: tuple[float, int] | None = None
+        self._distrust_until = 0.0
+        self._open_limit = max(16, min(1024, descriptor_limit() // 8))
+
+    def open(self) -> None:
+        """
+        Check the directory, and start the timers.
+
+        :raises FormatError: a later release wrote the journals.
+        :raises TLSConfigError: the directory is not private or cannot be created.
+        """
+        private_directory(self.path)
+        self._check_format()
+        last = read_run(self._layer, self._file("run"))
+        is_new = not any(_KEY.fullmatch(name) for name in self._layer.listdir(self.path))
+        self._run = next_run(last, self._kernel, self._now(), is_new=is_new)
+        if last is not None and abs(self._now() - last.time_ns) > _JUMP_SECONDS * 1e9:
+            self._distrust()  # the clock may be wrong, or it is long ago: nothing is urgent
+        try:
+            self._write_run()
+        except OSError as error:
+            self._log.warn("journals are not on disk at present: {why}", why=error.strerror)
+        self._seen_clocks = self._clock.seconds(), self._now()
+        self._later(SYNC_SECONDS, self._sync_pass)
+        self._later(_RETENTION_SECONDS, self._retention_pass)
+
+    def _check_format(self) -> None:
+        path = self._file("format")
+        try:
+            with opened(self._layer, path) as descriptor:
+                found = self._layer.pread(descriptor, 100, 0).decode("ascii", "replace").strip()
+        except FileNotFoundError:
+            try:
+                with opened(self._layer, path, os.O_WRONLY | os.O_CREAT) as descriptor:
+                    self._layer.write(descriptor, f"{FORMAT}\n".encode())
+            except OSError:
+                pass  # written by a later start; the disk is full
+            return
+        if found and found != FORMAT:
+            raise FormatError(
+                f"{self.path} has journals of format {found}, which a later release wrote; "
+                f"this release reads format {FORMAT}: use that release, or move the directory away"
+            )
+
+    def _write_run(self) -> None:
+        assert self._run is not None
+        write_run(self._layer, self._file("run"), self._run)
+        self._is_run_written = True
+
+    def _file(self, *names: str) -> str:
+        return os.path.join(self.path, *names)
+
+    async def close(self) -> None:
+        """Force everything to the disk, and stop the thread."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._full.clear()
+        for work in (self._sealing, self._syncing, self._removing):
+            await work.ended()
+        await self._sync()
+        for place in self._places.values():
+            place.journal.rest()
+        if self._run is not None and self._is_run_written and not self._failing:
+            run = Run(self._run.number, self._kernel, True, self._run.cut, self._now())
+            try:
+                await self._in_thread(lambda: write_run(self._layer, self._file("run"), run))
+            except OSError as error:
+                self._log.warn("journals: {why}", why=error.strerror)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.stop()
+
+    # Journals.
+
+    def journal(self, key: str, retention: Retention | None = None) -> Journal:
+        """
+        Return the journal with a key, whose files are opened at the first use.
+
+        :param key: a UUID, or 32 hexadecimal digits.
+        :param retention: how long it is retained; what it had before, if ``None``.
+        """
+        place = self._places.get(key)
+        if place is None:
+            if not _KEY.fullmatch(key):
+                raise ValueError(f"{key!r} is not a key of a journal")
+            place = self._places[key] = _Place(self, key)
+        if retention is not None:
+            place.retention = retention
+        return place.journal
+
+    def has(self, key: str) -> bool:
+        """Return whether there is a journal with this key, also of a machine that is no more."""
+        return key in self._places or (
+            _KEY.fullmatch(key) is not None and os.path.isdir(self._file(key))
+        )
+
+    def revive(self, key: str) -> None:
+        """The machine with this key exists again; its journal continues."""
+        place = self._places.get(key)
+        if place is not None and place.journal.closed:
+            del self._places[key]  # readers of the old journal have seen its end
+        try:
+            self._layer.unlink(self._file(key, _DELETED))
+        except OSError:
+            pass
+
+    def deleted(self, key: str) -> None:
+        """The machine was deleted: its journal is complete, and is retained for a while."""
+        place = self._places.get(key)
+        if place is None:
+            return
+        place.journal.close()
+        if place.journal.files is not None:
+            try:
+                with opened(
+                    self._layer, self._file(key, _DELETED), os.O_WRONLY | os.O_CREAT
+                ) as file:
+                    self._layer.write(file, f"{self._now()}\n".encode())
+            except OSError as error:
+                self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
+
+    @property
+    def failing(self) -> int:
+        """The number of journals that cannot be written at present."""
+        return len(self._failing)
+
+    def _require_run(self) -> Run:
+        if self._run is None:
+            raise OSError(errno.ENXIO, "the store is not open", self.path)
+        if not self._is_run_written:
+            self._write_run()
+        return self._run
+
+    # Timers and the thread.
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        def call() -> None:
+            self._timers.pop(function, None)
+            function()
+
+        if function not in self._timers:
+            self._timers[function] = self._clock.callLater(seconds, call)
+
+    def _defer(self, function: Callable[[], Any]) -> Deferred[Any]:
+        if self._pool is None:
+            self._pool = ThreadPool(0, 1, "journal")
+            self._pool.start()
+        return deferToThreadPool(self._clock, self._pool, function)
+
+    # Forcing output to the disk.
+
+    def _sync_pass(self) -> None:
+        self._later(SYNC_SECONDS, self._sync_pass)
+        self._rest_idle()
+        self._syncing.start()
+
+    def _rest_idle(self) -> None:
+        for place in self._places.values():
+            journal = place.journal
+            if journal.is_dirty or not journal.is_awake:
+                place.quiet_passes = 0
+                continue
+            place.quiet_passes += 1
+            if place.quiet_passes >= _QUIET_PASSES:
+                journal.rest()
+                self._active.pop(journal, None)
+
+    async def _sync(self) -> None:
+        jobs: list[tuple[Journal, OpenSegment, Checkpoint]] = []
+        directories: list[Files] = []
+        for place in self._places.values():
+            journal = place.journal
+            files = journal.files if journal.is_dirty else None
+            journal.is_dirty = False
+            if files is None or journal.failure:
+                continue
+            for segment in [*files.unsynced.values(), files.open]:
+                jobs.append((journal, segment, segment.checkpoint()))
+            if files.has_new_names:
+                files.has_new_names = False
+                directories.append(files)
+        if not jobs:
+            return
+
+        def work() -> list[OSError | None]:
+            for files in directories:
+                files.sync_directory()
+            return [_sync_one(segment, checkpoint) for _, segment, checkpoint in jobs]
+
+        errors = await self._in_thread(work)
+        for (journal, segment, checkpoint), problem in zip(jobs, errors, strict=True):
+            if problem is not None and not journal.failure:
+                journal.fail(problem)
+            elif problem is None and journal.files is not None:
+                segment.synchronized(checkpoint)
+                journal.files.synchronized(segment)
+
+    # Sealing.
+
+    def is_full(self, place: _Place, files: Files) -> None:
+        """Seal the full segments of a journal soon, and keep the journal within its size."""
+        limit = place.retention.machine_bytes
+        if limit:
+            place.journal.shrink(limit)
+        if files.unsynced_bytes > _HURRY_BYTES:
+            self._syncing.start()
+        if files not in self._full:
+            self._full.append(files)
+        self._sealing.start()
+
+    async def _seal(self) -> None:
+        while self._full:
+            files = self._full.popleft()
+            while files.pending:
+                first = next(iter(files.pending))
+                try:
+                    await self._in_thread(partial(_seal_one, files, first))
+                except FileNotFoundError:
+                    continue  # removed meanwhile
+                except (OSError, Damaged) as error:
+                    # The open segment is as good; the next full segment, or start, tries again.
+                    self._log.warn("journal {path}: {why}", path=files.place.path, why=str(error))
+                    break
+                files.sealed(first)
+
+    # Failures.
+
+    def fail(self, key: str, journal: Journal, reason: str) -> None:
+        """Handle that a journal cannot be written: try again soon, then less often."""
+        if key not in self._failing:
+            self._failing[key] = journal
+            self._log.warn("journal {key} is not on disk: {why}", key=key, why=reason)
+            self.failed(key, reason)
+        self._later(self._retry_seconds, self._retry)
+
+    def _retry(self) -> None:
+        for key, journal in list(self._failing.items()):
+            lost = journal.retry()
+            if lost is None:
+                self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
+                self._later(self._retry_seconds, self._retry)
+                return  # the others have the same disk
+            del self._failing[key]
+            self.lost_bytes += lost
+            self._log.info("journal {key} is on disk again; {lost} bytes lost", key=key, lost=lost)
+            self.recovered(key, lost)
+        self._retry_seconds = _RETRY_SECONDS[0]
+
+    # Removing.
+
+    def _distrust(self) -> None:
+        self._distrust_until = self._clock.seconds() + _DISTRUST_SECONDS
+
+    def _check_clock(self) -> bool:
+        """Return whether ages can be trusted: the clock has not jumped for a day."""
+        seconds, now = self._clock.seconds(), self._now()
+        if self._seen_clocks is not None:
+            before, then = self._seen_clocks
+            if abs((now - then) / 1e9 - (seconds - before)) > _JUMP_SECONDS:
+                self._distrust()
+        self._seen_clocks = seconds, now
+        return bool(seconds >= self._distrust_until)
+
+    def _retention_pass(self) -> None:
+        self._later(_RETENTION_SECONDS, self._retention_pass)
+        self._removing.start()
+
+    async def remove_old(self) -> None:
+        """Remove what is beyond the limits."""
+        by_age = self._check_clock()
+        retentions = {key: place.retention for key, place in self._places.items()}
+        now = self._now()
+
+        def look() -> list[Removal]:
+            filesystem = self._layer.statvfs(self.path)
+            unit = filesystem.f_frsize
+            space = Space(filesystem.f_blocks * unit, filesystem.f_bavail * unit)
+            usages = list(self._usages(retentions))
+            return plan(usages, self.limits, space, now, by_age=by_age)
+
+        for removal in await self._in_thread(look):
+            try:
+                await self._remove(removal)
+            except OSError as error:
+                self._log.warn("journal {key}: {why}", key=removal.key, why=error.strerror)
+
+    def _usages(self, retentions: dict[str, Retention]) -> Iterator[Usage]:
+        for key in self._layer.listdir(self.path):
+            if _KEY.fullmatch(key):
+                segments = {}
+                deleted_at = 0
+                try:
+                    for name in self._layer.listdir(self._file(key)):
+                        if match := _SEGMENT.fullmatch(name):
+                            entry = self._layer.stat(self._file(key, name))
+                            first = int(match[1], 16)
+                            segments[first] = SegmentFile(first, entry.st_size, entry.st_mtime_ns)
+                        elif name == _DELETED:
+                            deleted_at = _deleted_at(self._layer, self._file(key, name))
+                except OSError:
+                    continue  # it changes just now
+                retention = retentions.get(key, Retention())
+                yield Usage(
+                    key, [segments[each] for each in sorted(segments)], retention, deleted_at
+                )
+
+    async def _remove(self, removal: Removal) -> None:
+        place = self._places.get(removal.key)
+        if removal.first is None:
+            if place is not None:
+                place.journal.rest()
+                del self._places[removal.key]
+            await self._in_thread(lambda: _remove_directory(self._layer, self._file(removal.key)))
+        elif place is not None:
+            place.journal.drop(removal.first)
+        else:
+            await self._in_thread(lambda: self._remove_segment(removal.key, removal.first or 0))
+
+    def _remove_segment(self, key: str, first: int) -> None:
+        """Remove a segment of a journal that nobody uses; with the last one, all of it."""
+        for kind in ("open", "sealed"):
+            try:
+                self._layer.unlink(self._file(key, f"{first:016x}.{kind}"))
+            except FileNotFoundError:
+                pass
+        if not any(_SEGMENT.fullmatch(name) for name in self._layer.listdir(self._file(key))):
+            _remove_directory(self._layer, self._file(key))
+
+    # Descriptors.
+
+    def opened(self, journal: Journal) -> None:
+        """Limit the number of open descriptors: close that of the journal that was quiet longest."""
+        self._active[journal] = None
+        self._active.move_to_end(journal)
+        if len(self._active) > self._open_limit:
+            quiet, _ = self._active.popitem(last=False)
+            quiet.close_descriptor()
+
+
+class _Work:
+    """Work that waits for the thread, of which at most one run is active."""
+
+    _log = Logger()
+
+    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+        self._run, self._what = run, what
+        self._is_active = False
+        self._waiting: list[Deferred[None]] = []
+
+    def start(self) -> None:
+        """Begin a run, unless one is active."""
+        if not self._is_active:
+            self._is_active = True
+            Deferred.fromCoroutine(self._run()).addErrback(self._failed).addBoth(self._over)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("journals: {what}", failure=failure, what=self._what)
+
+    def _over(self, _: object) -> None:
+        self._is_active = False
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    def ended(self) -> Deferred[None]:
+        """Wait for the active run, if there is one."""
+        waiter: Deferred[None] = Deferred()
+        if self._is_active:
+            self._waiting.append(waiter)
+        else:
+            waiter.callback(None)
+        return waiter
+
+
+class _Place:
+    """One journal of a store; see :class:`.journal.Disk`."""
+
+    __slots__ = ("_key", "_store", "journal", "quiet_passes", "retention")
+
+    def __init__(self, store: JournalStore, key: str) -> None:
+        self._store, self._key = store, key
+        self.retention = Retention()
+        self.quiet_passes = 0
+        self.journal = Journal(store._now, self)
+
+    def open(self, journal: Journal) -> Files:
+        run = self._store._require_run()
+        place = Place(self._store._layer, self._store._file(self._key), run.number, run.cut)
+        return Files(place, journal.now(), self._is_full, journal.memory_epoch)
+
+    def _is_full(self, files: Files) -> None:
+        self._store.is_full(self, files)
+
+    def changed(self, journal: Journal) -> None:
+        self._store.opened(journal)
+
+    def failed(self, journal: Journal, reason: str) -> None:
+        self._store.fail(self._key, journal, reason)
+
+
+def _sync_one(segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
+    try:
+        segment.sync(checkpoint)
+    except FileNotFoundError:
+        return None  # sealed or removed meanwhile
+    except OSError as error:
+        return error
+    return None
+
+
+def _seal_one(files: Files, first: int) -> None:
+    seal(
+        files.place.layer,
+        files.path(first, "open"),
+        files.path(first, "sealed"),
+        first,
+        files.epoch,
+    )
+
+
+def _deleted_at(layer: Any, path: str) -> int:
+    with opened(layer, path) as descriptor:
+        text = layer.pread(descriptor, 30, 0).strip()
+    return int(text) if text.isdigit() else 1
+
+
+def _remove_directory(layer: Any, path: str) -> None:
+    for name in layer.listdir(path):
+        layer.unlink(os.path.join(path, name))
+    layer.rmdir(path)
