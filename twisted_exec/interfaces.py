@@ -37,6 +37,8 @@ interface                      implementation or purpose
 :class:`ISessionReviewer`      decides again about open sessions, for ``streaming.sessions.guard``
 :class:`IJournal`              the output of one console: ``journal.journal``
 :class:`ICursor`               the position of one reader of a journal
+:class:`ILineSink`             a destination of console lines: ``shipping.sinks``
+:class:`ILineBatch`            lines for such a destination
 :class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
 :class:`ILeaves`               the leaf clusters of a node server: ``nodeserver.leaves``
 :class:`ILeaf`                 one leaf cluster: ``nodeserver.leaves.leaf``
@@ -114,6 +116,7 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.shipping.interfaces import ILineBatch, ILineSink
 from twisted_exec.spacemanager.interfaces import (
     Access,
     IHostLocal,
@@ -213,6 +216,8 @@ __all__ = [
     "ILeaf",
     "ILeases",
     "ILeaves",
+    "ILineBatch",
+    "ILineSink",
     "ILineTransport",
     "IMachineDriver",
     "IMachineLogs",

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.nodeserver.support import simple
+from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.spaces import SPACES
@@ -22,6 +23,8 @@ from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, QueueMetrics, SessionMetrics
 from twisted_exec.poollet.machines import actor, plan, references
+from twisted_exec.shipping.metrics import ShippingMetrics
+from twisted_exec.shipping.shipper import Shipper
 from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
@@ -71,6 +74,7 @@ class ObservingPageTests(SynchronousTestCase):
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
         self.register_spaces(registry)
+        self.register_shipping(registry)
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         samples = [sample for metric in registry.collect() for sample in metric.samples]
@@ -80,6 +84,12 @@ class ObservingPageTests(SynchronousTestCase):
         for sample in samples:
             for label in sample.labels:
                 self.assertIn(f"``{label}``", table, sample.name)
+
+    def register_shipping(self, registry: CollectorRegistry) -> None:
+        """Add a sink without lines."""
+        metrics = ShippingMetrics(registry)
+        sink = MemorySink()
+        metrics.watch(sink.name, Shipper(sink, Clock(), metrics.of(sink.name)))
 
     def register_spaces(self, registry: CollectorRegistry) -> None:
         """Register the metrics of a Space with expiring credentials."""

@@ -15,9 +15,11 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.observe.metrics import metrics_text
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
 from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
 
 from .support import SHELL, RuntimeCase, open_console
@@ -153,3 +155,34 @@ class FailureTests(HostCase):
         self.assertIn("is in use by another process", str(error))
         await other.stopService()
         self.assertIsNone(dict(await first.streams.health.check())["iri"])
+
+
+class ShippingTests(HostCase):
+    """Console lines that leave the runtime."""
+
+    async def test_files(self) -> None:
+        """The lines of a machine arrive with its name, and the metrics say how far."""
+        directory = os.path.join(self.directory, "consoles")
+        document = {"sinks": {"files": {"kind": "files", "directory": directory}}}
+        host = await self.ready(shipping=parse_shipping(document))
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(request)).machine.metadata.id
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session="s")
+        user = await open_console(answer.url, X_Twisted_Exec_User="ann")
+        user.stream.write(b"echo panic-$((6*7))\n")
+        await self.until(lambda: b"panic-42" in self.shipped(directory))
+        (name,) = os.listdir(directory)
+        self.assertRegex(name, r"^default_x_.*\.log$")
+        metrics = metrics_text(host.streams.registry).decode()
+        self.assertIn('twisted_exec_shipping_lag_bytes{sink="files"}', metrics)
+
+    def shipped(self, directory: str) -> bytes:
+        if not os.path.isdir(directory):
+            return b""
+        parts = []
+        for name in os.listdir(directory):
+            with open(os.path.join(directory, name), "rb") as file:
+                parts.append(file.read())
+        return b"".join(parts)

@@ -161,10 +161,7 @@ class JSONLinesAudit:
         if not present or present + size + 1 <= self._rotation.max_bytes:
             return False
         try:
-            for number in range(self._rotation.old_files - 1, 0, -1):
-                with suppress(FileNotFoundError):
-                    os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
-            os.replace(self._path, f"{self._path}.1")
+            shift_files(self._path, self._rotation.old_files)
         except OSError as problem:
             if not self._is_stuck:
                 self._is_stuck = True
@@ -180,6 +177,18 @@ class JSONLinesAudit:
             os.close(descriptor)
             raise OSError(22, "not a regular file")
         return descriptor
+
+
+def shift_files(path: str, old_files: int) -> None:
+    """
+    Rename ``FILE`` to ``FILE.1``, ``FILE.1`` to ``FILE.2`` and so on.
+
+    :param old_files: at least 1; the oldest is replaced.
+    """
+    for number in range(old_files - 1, 0, -1):
+        with suppress(FileNotFoundError):
+            os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+    os.replace(path, f"{path}.1")
 
 
 def _write_all(descriptor: int, line: bytes) -> None:

@@ -27,9 +27,13 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_iri
+from twisted_exec.shipping.config import ShippingConfig
+from twisted_exec.shipping.interfaces import Labels
+from twisted_exec.shipping.service import Shipping
 from twisted_exec.tls.files import owner_only
 
 from .config import ClassConfig
+from .machines import Record
 from .processes import ProcessTable
 from .service import MARK, MachineRuntime
 
@@ -50,6 +54,7 @@ class Settings:
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
+    :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
     """
 
     classes: Sequence[ClassConfig]
@@ -62,6 +67,7 @@ class Settings:
     drain_seconds: float = 5.0
     sessions: SessionLimits | None = None
     keep_machines: bool = False
+    shipping: ShippingConfig | None = None
 
 
 # Forwards all methods to ``runtime``; start and stop are those of Starting.
@@ -105,6 +111,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             exec_url=lambda token: self.streams.exec_url(token),
             log_url=lambda token: self.streams.log_url(token),
             keep_machines=settings.keep_machines,
+            journal_opened=self._ship,
         )
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),
@@ -124,6 +131,9 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             revision=settings.iri_revision,
             allowed_uids=settings.allowed_uids,
         )
+        self.shipping: Shipping | None = None
+        if settings.shipping is not None:
+            self.shipping = Shipping(settings.shipping, self.streams.registry, reactor)
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)
         self.streams.health.add("iri", self._probe_iri)
@@ -131,6 +141,17 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
         """See :meth:`IMachineLogs.log`."""
         return self.runtime.log(request, **facts)
+
+    def _ship(self, record: Record, journal: Any) -> None:
+        if self.shipping is not None:
+            labels = Labels(
+                machine=record.name or record.id,
+                namespace=record.namespace,
+                uid=record.uid,
+                machine_class=record.class_name,
+                others=self.shipping.labels,
+            )
+            self.shipping.add(labels, journal)
 
     async def start(self) -> None:
         """See :meth:`AsyncService.start`."""
@@ -142,6 +163,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
         await self.streams.listen()
         self.runtime.startService()
+        if self.shipping is not None:
+            self.shipping.startService()
         self.streams.startService()
         self.iri.startService()
         self._log.info(
@@ -156,6 +179,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             await self.iri.stopService()
         await self.streams.stopService()
         await self.runtime.stopService()
+        if self.shipping is not None and self.shipping.running:
+            await self.shipping.stopService()
 
     # Probes.
 

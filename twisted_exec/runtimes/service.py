@@ -104,6 +104,8 @@ class MachineRuntime(Service):
     :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
     :param log_url: returns the URL of a log for a token.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
+    :param journal_opened: called with each machine's journal when the machine is created or
+        adopted.
     """
 
     _log = Logger()
@@ -119,6 +121,7 @@ class MachineRuntime(Service):
         exec_url: Callable[[str], str],
         log_url: Callable[[str], str] = lambda token: "",
         keep_machines: bool = False,
+        journal_opened: Callable[[Record, Any], None] = lambda record, journal: None,
         limits: Limits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -127,6 +130,7 @@ class MachineRuntime(Service):
         self._reactor = reactor
         self._cache = cache
         self._exec_url, self._log_url = exec_url, log_url
+        self._journal_opened = journal_opened
         self._limits = limits
         self._now_nanoseconds = now_nanoseconds
         self._offered: dict[str, RuntimeClass] = {}
@@ -468,6 +472,7 @@ class MachineRuntime(Service):
             adopted=adopted,
         )
         self._supervisors[record.id] = supervisor
+        self._journal_opened(record, supervisor.journal)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
         else:

@@ -13,6 +13,7 @@ from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
+from twisted_exec.shipping import config as shipping
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
@@ -26,7 +27,7 @@ class Options(ServingOptions):
     """Command line of the runtime."""
 
     program = PROGRAM
-    paths = ("classes", *FILES)
+    paths = ("classes", "shipping", *FILES)
     required = {"classes": Required()}
     group = "Machines"
     synopsis = "--classes=FILE --iri-listen=TARGET [options]"
@@ -34,6 +35,7 @@ class Options(ServingOptions):
 
     optParameters = [
         ["classes", None, None, "YAML file with the machine classes of this host."],
+        ["shipping", None, None, "YAML file: where to send the lines of all consoles."],
         ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
     ]
     optFlags = [
@@ -84,4 +86,5 @@ def settings(options: Options) -> Settings:
         drain_seconds=options["drain-seconds"],
         sessions=options.session_limits(),
         keep_machines=bool(options["keep-machines"]),
+        shipping=shipping.load(options["shipping"]) if options["shipping"] else None,
     )

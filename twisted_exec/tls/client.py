@@ -283,6 +283,7 @@ class ClientCredentials:
     :param certificate: path of our certificate; empty for none.
     :param key: path of its private key.
     :param resumes: see :class:`ClientTLS`.
+    :param alpn: protocols to offer.
     :raises TLSConfigError: a certificate without a key, or the reverse.
     """
 
@@ -294,13 +295,14 @@ class ClientCredentials:
         key: str = "",
         insecure_skip_verify: bool = False,
         resumes: bool = False,
+        alpn: Sequence[bytes] = (b"http/1.1",),
         clock: IReactorTime,
     ) -> None:
         if bool(certificate) != bool(key):
             present, missing = ("certificate", "key") if certificate else ("key", "certificate")
             raise TLSConfigError(f"a client {present} is given without its {missing}")
         self._ca, self._certificate, self._key = ca, certificate, key
-        self._insecure, self._resumes = insecure_skip_verify, resumes
+        self._insecure, self._resumes, self._alpn = insecure_skip_verify, resumes, tuple(alpn)
         paths = [path for path in (ca, certificate, key) if path]
         self._pems = Reloading(paths, self._parse, clock)
 
@@ -320,7 +322,7 @@ class ClientCredentials:
 
         :raises TLSConfigError: the files were never valid, or the hostname is malformed.
         """
-        return _CurrentTLS(self._pems, hostname, self._insecure, check, self._resumes)
+        return _CurrentTLS(self._pems, hostname, self._insecure, check, self._resumes, self._alpn)
 
     def _parse(self, *contents: bytes) -> tuple[bytes | None, bytes, bytes]:
         remaining = list(contents)
@@ -350,6 +352,7 @@ class _CurrentTLS(ClientTLS):
         insecure_skip_verify: bool,
         check: Check | None,
         resumes: bool,
+        alpn: Sequence[bytes],
     ) -> None:
         self._pems = pems
         ca_pem, certificate_pem, key_pem = pems.get()
@@ -361,6 +364,7 @@ class _CurrentTLS(ClientTLS):
             insecure_skip_verify=insecure_skip_verify,
             check=check,
             resumes=resumes,
+            alpn=alpn,
         )
 
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:

@@ -13,7 +13,7 @@ credential plugin then returns another credential.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -67,6 +67,7 @@ class Request:
 
     :param target: path and query, percent-encoded.
     :param repeatable: sending it twice does no harm.
+    :param headers: further headers; they may be secret.
     """
 
     method: str
@@ -74,6 +75,7 @@ class Request:
     body: bytes = field(default=b"", repr=False)
     content_type: str = "application/json"
     repeatable: bool = False
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
 
 class HTTPTransport:
@@ -222,6 +224,8 @@ class HTTPTransport:
         headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
         for name, value in identity_headers(self._shown):
             headers.addRawHeader(name, value)
+        for further, text in request.headers:
+            headers.setRawHeaders(further, [text])
         if request.body:
             headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
         client = HTTPClient(

@@ -1,0 +1,3 @@
+"""
+Console lines for log collectors: journals are read from cursors and sent to sinks.
+"""

@@ -1,0 +1,3 @@
+"""
+Destinations of console lines: OTLP collectors, syslog receivers, files.
+"""

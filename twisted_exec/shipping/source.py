@@ -1,0 +1,116 @@
+"""
+The position of one sink in one journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted_exec.shipping.interfaces import Labels
+
+
+class Source:
+    """
+    One machine's journal, as one sink reads it.
+
+    Offsets never decrease from ``saved`` over ``settling`` and ``accepted`` to ``read``.
+
+    :param awake: called with the source after each change of the journal.
+    :ivar read: offset after the lines of the batch that is on its way.
+    :ivar accepted: offset after the lines that the receiver has accepted.
+    :ivar settling: :attr:`accepted` when the last settling began.
+    :ivar saved: offset in the cursor.
+    :ivar waiting_since: when the oldest line that is not accepted was printed, in nanoseconds since
+        the epoch; 0 if there is none.
+    :ivar partial_end: end of the journal when it ended with a line without a newline; else -1.
+    :ivar partial_due: when that text counts as a line, by the reactor's clock.
+    """
+
+    __slots__ = (
+        "_awake",
+        "_cursor",
+        "accepted",
+        "journal",
+        "labels",
+        "partial_due",
+        "partial_end",
+        "read",
+        "saved",
+        "settling",
+        "waiting_since",
+    )
+
+    def __init__(self, labels: Labels, journal: Any, awake: Callable[[Source], None]) -> None:
+        self.labels = labels
+        self.journal = journal
+        self._awake = awake
+        self._cursor: Any = None
+        self.read = self.accepted = self.settling = self.saved = 0
+        self.waiting_since = 0
+        self.partial_end = -1
+        self.partial_due = 0.0
+
+    def open(self, name: str, *, newest: bool) -> None:
+        """
+        Load the position and watch the journal.
+
+        :param name: name of the cursor.
+        :param newest: where to begin without a cursor: at the newest byte, or the oldest.
+        :raises OSError: the cursor cannot be written.
+        """
+        journal = self.journal
+        self.labels = replace(self.labels, epoch=journal.epoch)
+        self._cursor = journal.cursor(name)
+        offset = self._cursor.load()
+        if offset is None:
+            offset = journal.end if newest else journal.start
+            # Otherwise a later start would not know whether the sink is new.
+            self._cursor.save(offset)
+        self.read = self.accepted = self.settling = self.saved = min(offset, journal.end)
+        journal.watch(self.changed)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self.journal.unwatch(self.changed)
+
+    def changed(self) -> None:
+        """Note new output; called by the journal."""
+        if not self.waiting_since:
+            self.waiting_since = self.journal.now()
+        self._awake(self)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the machine was deleted and all of its output is saved as shipped."""
+        return bool(self.journal.closed) and self.saved >= self.journal.end
+
+    def accept(self, offset: int) -> int:
+        """
+        Move :attr:`accepted`.
+
+        :return: the number of bytes.
+        """
+        count = offset - self.accepted
+        self.accepted = offset
+        journal = self.journal
+        self.waiting_since = journal.time_at(offset) if offset < journal.end else 0
+        return count
+
+    def rewind(self, offset: int) -> None:
+        """Send everything from an offset again."""
+        self.read = self.accepted = offset
+        self.settling = min(self.settling, offset)
+        if offset < self.journal.end:
+            self.waiting_since = self.journal.time_at(max(offset, self.journal.start))
+
+    def save(self) -> None:
+        """
+        Write :attr:`settling` to the cursor.
+
+        :raises OSError: it cannot be written.
+        """
+        if self.settling != self.saved:
+            self._cursor.save(self.settling)
+            self.saved = self.settling
