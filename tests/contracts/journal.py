@@ -100,6 +100,8 @@ class JournalContract:
         self.assertEqual(journal.last_lines(3), 179_988)
         self.assertEqual(journal.last_lines(20_001), 60_000)
         self.assertEqual(journal.last_lines(10**15), 0)
+        ends = [journal.last_lines(2, end) for end in (0, 6, 7, 12, 60_000, journal.end)]
+        self.assertEqual(ends, [0, 0, 0, 0, 59_988, 179_994])
         starts = [journal.line_start(offset) for offset in (0, 5, 6, 7, 77_777, journal.end)]
         self.assertEqual(starts, [0, 0, 6, 6, 77_772, 180_000])
 

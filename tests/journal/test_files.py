@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from bisect import bisect_left
 from typing import Any
@@ -499,6 +500,11 @@ class OracleTests(Case):
         for count in (0, 1, 2, 7, 50_000, 10**12):
             last = b"".join(ended[-count:]) if count else b""
             self.assertEqual(journal.last_lines(count), len(whole) - len(last))
+        end = data.draw(st.integers(0, len(whole)))
+        before = re.findall(rb"[^\n]*\n|[^\n]+", whole[:end])
+        for count in (1, 3):
+            last = b"".join(before[-count:])
+            self.assertEqual(journal.last_lines(count, end), end - len(last))
         if not whole:
             return
         for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):

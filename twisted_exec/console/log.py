@@ -180,7 +180,8 @@ def _range(journal: IJournal, options: LogOptions, machine: str) -> tuple[int, i
         last = max(first, min(last, journal.printed_since(options.until_nanoseconds)))
     lowest = first
     if options.tail_lines is not None:
-        lowest = _last_lines(journal, options.tail_lines, first, last)
+        end = journal.end if last is None else max(first, last)
+        lowest = max(first, journal.last_lines(options.tail_lines, end))
     since = options.since(journal.now())
     if since is not None:
         lowest = max(lowest, journal.printed_since(since))
@@ -220,39 +221,3 @@ def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int
         newest = ", ".join(str(each.number) for each in boots[-9:]) or "none"
         raise BadRequest(f'boot {boot} of machine "{machine}" not found; the newest are {newest}')
     return max(journal.start, boots[at].offset), end
-
-
-def _last_lines(journal: IJournal, count: int, first: int, last: int | None) -> int:
-    """Return the offset of the last ``count`` lines between two offsets."""
-    if last is None or last == journal.end:
-        offset: int = journal.last_lines(count)
-        return max(first, offset)
-    first, missing = max(first, journal.start), count
-    if count == 0:
-        return last
-    for at, data in _backwards(journal, first, last):
-        if at + len(data) == last and not data.endswith(_NEWLINE):
-            missing -= 1
-        newlines = data.count(_NEWLINE)
-        if newlines > missing:
-            end = len(data)
-            for _ in range(missing + 1):
-                end = data.rfind(_NEWLINE, 0, end)
-            return at + end + 1
-        missing -= newlines
-    return first
-
-
-def _backwards(journal: IJournal, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the output between two offsets, the last first."""
-    while last > first:
-        begin = at = max(first, last - _READ_BYTES)
-        pieces: list[tuple[int, bytes]] = []
-        while (at := journal.next_available(at)) < last:
-            data = journal.read(at, last - at)
-            if not data:
-                break
-            pieces.append((at, data))
-            at += len(data)
-        yield from reversed(pieces)
-        last = begin

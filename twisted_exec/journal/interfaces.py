@@ -134,9 +134,11 @@ class IJournal(Interface):
     def discard_before(offset: int) -> None:
         """Allow the journal to free memory for output before ``offset``; a disk retains it."""
 
-    def last_lines(count: int) -> int:
+    def last_lines(count: int, end: int | None = None) -> int:
         """
-        Return the offset of the last ``count`` lines, or ``start`` if there are fewer.
+        Return the offset of the last ``count`` lines before ``end``, or ``start`` if there are fewer.
+
+        :param end: an offset from ``start`` on; by default the end of the journal.
 
         A line ends with a newline; text after the last newline counts as a line.
         """

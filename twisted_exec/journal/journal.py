@@ -327,9 +327,9 @@ class Journal:
 
     # Lines and times.
 
-    def last_lines(self, count: int) -> int:
-        start, end = self.start, self.end
-        if count == 0 or start == end:
+    def last_lines(self, count: int, end: int | None = None) -> int:
+        start, end = self.start, self.end if end is None else end
+        if count == 0 or end <= start:
             return end
         last = self.read(end - 1, 1) if self.next_available(end - 1) < end else b""
         return self._after_newline(count + (last == b"\n"), end)
