@@ -17,7 +17,7 @@ from tests.kube.console_cases import ConsolesCase
 from tests.kube.consoles.test_log import Logs
 from twisted_exec.api import patterns
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.api.times import NANOSECONDS, nanoseconds
 from twisted_exec.cli.command import InputError
 from twisted_exec.cli.logs.command import log_options
@@ -68,6 +68,31 @@ class LogsTests(ConsolesCase):
         self.assertEqual(code, 1)
         self.assertIn("pip install 'twisted-exec[patterns]'", told)
         self.assertEqual(await self.typed("--tail", "2", "--grep", "=>"), (0, "=> \n", ""))
+
+    async def test_deleted(self) -> None:
+        """--deleted reads the console of the machine of that name that was deleted last."""
+        code, _, told = await self.typed("--deleted")
+        self.assertEqual(code, 1)
+        self.assertIn('there is no console of a deleted machine "vm"', told)
+        for name, day in (("vm-2", "02"), ("vm-3", "03"), ("vm-1", "01")):
+            time = f"2026-11-{day}T00:00:00Z"
+            self.logs.deleted.append(
+                {"metadata": {"name": name}, "spec": {"machine": "vm", "deletionTime": time}}
+            )
+        self.assertEqual(await self.typed("--deleted", "--tail", "1"), (0, "=> ", ""))
+        self.assertEqual(self.logs.read_deleted, ["vm-3"])
+        code, _, told = await self.typed("--deleted", "--follow")
+        self.assertEqual(
+            (code, told),
+            (1, "twisted-exec logs: a deleted machine prints nothing more: omit --follow\n"),
+        )
+
+    async def test_not_found(self) -> None:
+        """The refusal names the option for deleted machines."""
+        self.logs.problem = NotFound("machines", "vm", "compute.ironcore.dev")
+        code, _, told = await self.typed()
+        self.assertEqual(code, 1)
+        self.assertTrue(told.endswith("; if the machine was deleted, add --deleted\n"), told)
 
     async def test_no_previous_boot(self) -> None:
         """The refusal of the server is one line."""

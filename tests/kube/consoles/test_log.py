@@ -11,13 +11,14 @@ from twisted.internet.defer import Deferred
 
 from tests.kube.console_cases import Consoles, ConsolesCase
 from tests.streaming.sessions.test_registry import Records
+from twisted_exec.api.kinds import Object
 from twisted_exec.api.logs import LogOptions, parse
 from twisted_exec.api.status import APIError, BadGateway, NotFound, ServiceUnavailable
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.consoles.log import MachineLog
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.sessions.registry import Sessions
 
 
@@ -27,6 +28,8 @@ class Logs(Consoles):
 
     :ivar problem: refuses requests.
     :ivar frames: the server knows frames.
+    :ivar deleted: the DeletedConsoles.
+    :ivar read_deleted: names of those whose log was read.
     """
 
     def __init__(self) -> None:
@@ -36,15 +39,23 @@ class Logs(Consoles):
         self.problem: APIError | None = None
         self.frames = True
         self.queries: list[bytes] = []
+        self.deleted: list[Object] = []
+        self.read_deleted: list[str] = []
 
     async def dispatch(self, request: Request) -> None:
+        if request.path.endswith(b"/deletedconsoles"):
+            respond_json(request, 200, {"items": self.deleted, "metadata": {}})
+            return
         if not request.path.endswith(b"/log"):
             await super().dispatch(request)
             return
         self.queries.append(request.uri.partition(b"?")[2])
         if self.problem is not None:
             raise self.problem
-        if not request.path.endswith(b"/machines/vm/log"):
+        *_, plural, name, _ = request.path.decode().split("/")
+        if plural == "deletedconsoles":
+            self.read_deleted.append(name)
+        elif (plural, name) != ("machines", "vm"):
             raise NotFound("machines", "vm", "compute.ironcore.dev")
         args = dict(request.args)
         if not self.frames:

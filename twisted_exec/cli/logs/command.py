@@ -56,6 +56,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         choices=[dialect.name for dialect in DIALECTS],
         help="API of the machine, if there are several of that name",
     )
+    parser.add_argument(
+        "--deleted",
+        action="store_true",
+        help="the machine was deleted; of several with that name, the one deleted last",
+    )
     boots = parser.add_mutually_exclusive_group()
     boots.add_argument(
         "--boot",
@@ -139,6 +144,8 @@ def log_options(options: argparse.Namespace) -> LogOptions:
         raise command.InputError("the second time of --between is before the first")
     if last is not None and options.follow:
         raise command.InputError("--between has an end: omit --follow")
+    if options.deleted and options.follow:
+        raise command.InputError("a deleted machine prints nothing more: omit --follow")
     return LogOptions(
         follow=options.follow,
         timestamps=options.timestamps,
@@ -163,7 +170,7 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     from twisted_exec.api.status import APIError
-    from twisted_exec.kube.consoles.log import MachineLog
+    from twisted_exec.kube.consoles.log import MachineLog, deleted_log
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.tls.errors import TLSConfigError
 
@@ -173,16 +180,16 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         config = config_of(options)
         namespace = config.namespace
         output = _output(options, search)
-        log = MachineLog(
-            config,
-            namespace,
-            options.machine.name,
-            reactor,
-            timeout_seconds=options.request_timeout or _TIMEOUT_SECONDS,
-            among=options.among,
-            agent="twisted-exec logs",
-            lost=_OutageReport(reactor).changed,
-        )
+        more: Any = {
+            "timeout_seconds": options.request_timeout or _TIMEOUT_SECONDS,
+            "agent": "twisted-exec logs",
+            "lost": _OutageReport(reactor).changed,
+        }
+        name = options.machine.name
+        if options.deleted:
+            log = await deleted_log(config, namespace, name, reactor, **more)
+        else:
+            log = MachineLog(config, namespace, name, reactor, among=options.among, **more)
         try:
             await log.read(wanted, output.feed)
         finally:
@@ -190,7 +197,10 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     except (command.InputError, KubeConfigError, TLSConfigError) as problem:
         return command.failed("logs", str(problem))
     except APIError as refusal:
-        return command.failed("logs", explain(refusal, namespace))
+        hint = ""
+        if refusal.code == 404 and not options.deleted:
+            hint = "; if the machine was deleted, add --deleted"
+        return command.failed("logs", explain(refusal, namespace) + hint)
     except BrokenPipeError:  # twisted-exec logs ... | head
         return 1
     return 0 if search is None or output.matches else 1

@@ -15,9 +15,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 
-from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.dialects import DEFAULT, DIALECTS, Dialect
+from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, opened_among
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.transport.connection import endpoint, host_header, identity_headers
@@ -36,6 +38,7 @@ class MachineLog:
 
     :param server: the endpoint, instead of the one that ``config`` names.
     :param among: as of :func:`~twisted_exec.kube.consoles.exec.open_console`.
+    :param resource: that of the object whose log it is, if it is not a machine.
     :param agent: the ``User-Agent``; ASCII.
     :param lost: called at the start of each outage with the reason, and with ``None`` at its end.
     """
@@ -50,12 +53,14 @@ class MachineLog:
         timeout_seconds: float = TIMEOUT_SECONDS,
         server: IStreamClientEndpoint | None = None,
         among: Sequence[Dialect] = DIALECTS,
+        resource: Resource | None = None,
         agent: str = "twisted-exec",
         lost: Callable[[str | None], None] = lambda why: None,
     ) -> None:
         self._config, self._namespace, self._name = config, namespace, name
         self._reactor, self._timeout_seconds = reactor, timeout_seconds
         self._server, self._among, self._agent, self._lost = server, among, agent, lost
+        self._resource = resource
 
     async def read(self, options: LogOptions, data: Callable[[bytes], None]) -> None:
         """
@@ -116,7 +121,8 @@ class MachineLog:
     async def _opened(
         self, options: LogOptions, config: ClientConfig, dialect: Dialect
     ) -> Download:
-        path = config.url.path + dialect.workload.path(self._namespace, self._name, "log")
+        resource = self._resource or dialect.workload
+        path = config.url.path + resource.path(self._namespace, self._name, "log")
         query = options.query()
         target = path.encode("ascii") + (b"?" + query if query else b"")
         headers = [(b"User-Agent", self._agent.encode("ascii")), *identity_headers(config)]
@@ -134,3 +140,30 @@ class MachineLog:
             raise type(error)(f"cannot reach {config.server}: {error.message}") from None
         self._among = (dialect,)
         return download
+
+
+async def deleted_log(
+    config: ClientConfig, namespace: str, machine: str, reactor: Any, **more: Any
+) -> MachineLog:
+    """
+    Return the log of a deleted machine; of several with that name, of the one deleted last.
+
+    :param more: parameters of :class:`MachineLog`.
+    :raises APIError: the server knows of no such machine, or refuses.
+    :raises KubeConfigError: there are no usable credentials.
+    """
+    # Imported here: other logs need no client, and the program starts faster without it.
+    from twisted_exec.kube.client import KubeClient
+
+    client = KubeClient(config, reactor)
+    resource = DELETEDCONSOLES.resource
+    try:
+        listed = await client.list(resource, namespace, field_selector=f"spec.machine={machine}")
+    finally:
+        await client.close()
+    if not listed["items"]:
+        message = f'there is no console of a deleted machine "{machine}"'
+        raise NotFound(resource.plural, machine, resource.group, message)
+    newest = max(listed["items"], key=lambda each: str(each["spec"]["deletionTime"]))
+    name = newest["metadata"]["name"]
+    return MachineLog(config, namespace, name, reactor, among=(DEFAULT,), resource=resource, **more)
