@@ -60,6 +60,31 @@ class TrafficTests(SharedConsoleCase):
         self.console.says(b"=> ")
         self.assertEqual((ann.since(), bob.since()), (b"=> ", b"=> "))
 
+    def test_notices(self) -> None:
+        """A notice of the line is shown to the viewers; the journal has only the machine's output."""
+        ann = self.attach()
+        self.console.says(b"=> ")
+        self.console.line.notice_received(b"[lost]")
+        self.console.says(b"boot\r\n")
+        self.assertEqual(ann.since(), b"=> [lost]boot\r\n")
+        self.assertEqual(self.shared.journal.read(0, 99), b"=> boot\r\n")
+        self.assertEqual(self.attach().since(), b"=> boot\r\n")
+
+    def test_events(self) -> None:
+        """The journal records sizes, viewers, and who of them may type."""
+        ann = self.attach()
+        ann.viewer.window_changed(TerminalSize(80, 24))
+        self.attach()
+        ann.viewer.detached("gone")
+        events = [
+            (each.kind, each.data.get("role", "")) for each in self.shared.journal.events(0, 0)
+        ]
+        self.assertEqual(
+            events[:4],
+            [("join", "observer"), ("role", "writer"), ("size", ""), ("join", "observer")],
+        )
+        self.assertIn(("leave", ""), events)
+
     def test_input(self) -> None:
         """All sessions of the writing user may type."""
         first, other = self.attach(), self.attach()

@@ -8,7 +8,7 @@ from typing import Any
 
 from zope.interface.verify import verifyObject
 
-from twisted_exec.journal.interfaces import Boot, IJournal, Kind
+from twisted_exec.journal.interfaces import Boot, IJournal, Kind, missing_bytes
 
 SECOND = 1_000_000_000
 
@@ -161,6 +161,18 @@ class JournalContract:
         self.assertEqual(events, expected)
         kinds = [each.kind for each in journal.events(1, 5)]
         self.assertEqual(kinds, [Kind.SIZE, Kind.JOIN])
+
+    def test_missed(self: Any) -> None:
+        """Output that was never seen leaves a mark, and no offset."""
+        journal = self.make_journal()
+        journal.append(b"one")
+        journal.missed()
+        journal.append(b"two")
+        self.assertEqual(self.whole(journal), b"onetwo")
+        gaps = [(each.offset, dict(each.data)) for each in journal.events(0, 6)]
+        self.assertEqual(gaps, [(3, {"bytes": None, "end": 3})])
+        self.assertIsNone(missing_bytes(journal, 0, 6))
+        self.assertEqual(missing_bytes(journal, 4, 6), 0)
 
     def test_cursors(self: Any) -> None:
         """Each reader has its own cursor; a name is not a path."""

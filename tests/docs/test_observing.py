@@ -18,6 +18,8 @@ from tests.spacemanager.support import Hub
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
+from twisted_exec.journal.metrics import JournalMetrics
+from twisted_exec.journal.store import JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
@@ -71,6 +73,7 @@ class ObservingPageTests(SynchronousTestCase):
         SessionMetrics(registry).refused(403)
         QueueMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
+        JournalMetrics(registry, JournalStore("", Clock()))
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
         self.register_spaces(registry)

@@ -13,6 +13,7 @@ import yaml
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.journal.retention import Retention
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.config import ConfigError, load, parse
 from twisted_exec.runtimes.processes import ProcessTable
@@ -62,6 +63,16 @@ class ParseTests(SynchronousTestCase):
             [machine_class.name for machine_class in parse(yaml.safe_load(example))],
             ["shell", "vm"],
         )
+
+    def test_journal(self) -> None:
+        """A class may retain more or less output than the others."""
+        (shell,) = self.build({**SHELL, "journal": {"days": 90, "size": "1Gi"}})
+        self.assertEqual(shell.retention, Retention(90, 1 << 30))
+        (shell,) = self.build({**SHELL, "journal": {"days": 1}})
+        self.assertEqual(shell.retention, Retention(1, 64 << 20))
+        self.assertIsNone(self.build(SHELL)[0].retention)
+        self.assertIn("(shell): journal: days must be", self.refusal(journal={"days": -1}))
+        self.assertIn("unknown key 'dayz'", self.refusal(journal={"dayz": 1}))
 
     def test_pty(self) -> None:
         """A pty class with its options and defaults."""

@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.runtimes.service`, with real ptys.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from tests.contracts.machine_runtime import (
     MachineRuntimeContract,
     machine,
 )
+from tests.journal.test_files import FailingLayer
 from twisted_exec.api.conditions import CONSOLE_IN_USE
 from twisted_exec.api.status import (
     Conflict,
@@ -179,6 +181,52 @@ class LogTests(MachineCase):
         with self.assertRaises(NotFound):
             runtime.read_log(Grant(id))
         await deleting
+
+    async def test_restart(self) -> None:
+        """What a machine printed is in the log of the machine that is created again for its UID."""
+        uid = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"
+        request = pb.CreateMachineRequest(machine=machine("x", "shell", uid=uid))
+        first = await self.make_runtime()
+        id = (await first.create_machine(request)).machine.metadata.id
+        await self.until_state(first, id, pb.MACHINE_RUNNING)
+        stream = self.attach(first, id)
+        stream.viewer.data_received(b"echo a$((40+2))a\n")
+        await self.until(lambda: b"a42a" in stream.got)
+        epoch = first.read_log(Grant(id))[1].epoch
+        await first.stopService()
+
+        second = await self.make_runtime()
+        again = (await second.create_machine(request)).machine.metadata.id
+        self.assertNotEqual(again, id)
+        await self.until_state(second, again, pb.MACHINE_RUNNING)
+        _, journal = second.read_log(Grant(again))
+        self.assertEqual(journal.epoch, epoch)
+        self.assertIn(b"a42a", journal.read(0, 1 << 20))
+        self.assertEqual([boot.number for boot in journal.boots()], [1, 2])
+        kinds = [event.kind for event in journal.events(0, journal.end)]
+        self.assertEqual(kinds[:5], ["boot", "join", "role", "leave", "boot"])
+        self.assertIn(b"a42a", self.attach(second, again).got)
+
+        await second.delete_machine(pb.DeleteMachineRequest(machine_id=again))
+        self.assertTrue(second.journals.has(uid))
+
+    async def test_full_disk(self) -> None:
+        """While the disk is full the console works; Events tell of it and of the recovery."""
+        runtime, id = await self.start()
+        journal = runtime.read_log(Grant(id))[1]
+        layer = FailingLayer()
+        journal.files.open._layer = layer
+        layer.error = errno.ENOSPC
+        stream = self.attach(runtime, id)
+        stream.viewer.data_received(b"echo a$((40+2))a\n")
+        await self.until(lambda: b"a42a" in stream.got)
+        reasons = [event.spec.reason for event in runtime._machines.events]
+        self.assertEqual(reasons.count("JournalFull"), 1)
+        layer.error = 0
+        await self.until(lambda: not runtime.journals.failing)
+        event = runtime._machines.events[-1].spec
+        message = "console output is on disk again; 0 bytes were lost"
+        self.assertEqual((event.reason, event.message), ("JournalRecovered", message))
 
     async def test_no_url(self) -> None:
         """Without a place to serve logs there is no URL."""

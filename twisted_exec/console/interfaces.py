@@ -27,7 +27,7 @@ class ILineTransport(Interface):
         A line that cannot deliver input (it is output only, or its connection is lost) discards it.
         It must neither raise nor close, and must not send the input later: keys that arrive at
         another prompt do harm.  It may discard silently, or pass a notice (:func:`.floor.notice`)
-        to ``dataReceived``, at most once while the line is open or lost.
+        to the protocol's ``notice_received``, at most once while the line is open or lost.
 
         :param data: at least 1 byte.  May be called until ``connectionLost``, even after
             ``loseConnection``.

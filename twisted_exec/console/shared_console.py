@@ -41,7 +41,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 
-from .floor import Floor
+from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
 from .rate_limit import ReadRateLimit
 from .viewer import Viewer
@@ -98,6 +98,10 @@ class _Line(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._core._printed(data)
+
+    def notice_received(self, text: bytes) -> None:
+        """Show a notice of the line to the viewers; the journal has only what the machine printed."""
+        self._core._noticed(text)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._core._line_lost(ending_of(reason))
@@ -252,6 +256,8 @@ class SharedConsole:
         if not self._input_flowing:
             viewer.pause_input()
         viewer.pump()
+        if self.outage:
+            viewer.tell(notice(self.outage))
         if self.ending is not None:
             viewer.finish(self.ending)
         else:
@@ -287,6 +293,12 @@ class SharedConsole:
             self._unwatched.charge(len(data))
         self._trim()
         self._pace()
+
+    def _noticed(self, text: bytes) -> None:
+        if self.outage:
+            self.journal.missed()
+        for viewer in list(self._viewers):
+            viewer.tell(text)
 
     def _line_lost(self, ending: Ending) -> None:
         self._line = None

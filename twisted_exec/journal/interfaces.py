@@ -171,6 +171,9 @@ class IJournal(Interface):
         :param reason: one word, such as ``Started``.
         """
 
+    def missed() -> None:
+        """Record that an unknown amount of output that was printed now is missing, without a gap."""
+
     def resized(rows: int, columns: int) -> None:
         """Record a new size of the terminal."""
 

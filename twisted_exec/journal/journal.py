@@ -383,6 +383,9 @@ class Journal:
         boots.append(Boot(number, event.offset, event.time_ns))
         del boots[:-_MAX_BOOTS]
 
+    def missed(self) -> None:
+        self._record(Kind.GAP, bytes=None, end=self.end)
+
     def resized(self, rows: int, columns: int) -> None:
         self._record(Kind.SIZE, rows=rows, columns=columns)
 

@@ -45,6 +45,7 @@ class StoreLimits:
     deleted_days: float = 7.0
 
 
+DEFAULT_RETENTION = Retention()
 DEFAULT_LIMITS = StoreLimits()
 
 

@@ -21,6 +21,7 @@ from twisted.python.usage import Options, UsageError
 
 from twisted import __version__ as twisted_version
 from twisted_exec import __version__
+from twisted_exec.api import quantity
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.log_level import DEFAULT, LEVELS, QUIET, limit_log, read_level
 from twisted_exec.program.options_file import CONFIG, arguments_from, path_in
@@ -371,6 +372,21 @@ def days(text: str) -> int:
     if not re.fullmatch("[0-9]{1,4}", text) or int(text) > 3650:
         raise ValueError(f"{text!r} is no whole number of days from 0 to 3650")
     return int(text)
+
+
+def size(text: str) -> int:
+    """
+    Coerce an option's value, such as ``64Mi``, to bytes.
+
+    :raises ValueError: it is not a quantity from 0 to 1Pi.
+    """
+    try:
+        amount = quantity.value(text)
+    except ValueError:
+        amount = -1
+    if not 0 <= amount <= 1 << 50:
+        raise ValueError(f"{text!r} is no size such as 64Mi")
+    return amount
 
 
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)

@@ -15,6 +15,7 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
       memory: 128Mi            # of the guest; default: capabilities.memory
       capabilities: {cpu: "1", memory: 128Mi}
       quantity: 10
+      journal: {days: 7, size: 16Mi}
 
 Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host
 *has* everything that a class needs is checked when the runtime starts.
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api import quantity
+from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
 
 from .drivers import drivers
@@ -52,10 +54,13 @@ class ClassConfig:
     quantity: int
     driver: Build
     spare: int = 0
+    retention: Retention | None = None
 
     def build(self, reactor: Any, table: ProcessTable) -> RuntimeClass:
         driver = self.driver(reactor, table)
-        return RuntimeClass(self.name, driver, self.resources, self.quantity, self.spare)
+        return RuntimeClass(
+            self.name, driver, self.resources, self.quantity, self.spare, self.retention
+        )
 
 
 def load(path: str) -> list[ClassConfig]:
@@ -94,6 +99,7 @@ def _class(entry: object, where: str) -> ClassConfig:
         raise ConfigError(f"{where}: {name!r} is not a valid name of a class, such as small-vm")
     reader.where, reader.name = f"{where} ({name})", name
     resources = _resources(reader)
+    retention = _retention(reader)
     kind = reader.take("driver", str)
     makers = drivers()
     if kind not in makers:
@@ -104,7 +110,19 @@ def _class(entry: object, where: str) -> ClassConfig:
     if not 0 < count <= 100_000:
         raise reader.error("quantity must be between 1 and 100000")
     reader.done()
-    return ClassConfig(name, resources, count, driver, 0 if lines is None else _SPARE)
+    return ClassConfig(name, resources, count, driver, 0 if lines is None else _SPARE, retention)
+
+
+def _retention(reader: Reader) -> Retention | None:
+    """Read how long the class retains output; ``None`` if it does not say."""
+    limits = reader.take("journal", dict, {})
+    if not limits:
+        return None
+    journal = Reader(limits, f"{reader.where}: journal")
+    days = journal.number("days", 0, 3650, DEFAULT_RETENTION.days)
+    size = journal.size("size", "0", "1Ti", DEFAULT_RETENTION.machine_bytes)
+    journal.done()
+    return Retention(days, size)
 
 
 def _resources(reader: Reader) -> dict[str, int]:

@@ -23,6 +23,13 @@ from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions.registry import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
+from twisted_exec.journal.metrics import JournalMetrics
+from twisted_exec.journal.retention import (
+    DEFAULT_LIMITS,
+    DEFAULT_RETENTION,
+    Retention,
+    StoreLimits,
+)
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
@@ -55,6 +62,8 @@ class Settings:
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
+    :param retention: how long the output of classes without limits of their own is retained.
+    :param journal_limits: limits of all journals.
     """
 
     classes: Sequence[ClassConfig]
@@ -68,6 +77,8 @@ class Settings:
     sessions: SessionLimits | None = None
     keep_machines: bool = False
     shipping: ShippingConfig | None = None
+    retention: Retention = DEFAULT_RETENTION
+    journal_limits: StoreLimits = DEFAULT_LIMITS
 
 
 # Forwards all methods to ``runtime``; start and stop are those of Starting.
@@ -112,6 +123,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             log_url=lambda token: self.streams.log_url(token),
             keep_machines=settings.keep_machines,
             journal_opened=self._ship,
+            retention=settings.retention,
+            journal_limits=settings.journal_limits,
         )
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),
@@ -134,6 +147,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         self.shipping: Shipping | None = None
         if settings.shipping is not None:
             self.shipping = Shipping(settings.shipping, self.streams.registry, reactor)
+        JournalMetrics(self.streams.registry, self.runtime.journals)
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)
         self.streams.health.add("iri", self._probe_iri)

@@ -8,6 +8,7 @@ object.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from twisted_exec.streaming.interfaces import Subject
 _MAX_EVENTS = 1000
 _MAX_MACHINES = 10_000
 _MAX_LISTED = 5
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
@@ -76,6 +78,11 @@ class Record:
     def uid(self) -> str:
         """UID of the API object; empty if the poollet does not pass it on."""
         return self._owner.uid
+
+    @property
+    def journal_key(self) -> str:
+        """Return the key of the console's journal: the UID, which outlives this record, or the id."""
+        return self.uid if _UUID.fullmatch(self.uid) else self.id
 
     @property
     def namespace(self) -> str:

@@ -10,6 +10,7 @@ reads them from disk (:mod:`.storage`) and adopts them.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
 from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
+from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
+from twisted_exec.journal.store import JournalStore
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -71,6 +75,7 @@ class RuntimeClass:
     :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
         their own.
     :param quantity: maximal number of machines.
+    :param retention: how long output is retained; by default that of the runtime.
     :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
         with a wrong name has no line, and must not keep out the machine that the line is for.
     """
@@ -80,6 +85,7 @@ class RuntimeClass:
     resources: Mapping[str, int] = field(default_factory=dict)
     quantity: int = 100
     spare: int = 0
+    retention: Retention | None = None
 
 
 def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[_Answer]]:
@@ -106,6 +112,9 @@ class MachineRuntime(Service):
     :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param journal_opened: called with each machine's journal when the machine is created or
         adopted.
+    :param retention: how long the output of classes without limits of their own is retained.
+    :param journal_limits: limits of all journals.
+    :ivar journals: the output of the machines' consoles, on disk.
     """
 
     _log = Logger()
@@ -122,6 +131,8 @@ class MachineRuntime(Service):
         log_url: Callable[[str], str] = lambda token: "",
         keep_machines: bool = False,
         journal_opened: Callable[[Record, Any], None] = lambda record, journal: None,
+        retention: Retention = DEFAULT_RETENTION,
+        journal_limits: StoreLimits = DEFAULT_LIMITS_OF_JOURNALS,
         limits: Limits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -138,7 +149,16 @@ class MachineRuntime(Service):
         self._supervisors: dict[str, Supervisor] = {}
         self._hardware = Hardware(self._offered, self._supervisors, self._save)
         self._deleting: dict[str, list[Deferred[None]]] = {}
-        self._state = RuntimeState(state_directory, keep=keep_machines)
+        self._retention = retention
+        self.journals = JournalStore(
+            os.path.join(state_directory, "consoles"),
+            reactor,
+            limits=journal_limits,
+            now=now_nanoseconds,
+        )
+        self.journals.failed = self._journal_failed
+        self.journals.recovered = self._journal_recovered
+        self._state = RuntimeState(state_directory, keep=keep_machines, journals=self.journals)
         self._storage = self._state.storage
 
     @property
@@ -160,11 +180,13 @@ class MachineRuntime(Service):
         :raises StateInUse: another runtime uses the state directory.
         :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
             this one is without.
+        :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()
         self._offer()
         retained = [machine for machine in self._storage.open() if self._can_adopt(machine)]
+        self.journals.open()
         leaders = self._state.read_leaders()
         ids = {machine.metadata.id for machine in retained}
         await self._state.end_leftovers(self._table, leaders, ids)
@@ -208,7 +230,7 @@ class MachineRuntime(Service):
     async def _stop(self) -> None:
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
         await gatherResults([self._stop_or_release(record, ending) for record in self._machines])
-        self._state.close()
+        await self._state.close()
 
     def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
         supervisor = self._supervisors[record.id]
@@ -461,14 +483,17 @@ class MachineRuntime(Service):
             network_interfaces=record.spec.network_interfaces,
             ignition_data=record.ignition_data,
         )
-        driver = self._offered[record.class_name].driver
+        runtime_class = self._offered[record.class_name]
+        self.journals.revive(record.journal_key)
         supervisor = Supervisor(
-            driver,
+            runtime_class.driver,
             facts,
             self._reactor,
             lambda *change: self._state_changed(record, *change),
             limits=self._limits,
-            now_nanoseconds=self._now_nanoseconds,
+            journal=self.journals.journal(
+                record.journal_key, runtime_class.retention or self._retention
+            ),
             adopted=adopted,
         )
         self._supervisors[record.id] = supervisor
@@ -485,7 +510,7 @@ class MachineRuntime(Service):
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
         )
         # Readers of the log end now; later output of the dying processes is dropped.
-        supervisor.journal.close()
+        self.journals.deleted(record.journal_key)
         record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:
@@ -511,6 +536,18 @@ class MachineRuntime(Service):
             except ServiceUnavailable as problem:
                 # A stale record names ended processes, which the next start ignores.
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
+
+    def _journal_failed(self, key: str, reason: str) -> None:
+        for record in self._machines:
+            if record.journal_key == key:
+                message = f"console output is in memory only, not on disk: {reason}"
+                self._event(record, "Warning", "JournalFull", message)
+
+    def _journal_recovered(self, key: str, lost_bytes: int) -> None:
+        for record in self._machines:
+            if record.journal_key == key:
+                message = f"console output is on disk again; {lost_bytes} bytes were lost"
+                self._event(record, "Normal", "JournalRecovered", message)
 
     def _event(self, record: Record, type: str, reason: str, message: str) -> None:
         level = LogLevel.warn if type == "Warning" else LogLevel.info

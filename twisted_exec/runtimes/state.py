@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.journal.store import JournalStore
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
 from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
@@ -28,13 +29,15 @@ class RuntimeState:
     :ivar id: id of the state directory, which marks the processes of its machines; empty before
         :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
+    :param journals: the journals of the machines' consoles, in this directory.
     :ivar storage: the machines on disk.
     """
 
     _log = Logger()
 
-    def __init__(self, path: str, *, keep: bool) -> None:
+    def __init__(self, path: str, *, keep: bool, journals: JournalStore) -> None:
         self._path = path
+        self.journals = journals
         self.id = self.directory = ""
         self.storage = MachineStorage(os.path.join(path, "machines"), keep=keep)
         self._records: RunRecords | None = None
@@ -53,9 +56,10 @@ class RuntimeState:
         self.id = identity(os.path.join(self._path, "runtime-id"))
         self._records = RunRecords(os.path.join(self._path, "runs"))
 
-    def close(self) -> None:
-        """Release the lock.  Repeated calls do nothing."""
+    async def close(self) -> None:
+        """Force the journals to the disk, and release the lock.  Repeated calls do nothing."""
         if self._lock is not None:
+            await self.journals.close()
             with contextlib.suppress(OSError):
                 os.rmdir(self.directory)  # may still contain a socket
             os.close(self._lock)

@@ -12,7 +12,6 @@ When the runtime stops, a machine that can outlive it is released instead of sto
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
@@ -42,9 +42,6 @@ from twisted_exec.streaming.interfaces import INTERNAL, POWERED_OFF, Ending
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
-_ADOPTED_NOTICE = (
-    b"\r\n[the machine runtime was restarted; what the machine printed before is lost]\r\n"
-)
 _BUG = "internal error of the machine runtime"
 
 
@@ -54,6 +51,7 @@ class Supervisor:
 
     :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message
         say why a machine that should be on does not run, and are empty otherwise.
+    :param journal: that of the machine, possibly of an earlier run; in memory by default.
     :param adopted: processes of a machine that an earlier runtime left running; empty for others.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
@@ -71,7 +69,7 @@ class Supervisor:
         state_changed: Callable[[int, str, str], None],
         *,
         limits: Limits = DEFAULT_LIMITS,
-        now_nanoseconds: Callable[[], int] = time.time_ns,
+        journal: IJournal | None = None,
         adopted: Sequence[Leader] = (),
     ) -> None:
         self._driver = driver
@@ -79,7 +77,7 @@ class Supervisor:
         self._clock = clock
         self._state_changed = state_changed
         self._limits = limits
-        self.journal = Journal(now_nanoseconds)
+        self.journal = Journal() if journal is None else journal
         self._keeping: Deferred[None] | None = None
         self._should_run = False
         self._rest: Deferred[None] | None = None
@@ -216,7 +214,7 @@ class Supervisor:
         self._state_changed(pb.MACHINE_RUNNING, "", "")
         label = self._facts.label
         if self._adopted:
-            self.journal.append(_ADOPTED_NOTICE)
+            self.journal.missed()
             reason, message = "Adopted", f'machine "{label}" has been running without us'
         else:
             reason, message = "Started", f'machine "{label}" is running'

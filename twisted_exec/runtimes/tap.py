@@ -9,8 +9,9 @@ from typing import Any
 from twisted.application.service import IService
 
 from twisted_exec.iri.target import TargetError
+from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.program.options import Required
+from twisted_exec.program.options import Required, days, size
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.shipping import config as shipping
@@ -37,7 +38,45 @@ class Options(ServingOptions):
         ["classes", None, None, "YAML file with the machine classes of this host."],
         ["shipping", None, None, "YAML file: where to send the lines of all consoles."],
         ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
+        ["journal-days", None, 30, "Days that console output is retained; 0: without end.", days],
+        [
+            "journal-machine-size",
+            None,
+            None,
+            "Console output retained of each machine; 0: without limit; default: 64Mi.",
+            size,
+        ],
+        [
+            "journal-size",
+            None,
+            None,
+            "Console output retained in all; default: a tenth of the file system.",
+            size,
+        ],
+        [
+            "journal-keep-free",
+            None,
+            None,
+            "Space that console output leaves free; default: 1Gi, or a twentieth of the file system.",
+            size,
+        ],
+        [
+            "journal-deleted-days",
+            None,
+            7,
+            "Days that output of deleted machines is retained.",
+            days,
+        ],
     ]
+    groups = {
+        "Journals": [
+            "journal-days",
+            "journal-machine-size",
+            "journal-size",
+            "journal-keep-free",
+            "journal-deleted-days",
+        ],
+    }
     optFlags = [
         ["keep-machines", None, "Let machines outlive this program, if their driver supports it."]
     ]
@@ -68,6 +107,12 @@ def _host(options: Options, reactor: Any) -> RuntimeHost:
     return host
 
 
+def _retention(options: Options) -> Retention:
+    size = options["journal-machine-size"]
+    limit = DEFAULT_RETENTION.machine_bytes if size is None else size
+    return Retention(options["journal-days"], limit)
+
+
 def settings(options: Options) -> Settings:
     """
     Translate the command line.
@@ -87,4 +132,10 @@ def settings(options: Options) -> Settings:
         sessions=options.session_limits(),
         keep_machines=bool(options["keep-machines"]),
         shipping=shipping.load(options["shipping"]) if options["shipping"] else None,
+        retention=_retention(options),
+        journal_limits=StoreLimits(
+            options["journal-size"] or 0,
+            options["journal-keep-free"],
+            options["journal-deleted-days"],
+        ),
     )

@@ -353,7 +353,9 @@ class SharedLine:
 
     def _notify(self, text: str) -> None:
         if self._inner is not None:
-            self._inner.dataReceived(notice(text))
+            # Only the protocol of a shared console separates notices from output.
+            show = getattr(self._inner, "notice_received", self._inner.dataReceived)
+            show(notice(text))
 
 
 def _describe(failure: Failure) -> str:
