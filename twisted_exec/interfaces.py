@@ -29,6 +29,7 @@ interface                      implementation or purpose
 :class:`IRun`                  a machine that is powered on, and its line
 :class:`IShutdown`             a run that can ask its machine to shut down
 :class:`IHotPlug`              a run whose disks can be changed while it is on
+:class:`IJournalWriter`        a run that writes boots into the machine's journal itself
 :class:`IReleasable`           a run that can be left to itself when the runtime stops
 :class:`IAttachment`           one user's end of a console
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
@@ -107,6 +108,7 @@ from twisted_exec.runtimes.interfaces import (
     IDriverMaker,
     IHardware,
     IHotPlug,
+    IJournalWriter,
     IMachineDriver,
     IReleasable,
     IRestartPolicy,
@@ -211,6 +213,7 @@ __all__ = [
     "IHostLocal",
     "IHotPlug",
     "IJournal",
+    "IJournalWriter",
     "IKubeClient",
     "ILeader",
     "ILeaf",

@@ -192,9 +192,9 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         if self.iri.running:
             await self.iri.stopService()
         await self.streams.stopService()
-        await self.runtime.stopService()
         if self.shipping is not None and self.shipping.running:
-            await self.shipping.stopService()
+            await self.shipping.stopService()  # before the journals close
+        await self.runtime.stopService()
 
     # Probes.
 

@@ -464,6 +464,11 @@ class MachineRuntime(Service):
 
     def _supervise(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
         directory = self._state.make_sockets(record.id)
+        runtime_class = self._offered[record.class_name]
+        self.journals.revive(record.journal_key)
+        journal = self.journals.journal(
+            record.journal_key, runtime_class.retention or self._retention
+        )
         facts = MachineFacts(
             id=record.id,
             label=record.label,
@@ -479,25 +484,22 @@ class MachineRuntime(Service):
             uid=record.uid,
             storage=self._storage.directory(record.id),
             keep=self._can_keep(record),
+            journal=journal,
             volumes=record.spec.volumes,
             network_interfaces=record.spec.network_interfaces,
             ignition_data=record.ignition_data,
         )
-        runtime_class = self._offered[record.class_name]
-        self.journals.revive(record.journal_key)
         supervisor = Supervisor(
             runtime_class.driver,
             facts,
             self._reactor,
             lambda *change: self._state_changed(record, *change),
             limits=self._limits,
-            journal=self.journals.journal(
-                record.journal_key, runtime_class.retention or self._retention
-            ),
+            journal=journal,
             adopted=adopted,
         )
         self._supervisors[record.id] = supervisor
-        self._journal_opened(record, supervisor.journal)
+        self._journal_opened(record, journal)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
         else:

@@ -128,10 +128,15 @@ class Board:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Paths of the UNIX sockets for the serial port and for QMP."""
+    """
+    Paths of the UNIX sockets for the serial port and for QMP.
+
+    :param log: file to which QEMU appends the output of the serial port; empty for none.
+    """
 
     serial: str
     control: str
+    log: str = ""
 
 
 def arguments(
@@ -156,7 +161,7 @@ def arguments(
         value = getattr(board, option)
         if value:
             words += [{"firmware": "-bios"}.get(option, f"-{option}"), value]
-    words += [*_line("serial0", sockets.serial), "-serial", "chardev:serial0"]
+    words += [*_line("serial0", sockets.serial, sockets.log), "-serial", "chardev:serial0"]
     words += [*_line("control0", sockets.control), "-mon", "chardev=control0,mode=control"]
     words += _disks(parts.disks) + _network(board, parts) + _identity(parts)
     if sandbox:
@@ -165,8 +170,9 @@ def arguments(
     return [*words, "-S"]
 
 
-def _line(name: str, path: str) -> list[str]:
-    return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off"]
+def _line(name: str, path: str, log: str = "") -> list[str]:
+    logging = f",logfile={_escape(log)},logappend=on" if log else ""
+    return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off{logging}"]
 
 
 def _disks(disks: Sequence[Disk]) -> list[str]:

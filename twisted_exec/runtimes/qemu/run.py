@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -24,9 +25,11 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.shared_console import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IHotPlug,
+    IJournalWriter,
     IReleasable,
     IRun,
     IShutdown,
@@ -41,6 +44,7 @@ from twisted_exec.runtimes.qemu.hotplug import HotPlugSlots
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
 from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
 from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
+from twisted_exec.runtimes.qemu.serial_log import SerialLog, Splice
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     POWERED_OFF,
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
 _START_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
+_SPLICE_SECONDS = 2.0
+_READ_BYTES = 64 << 10
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
@@ -92,6 +98,12 @@ class QemuRun:
             driver.reactor,
         )
         machine = driver.options.board.machine
+        self._serial_log: SerialLog | None = None
+        if facts.keep and facts.journal is not None:
+            self._serial_log = SerialLog(facts.storage, facts.journal)
+        self.is_complete = False
+        if facts.journal is not None:
+            alsoProvides(self, IJournalWriter)
         self._slots = HotPlugSlots(self._ask, self._disks, machine, driver.reactor)
         self._health = Health(
             self._ask, facts, driver.reactor, fall_back=self._fall_back, tidy=self._tidy
@@ -135,25 +147,74 @@ class QemuRun:
 
     async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
         sockets = self._sockets()
+        line = self._line = SerialLine(self._port_lost)
+        inner = factory.buildProtocol(None)  # type: ignore[arg-type]
+        line.begin(inner)
+        await self._catch_up(line)
         if parts is None:
             self._adopt()
         else:
             self._spawn(sockets, parts)
         self._control = await self._reach(sockets.control, lambda: QMP(self._event_received))
         await self._control.greeting
-        line = self._line = SerialLine(self._port_lost)
-        port = await self._reach(sockets.serial, lambda: SerialPort(line))
-        inner = factory.buildProtocol(None)  # type: ignore[arg-type]
-        line.join(port, inner)
-        await self._wait_for_serial()
+        await self._open_line(line)
         if parts is not None and parts.ignition:
             os.unlink(parts.ignition)  # QEMU has read it
         if parts is None and (await self._ask("query-kvm")).get("enabled"):
             self._accelerator.current = KVM
         if (await self._ask("query-status")).get("status") == "prelaunch":
+            if self._facts.journal is not None:
+                self._facts.journal.booted("Started")
             await self._ask("cont")
         self._health.start(self._driver.watch_seconds)
         return inner
+
+    async def _catch_up(self, line: SerialLine) -> None:
+        """Read what the machine printed since the journal's end, while no runtime was connected."""
+        log = self._serial_log
+        if log is None or not log.exists:
+            return
+        skipped = log.skip_excess()
+        if skipped:
+            message = f"the oldest {skipped} bytes that the machine printed meanwhile are left out"
+            self._facts.event("Warning", "OutputSkipped", message)
+        turns = ShortTurns(self._driver.reactor)
+        position, end = log.position(), log.size()
+        while position < end and (data := log.read(position, _READ_BYTES)):
+            line.received(data)
+            await turns.breathe()
+            position += len(data)
+        self.is_complete = not skipped
+
+    async def _open_line(self, line: SerialLine) -> None:
+        """Connect the serial port; of a machine that runs, continue exactly after what was read."""
+        log = self._serial_log
+        splice = Splice(log) if log is not None and log.exists else None
+        if splice is not None:
+            line.hold(splice.captured)
+        try:
+            line.join(await self._reach(self._socket_paths().serial, lambda: SerialPort(line)))
+            await self._wait_for_serial()
+            missed = b""
+            if splice is not None and log is not None:
+                begin = await self._measure(splice, line)
+                position = log.position()
+                missed = log.read(position, max(0, begin - position))
+        except BaseException:
+            line.release(b"")
+            raise
+        line.release(missed)
+
+    async def _measure(self, splice: Splice, line: SerialLine) -> int:
+        """Return where in the log the connection's stream begins."""
+        clock = self._driver.reactor
+        until = clock.seconds() + _SPLICE_SECONDS
+        while (begin := splice.measure(line.unread)) is None:
+            if clock.seconds() >= until:
+                self.is_complete = False
+                return splice.best()
+            await deferLater(clock, _POLL_SECONDS)
+        return begin
 
     async def _parts(self) -> Parts:
         facts = self._facts
@@ -201,6 +262,8 @@ class QemuRun:
     def _spawn(self, sockets: Sockets, parts: Parts) -> None:
         driver, program = self._driver, self._driver.program()
         assert program is not None
+        if self._serial_log is not None:
+            sockets = replace(sockets, log=self._serial_log.create())
         words = arguments(
             program,
             driver.options.board,
@@ -267,6 +330,8 @@ class QemuRun:
         return True
 
     def _tidy(self) -> None:
+        if self._serial_log is not None:
+            self._serial_log.tidy()
         if isinstance(self._process, DetachedProcess):
             self._process.trim_log()
 
@@ -281,6 +346,8 @@ class QemuRun:
         elif event == "DEVICE_DELETED":
             self._slots.ejected(str(data.get("device")))
         else:
+            if event == "RESET" and self._facts.journal is not None:
+                self._facts.journal.booted("Reset")
             self._health.event_received(event, data)
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
@@ -325,11 +392,11 @@ class QemuRun:
             await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
         if line.is_open and not self._exit.is_off:
             try:
-                port = await self._reach(self._socket_paths().serial, lambda: SerialPort(line))
-            except ServiceUnavailable:
+                await self._catch_up(line)
+                await self._open_line(line)
+            except (ServiceUnavailable, QMPError):
                 pass  # QEMU ended meanwhile
             else:
-                line.join(port)
                 self._facts.event(
                     "Warning", "LineReopened", "the serial line was lost and is connected again"
                 )
@@ -338,7 +405,12 @@ class QemuRun:
 
     def _socket_paths(self) -> Sockets:
         directory = self._facts.directory
-        return Sockets(os.path.join(directory, "serial"), os.path.join(directory, "control"))
+        log = self._serial_log
+        return Sockets(
+            os.path.join(directory, "serial"),
+            os.path.join(directory, "control"),
+            log.path if log is not None and log.exists else "",
+        )
 
     def _ending(self) -> Ending:
         if self._exit.by_guest:

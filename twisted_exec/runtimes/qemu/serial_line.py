@@ -7,7 +7,10 @@ is paused. The line ends when the machine does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from fcntl import ioctl
+from termios import FIONREAD
 from typing import Any
 
 from twisted.internet.error import ConnectionDone
@@ -51,11 +54,39 @@ class SerialLine:
         self._producer: Any = None
         self._paused = False
         self._over = False
+        self._held: bytearray | None = None
 
     @property
     def is_open(self) -> bool:
         """True until the session closed the line or the machine ended."""
         return not self._over and not self.disconnecting
+
+    def begin(self, protocol: Any) -> None:
+        """Connect the line's protocol, before there is a connection."""
+        self._protocol = protocol
+        protocol.makeConnection(self)
+
+    def hold(self, into: bytearray) -> None:
+        """Collect output of the machine instead of passing it on."""
+        self._held = into
+
+    def release(self, missed: bytes) -> None:
+        """
+        Pass on output again, first what was collected.
+
+        :param missed: output from before that.
+        """
+        held, self._held = self._held, None
+        output = missed + bytes(held or b"")
+        if output:
+            self.received(output)
+
+    def unread(self) -> int:
+        """Return the number of bytes that wait in the socket; 0 without a connection."""
+        if self._port is None:
+            return 0
+        descriptor = self._port.transport.fileno()
+        return int.from_bytes(ioctl(descriptor, FIONREAD, bytes(4)), sys.byteorder)
 
     def join(self, port: SerialPort, protocol: Any = None) -> None:
         """
@@ -75,7 +106,9 @@ class SerialLine:
 
     def received(self, data: bytes) -> None:
         """Pass output of the machine on."""
-        if self._protocol is not None and not self._over:
+        if self._held is not None:
+            self._held += data
+        elif self._protocol is not None and not self._over:
             self._protocol.dataReceived(data)
 
     def port_lost(self, port: SerialPort) -> None:
