@@ -13,13 +13,14 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
-from tests import procfs
+from tests import needs, procfs
 from twisted_exec.api import kinds
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 from .consoles import Screen, watch
-from .deployment import Deployment, pause, settled
+from .deployment import Deployment, machine, pause, settled
+from .programs import start
 
 PTYS = 200
 CHANGE_BYTES = 7 << 10
@@ -27,6 +28,8 @@ CHANGE_BYTES = 7 << 10
 SESSIONS = 1000
 MACHINES = 10
 VIEWERS = 10
+LOGS = 300
+MACHINE = kinds.MACHINES.resource
 
 
 class ManyPtysTests(TestCase):
@@ -200,3 +203,34 @@ class ManySessionsTests(TestCase):
     async def all_in_state(self, state: str) -> None:
         for name in self.names:
             await self.deployment.machine_in_state(name, state)
+
+
+class ManyLogsTests(TestCase):
+    """One kubectl that follows the logs of hundreds of machines."""
+
+    skip = needs.kubectl()
+    timeout = 600
+
+    async def test_logs_by_label(self) -> None:
+        """``kubectl logs -l app=x -f --prefix`` prints the lines of all machines as they come."""
+        deployment = Deployment(self.mktemp())
+        self.addCleanup(deployment.stop)
+        await deployment.start()
+        names = [f"sh-{number}" for number in range(LOGS)]
+        for name in names:
+            labelled = machine(name, "shell")
+            labelled["metadata"]["labels"] = {"app": "x"}
+            await deployment.client.create(MACHINE, labelled, "default")
+        for name in names:
+            await deployment.machine_in_state(name, "Running")
+        argv = ["kubectl", "logs", "-l", "app=x", "-f", "--prefix", f"--max-log-requests={LOGS}"]
+        follower = start(argv, env={"KUBECONFIG": deployment.admin})
+        self.addCleanup(follower.stop)
+        for name in names:
+            screen = await watch(deployment.admin, name)
+            screen.type(b"echo he''re\n")
+            await screen.until(rb"\r\nhere\r\n")
+            await screen.leave()
+        for name in names:
+            await follower.until(rb"(?m)^\[pod/%b/console\] here\r$" % name.encode())
+        self.assertIsNone(follower.exit_code)
