@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -239,3 +240,32 @@ class StubbornTests(LogCase):
         while os.path.exists(f"/proc/{pid}"):
             await pause()
         self.assertLess(reactor.seconds() - since, 10)
+
+
+class DeletedTests(LogCase):
+    """What a deleted machine printed."""
+
+    async def deleted(self) -> tuple[int, str]:
+        """Run ``twisted-exec logs --deleted``; return its exit code, and all of its output."""
+        code = "from twisted_exec.cli.main import main; raise SystemExit(main())"
+        argv = [sys.executable, "-c", code, "logs", "sh", "--deleted"]
+        program = start([*argv, "--plain"], env={"KUBECONFIG": self.deployment.admin})
+        self.addCleanup(program.stop)
+        ended = await program.ended
+        return ended, program.output.decode()
+
+    async def test_deleted(self) -> None:
+        """It is read by the machine's name, also after a restart of the runtime."""
+        code, told = await self.deleted()
+        self.assertEqual(code, 1)
+        self.assertIn('there is no console of a deleted machine "sh"', told)
+        await self.say("first")
+        await self.deployment.client.delete(MACHINES, "sh", "default")
+        await gone(self.deployment.client, MACHINES, "sh", "default")
+        for restarts in (False, True):
+            if restarts:
+                await self.deployment.runtime.stop()
+                await self.deployment.start_runtime()
+            code, text = await self.deleted()
+            self.assertEqual(code, 0, text)
+            self.assertIn("\nfirst\n", text)

@@ -261,10 +261,24 @@ class MachineRuntime(Service):
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine was deleted, or is another one of the same name.
+        :raises NotFound: the machine was deleted, or is another one of the same name; without a
+            machine's id: nothing is retained of the machine with that UID.
         """
+        if not grant.machine_id:
+            return self._retained(grant.machine_uid)
         record = self._machines.get(grant.machine_id)
         return record.subject(), self._supervisor(record, grant.machine_uid).journal
+
+    def _retained(self, uid: str) -> tuple[Subject, IJournal]:
+        """Find the journal of a machine that may be deleted."""
+        for record in self._machines:
+            if uid and record.uid == uid:
+                return record.subject(), self._supervisors[record.id].journal
+        journal = self.journals.of_deleted(uid)
+        if journal is None:
+            message = f"the runtime retains no output of a machine with the UID {uid!r}"
+            raise NotFound("machines", uid, message=message)
+        return Subject(session="", machine=uid, uid=uid), journal
 
     def _console(self, record: Record, machine_uid: str) -> SharedConsole:
         supervisor = self._supervisor(record, machine_uid)
@@ -422,7 +436,7 @@ class MachineRuntime(Service):
         session: str = "",
     ) -> Deferred[console_pb2.LogResponse]:
         grant = Grant(request.machine_id, machine_uid, user, session, LOG)
-        self._supervisor(self._machines.get(grant.machine_id), machine_uid)
+        self.read_log(grant)  # refuses what cannot be read
         return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
 
     # One machine.
