@@ -241,6 +241,7 @@ class JournalStore:
                     self._layer.write(file, f"{self._now()}\n".encode())
             except OSError as error:
                 self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
+        place.journal.close_descriptor()
 
     @property
     def failing(self) -> int:
