@@ -326,6 +326,24 @@ class LossTests(LogCase):
         self.assertNotIn("again", previous)
         self.assertIsNone(follower.exit_code)
 
+    async def test_restarted(self) -> None:
+        """Runtime and poollet that are stopped and started end no follower either."""
+        follower = self.follow_into_file("kubectl", "logs", "-f", "sh")
+        await self.steady()
+        deployment = self.deployment
+        await deployment.poollet.stop()
+        await deployment.start_poollet()
+        await self.reaches(lambda text: b"\nEND\r\n" in text)
+        self.check_numbers()
+        await deployment.runtime.stop()
+        await deployment.start_runtime()
+        while not await self.is_back():
+            await pause()
+        await self.say("again")
+        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        self.assertNotIn(b"twisted-exec:", self.out.read_bytes())
+        self.assertIsNone(follower.exit_code)
+
     async def test_api_server(self) -> None:
         """``twisted-exec logs --follow`` continues when the API server is killed."""
         follower = self.follow_into_file("twisted-exec", "logs", "-f", "sh")
