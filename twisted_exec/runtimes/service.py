@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
-from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
@@ -39,6 +39,7 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -98,7 +99,7 @@ def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferr
     return call
 
 
-@implementer(IMachineRuntime, IMachineLogs)
+@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts)
 class MachineRuntime(Service):
     """
     Runs machines on this host.
@@ -160,6 +161,7 @@ class MachineRuntime(Service):
         self.journals.recovered = self._journal_recovered
         self._state = RuntimeState(state_directory, keep=keep_machines, journals=self.journals)
         self._storage = self._state.storage
+        self._alerts: ConsoleAlerts | None = None
 
     @property
     def directory(self) -> str:
@@ -184,6 +186,8 @@ class MachineRuntime(Service):
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()
+        path = os.path.join(self._state.path, "alerts.json")
+        self._alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
         self._offer()
         retained = [machine for machine in self._storage.open() if self._can_adopt(machine)]
         self.journals.open()
@@ -228,6 +232,8 @@ class MachineRuntime(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        if self._alerts is not None:
+            self._alerts.stop()
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
         await gatherResults([self._stop_or_release(record, ending) for record in self._machines])
         await self._state.close()
@@ -327,7 +333,7 @@ class MachineRuntime(Service):
         return succeed(pb.ListMachinesResponse(machines=machines))
 
     def _observed(self, record: Record) -> pb.Machine:
-        """Return the machine; a condition names the writers while its console has viewers."""
+        """Return the machine with the conditions of its console: its writers, and alerts."""
         machine = record.to_machine()
         supervisor = self._supervisors.get(record.id)
         console = None if supervisor is None else supervisor.console
@@ -336,6 +342,12 @@ class MachineRuntime(Service):
             status, reason, message = console_in_use(writing)
             machine.status.machine_conditions.add(
                 type=CONSOLE_IN_USE, status=status, reason=reason, message=message
+            )
+        health = None if self._alerts is None else self._alerts.condition(record.uid)
+        if health is not None:
+            status, reason, message = health
+            machine.status.machine_conditions.add(
+                type=CONSOLE_HEALTHY, status=status, reason=reason, message=message
             )
         return machine
 
@@ -439,6 +451,25 @@ class MachineRuntime(Service):
         self.read_log(grant)  # refuses what cannot be read
         return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
 
+    # IConsoleAlerts.
+
+    @_as_deferred
+    def set_alerts(
+        self, request: console_pb2.SetAlertsRequest
+    ) -> Deferred[console_pb2.SetAlertsResponse]:
+        return self._prepared_alerts().set_alerts(request)
+
+    @_as_deferred
+    def list_matches(
+        self, request: console_pb2.ListMatchesRequest
+    ) -> Deferred[console_pb2.ListMatchesResponse]:
+        return self._prepared_alerts().list_matches(request)
+
+    def _prepared_alerts(self) -> ConsoleAlerts:
+        if self._alerts is None:
+            raise ServiceUnavailable("the machine runtime is starting")
+        return self._alerts
+
     # One machine.
 
     def _changeable(self, request: Any) -> Record:
@@ -514,6 +545,9 @@ class MachineRuntime(Service):
         )
         self._supervisors[record.id] = supervisor
         self._journal_opened(record, journal)
+        self._journal_opened(record, supervisor.journal)
+        if self._alerts is not None:
+            self._alerts.add(record.uid, supervisor.journal)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
         else:
@@ -538,6 +572,8 @@ class MachineRuntime(Service):
         stopping.addCallback(deleted)
 
     def _forget(self, record: Record) -> None:
+        if self._alerts is not None:
+            self._alerts.remove(record.uid)
         self._state.remove_sockets(record.id)
         self._storage.remove(record.id)
         self._machines.remove(record.id)
