@@ -235,6 +235,16 @@ class MachineRuntime(Service):
         if self._alerts is not None:
             self._alerts.stop()
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
+        continuing = [
+            record
+            for record in self._machines
+            if self._can_keep(record) and self._supervisors[record.id].run is not None
+        ]
+        if continuing:
+            self._log.info(
+                "machines that continue without this runtime: {labels}",
+                labels=", ".join(sorted(record.label for record in continuing)[:10]),
+            )
         await gatherResults([self._stop_or_release(record, ending) for record in self._machines])
         await self._state.close()
 

@@ -329,7 +329,8 @@ class Shipper:
 
     def _note_problem(self, why: str) -> None:
         if not self.problem:
-            self._log.warn("{sink}: {why}; trying again", sink=self.sink.name, why=why)
+            short = why.rstrip(".")
+            self._log.warn("{sink}: {why}; trying again", sink=self.sink.name, why=short)
         self.problem = why
 
     # Cursors.
