@@ -71,6 +71,13 @@ class Search:
             if not SUPPORTED:
                 raise PatternError(UNSUPPORTED)
             self._compiled = re2.compile(b"(?m)" + pattern.text.encode(), _options())
+        # Anchors of the text, and flags that could change the others.
+        self._has_text_anchor = any(each in pattern.text for each in ("\\A", "\\z", "(?"))
+
+    @property
+    def finds_in_blocks(self) -> bool:
+        """True if a match in any line is also found when several lines are searched at once."""
+        return self._compiled is None or not self._has_text_anchor
 
     def end_in(self, text: bytes) -> int:
         """Return where the first match ends, or -1."""

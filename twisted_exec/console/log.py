@@ -32,7 +32,7 @@ _STAMPED_BYTES = 4 << 10
 _PLAIN_STAMPED_BYTES = 1 << 10
 _NEWLINE = b"\n"
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
-_REDRAWN_LINES = re.compile(rb"[^\r\n]*(?:\r+|\n)|[^\r\n]+")
+_REDRAWN_LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
 
 
 class LogReader:
