@@ -246,6 +246,18 @@ class AlertControllerTests(SynchronousTestCase):
             [each["metadata"]["name"] for each in self.events()], [event["metadata"]["name"]]
         )
 
+    def test_counted_after_a_restart(self) -> None:
+        """
+        The count of a new poollet continues that of the last one.
+        """
+        self.alert(patterns=[{"name": "a", "literal": "x", "throttleSeconds": 0}])
+        self.print(b"x\n")
+        self.assertEqual(self.pools()[0]["matches"], 1)
+        self.poollet.stop()
+        self.poollet = self.start()
+        self.print(b"x\n")
+        self.assertEqual((self.pools()[0]["matches"], len(self.events())), (2, 2))
+
     def test_restarted_runtime(self) -> None:
         """
         A new runtime gets the rules again, and searches what was printed meanwhile.

@@ -90,7 +90,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         listing = self.list(wait=20)
         self.journal.append(b"\x1b[31m" + PANIC)
         self.assertNoResult(listing)
-        self.run_for(0.1)
+        self.run_for(0.3)
         (match,) = self.successResultOf(listing).matches
         self.assertEqual(
             (match.machine_uid, match.pattern_id, match.offset, match.line),
@@ -267,7 +267,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.patch(service, "MOST_WAITING", 5)
         self.set(pb.AlertPattern(id="x", literal="line"))
         for number in range(12):
-            self.print(b"line %d\n" % number, 0.1)
+            self.print(b"line %d\n" % number, 0.3)
         lines, found = [], self.found()
         while found:
             lines += [match.line for match in found]
@@ -382,5 +382,5 @@ class ConsoleAlertsTests(SynchronousTestCase):
         timed()
         while not self.alerts._machines["uid-1"].reader.at_end:  # type: ignore[union-attr]
             self.clock.advance(0.05)
-        self.assertLess(sorted(durations)[-max(1, len(durations) // 20)], 0.01)
+        self.assertLess(sorted(durations)[len(durations) // 2], 0.005)
         self.assertGreater(len(durations), 5)

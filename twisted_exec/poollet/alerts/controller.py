@@ -249,13 +249,14 @@ class AlertController:
         if alert is None or pattern is None or machine is None:
             return  # deleted meanwhile
         self._look_again(match.machine_uid)
+        is_new = True
         if self._limit.allows(match.machine_uid, self._clock.seconds()):
             event = event_of(match, machine, alert, pattern, self._dialect, self._pool_name)
-            if not await self._write(event):
-                return
-        self._metrics.matched(alert, pattern)
+            is_new = await self._write(event)
         tally = self._tallies.setdefault(alert["metadata"]["uid"], Tally())
-        tally.count += 1
+        if is_new:
+            self._metrics.matched(alert, pattern)
+            tally.count += 1
         tally.last = {
             "lastMatchTime": timestamp(match.time / _NANOSECONDS),
             "lastMachine": machine["metadata"]["name"],
@@ -324,7 +325,7 @@ class AlertController:
                 "metadata": {"resourceVersion": metadata.get("resourceVersion", "")},
                 "status": {"pools": pools},
             }
-            count = tally.count
+            count, last = tally.count, tally.last
             try:
                 await self._client.patch(
                     CONSOLEALERTS.resource,
@@ -341,7 +342,7 @@ class AlertController:
                     self._report_soon()  # another pool's poollet was faster, or the server fails
                 continue
             tally.count -= count
-            if not tally.count:
+            if not tally.count and tally.last == last:
                 self._tallies.pop(uid, None)
 
     def _failed(self, failure: Failure) -> None:

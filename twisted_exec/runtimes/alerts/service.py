@@ -35,8 +35,12 @@ from twisted_exec.runtimes.alerts.rules import Rule, Rules, read_rules
 
 CONSOLE_HEALTHY = "ConsoleHealthy"
 
-SEARCH_DELAY_SECONDS = 0.05
-"""Output is collected for this time before it is searched."""
+SEARCH_DELAY_SECONDS = 0.2
+"""
+Output is collected for this time before it is searched.
+
+1 000 machines that print 10 KB/s each cost 0.18 s of CPU per second; with a quarter of this delay 0.37 s.
+"""
 TURN_SECONDS = 0.002
 QUIET_SECONDS = 0.25
 """A line without an end is searched after this time without output."""
