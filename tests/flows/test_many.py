@@ -6,6 +6,8 @@ their resources are released.
 from __future__ import annotations
 
 import itertools
+import re
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -212,7 +214,10 @@ class ManyLogsTests(TestCase):
     timeout = 600
 
     async def test_logs_by_label(self) -> None:
-        """``kubectl logs -l app=x -f --prefix`` prints the lines of all machines as they come."""
+        """
+        ``kubectl logs -l app=x -f --prefix`` prints the lines of all machines as they come, each
+        once, also after the poollet was killed.
+        """
         deployment = Deployment(self.mktemp())
         self.addCleanup(deployment.stop)
         await deployment.start()
@@ -226,11 +231,19 @@ class ManyLogsTests(TestCase):
         argv = ["kubectl", "logs", "-l", "app=x", "-f", "--prefix", f"--max-log-requests={LOGS}"]
         follower = start(argv, env={"KUBECONFIG": deployment.admin})
         self.addCleanup(follower.stop)
-        for name in names:
-            screen = await watch(deployment.admin, name)
-            screen.type(b"echo he''re\n")
-            await screen.until(rb"\r\nhere\r\n")
-            await screen.leave()
-        for name in names:
-            await follower.until(rb"(?m)^\[pod/%b/console\] here\r$" % name.encode())
+        for word in ("here", "there"):
+            for name in names:
+                screen = await watch(deployment.admin, name)
+                screen.type(b"echo %b''%b\n" % (word[:2].encode(), word[2:].encode()))
+                await screen.until(rb"\r\n%b\r\n" % word.encode())
+                await screen.leave()
+            for name in names:
+                line = rb"(?m)^\[pod/%b/console\] %b\r$" % (name.encode(), word.encode())
+                await follower.until(line)
+            if word == "here":
+                await deployment.poollet.stop(signal.SIGKILL)
+                await deployment.start_poollet()
+        for word in (b"here", b"there"):
+            lines = re.findall(rb"(?m)^\[pod/\S+/console\] %b\r$" % word, follower.output)
+            self.assertEqual((len(lines), len(set(lines))), (LOGS, LOGS))
         self.assertIsNone(follower.exit_code)
