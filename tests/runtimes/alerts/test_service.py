@@ -18,6 +18,7 @@ from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.alerts import rules, service
+from twisted_exec.runtimes.alerts.lines import LineReader
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 
 PANIC = b"[   1.5] Kernel panic - not syncing: test\r\n"
@@ -221,6 +222,24 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.alerts.add("uid-3", journal)
         self.run_for(1)
         self.assertEqual(len(self.found()), 1)
+
+    def test_many_machines(self) -> None:
+        """
+        New rules for many machines are applied in short turns.
+        """
+        journals = {f"m-{number}": Journal(self.now) for number in range(100)}
+        for uid, journal in journals.items():
+            journal.append(PANIC)
+            self.alerts.add(uid, journal)
+        opened: list[Any] = []
+        self.patch(service, "LineReader", lambda *args: opened.append(args) or LineReader(*args))
+        pattern = pb.AlertPattern(id="x", literal="panic")
+        machines = [pb.AlertMachine(uid=uid, patterns=[0]) for uid in journals]
+        request = pb.SetAlertsRequest(owner="a", patterns=[pattern], machines=machines)
+        self.alerts.set_alerts(request)
+        self.assertEqual(opened, [])
+        self.run_for(1)
+        self.assertEqual((len(opened), len(self.found())), (100, 100))
 
     def test_condition(self) -> None:
         """

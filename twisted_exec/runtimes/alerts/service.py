@@ -254,20 +254,27 @@ class ConsoleAlerts:
             return
         searched.owner, searched.rule = owner, rule
         if searched.reader is None:
-            searched.reader = LineReader(searched.journal, self._first_offset(searched, rule))
-            searched.journal.watch(searched.watcher)
-            self._printed(searched)
+            self._printed(searched)  # the journals of many machines are opened in short turns
+
+    def _open(self, searched: _Searched, rule: Rule) -> LineReader:
+        reader = LineReader(searched.journal, self._first_offset(searched, rule))
+        searched.reader = reader
+        searched.journal.watch(searched.watcher)
+        return reader
 
     def _first_offset(self, searched: _Searched, rule: Rule) -> int:
         journal, since = searched.journal, rule.since
         saved = journal.cursor(_CURSOR).load()
+        if saved is not None and saved == journal.end:
+            searched.saved = saved
+            return saved
         if saved is None:
             since = max(since, self._now() - FIRST_SECONDS * _NANOSECONDS)
         first = journal.printed_since(since)
         return int(min(max(first, saved or 0), journal.end))
 
     def _printed(self, searched: _Searched) -> None:
-        if searched.reader is None or self._stopped:
+        if searched.rule is None or self._stopped:
             return
         self._new[searched] = None
         if self._turn is None:
@@ -296,13 +303,14 @@ class ConsoleAlerts:
 
         :return: whether there is more.
         """
-        reader, owner = searched.reader, searched.owner
-        if reader is None or owner is None or searched.rule is None:
+        owner, rule = searched.owner, searched.rule
+        if owner is None or rule is None:
             return False
+        reader = searched.reader or self._open(searched, rule)
         if len(owner.matches) >= MOST_WAITING:
             owner.parked[searched] = None
             return False
-        for offset, text, numbers in reader.read(searched.rule.found):
+        for offset, text, numbers in reader.read(rule.found):
             self._found(searched, offset, text, numbers)
         if not reader.at_end:
             return True
@@ -380,8 +388,6 @@ class ConsoleAlerts:
 
     def _end(self, searched: _Searched, *, save: bool) -> None:
         """Stop to search a machine's output."""
-        if searched.reader is None:
-            return
         searched.journal.unwatch(searched.watcher)
         if searched.quiet is not None:
             searched.quiet.cancel()
