@@ -237,7 +237,7 @@ class AlertControllerTests(SynchronousTestCase):
         self.print(PANIC)
         (event,) = self.events()
         self.poollet.stop()
-        os.unlink(self.path)  # both were killed; nothing was acknowledged
+        os.unlink(self.path)  # as if both were killed before the acknowledgement
         self.runtime = self.make_runtime()
         self.journals["uid-vm"].cursor("alerts").save(0)
         self.poollet = self.start()

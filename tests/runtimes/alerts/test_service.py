@@ -163,7 +163,6 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.set()
         self.print(PANIC)
         (match,) = self.found()
-        os.unlink(self.path)  # the kill came before the file was written
         self.alerts = self.make()
         self.set()
         self.run_for(1)
@@ -253,6 +252,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         message = 'at offset 0 the machine printed "[   1.5] Kernel panic - not syncing: test"'
         expected = ("False", "KernelPanic", message)
         self.assertEqual(self.alerts.condition("uid-1"), expected)
+        self.found(self.found()[0].number)
         self.alerts = self.make()
         self.set()
         self.assertEqual(self.alerts.condition("uid-1"), expected)
@@ -274,7 +274,8 @@ class ConsoleAlertsTests(SynchronousTestCase):
         """
         A damaged file is ignored.
         """
-        for content in (b"", b"{", b"[]", b'{"reports": [1], "unhealthy": {}}', b"\xff"):
+        damaged = b'{"reports": {"a": {"b": []}}, "unhealthy": {}}'
+        for content in (b"", b"{", b"[]", b'{"reports": [1], "unhealthy": {}}', damaged, b"\xff"):
             with open(self.path, "wb") as file:
                 file.write(content)
             self.make()
@@ -330,6 +331,11 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.patch(rules, "MOST_PATTERNS", 2)
         self.set()
         self.assertRaises(TooManyRequests, self.set, owner="b")
+        self.clock.advance(service.EXPIRY_SECONDS)
+        self.set(owner="b")
+        self.assertRaises(TooManyRequests, self.set, owner="a")
+        self.clock.advance(service.EXPIRY_SECONDS)
+        self.set()
         for several in (
             [pb.AlertPattern(id="x", literal="x")] * 3,
             [pb.AlertPattern(id="x")],

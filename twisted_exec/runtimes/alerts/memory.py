@@ -45,22 +45,25 @@ class Memory:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._reports: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._reports: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self._count = 0
         self._unhealthy: OrderedDict[str, Unhealthy] = OrderedDict()
         self._is_changed = self._has_failed = False
         self._load()
 
     def reported(self, uid: str, pattern_id: str) -> int | None:
         """Return when the last reported match was printed (nanoseconds), or ``None``."""
-        return self._reports.get((uid, pattern_id))
+        return self._reports.get(uid, {}).get(pattern_id)
 
     def report(self, uid: str, pattern_id: str, time_ns: int) -> None:
         """Record a match that is reported."""
-        key = uid, pattern_id
-        self._reports[key] = time_ns
-        self._reports.move_to_end(key)
-        if len(self._reports) > MOST_REPORTS:
-            self._reports.popitem(last=False)
+        of_machine = self._reports.setdefault(uid, {})
+        self._reports.move_to_end(uid)
+        self._count += pattern_id not in of_machine
+        of_machine[pattern_id] = time_ns
+        while self._count > MOST_REPORTS and len(self._reports) > 1:
+            _, oldest = self._reports.popitem(last=False)
+            self._count -= len(oldest)
         self._is_changed = True
 
     def unhealthy(self, uid: str) -> Unhealthy | None:
@@ -82,16 +85,16 @@ class Memory:
     def forget(self, uid: str) -> None:
         """Drop everything about a deleted machine."""
         self.set_unhealthy(uid, None)
-        for key in [key for key in self._reports if key[0] == uid]:
-            del self._reports[key]
-            self._is_changed = True
+        of_machine = self._reports.pop(uid, {})
+        self._count -= len(of_machine)
+        self._is_changed |= bool(of_machine)
 
     def save(self) -> None:
         """Write the file if anything has changed.  A full disk is logged once; the next call tries again."""
         if not self._is_changed:
             return
         document = {
-            "reports": [[*key, time_ns] for key, time_ns in self._reports.items()],
+            "reports": self._reports,
             "unhealthy": {uid: asdict(why) for uid, why in self._unhealthy.items()},
         }
         temporary = f"{self._path}.new"
@@ -112,17 +115,17 @@ class Memory:
         try:
             with open(self._path, "rb") as file:
                 document = json.loads(file.read(_MOST_FILE_BYTES))
-            reports = [_report(each) for each in document["reports"]]
+            reports = {str(uid): _times(times) for uid, times in document["reports"].items()}
             unhealthy = {str(uid): Unhealthy(**why) for uid, why in document["unhealthy"].items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             self._log.warn("{path} is ignored: {why}", path=self._path, why=str(error))
             return
-        self._reports.update(reports[-MOST_REPORTS:])
+        self._reports.update(reports)
+        self._count = sum(map(len, reports.values()))
         self._unhealthy.update(unhealthy)
 
 
-def _report(entry: Any) -> tuple[tuple[str, str], int]:
-    uid, pattern_id, time_ns = entry
-    return (str(uid), str(pattern_id)), int(time_ns)
+def _times(entry: Any) -> dict[str, int]:
+    return {str(pattern_id): int(time_ns) for pattern_id, time_ns in entry.items()}

@@ -53,6 +53,8 @@ MOST_WAITING = 1000
 """Matches of one owner that wait for an acknowledgement."""
 MOST_LISTED = 100
 MOST_OWNERS = 16
+EXPIRY_SECONDS = 600
+"""An owner without calls for this time makes way for another one."""
 MOST_WAIT_SECONDS = 25
 LINE_BYTES = 1 << 10
 """Limit of a line in a match."""
@@ -95,6 +97,7 @@ class _Owner:
     listing: Deferred[console_pb2.ListMatchesResponse] | None = None
     limit: IDelayedCall | None = None
     parked: dict[_Searched, None] = field(default_factory=dict)
+    called_at: float = 0.0
 
 
 class ConsoleAlerts:
@@ -214,10 +217,23 @@ class ConsoleAlerts:
         if not name or len(name) > _SHOWN_BYTES:
             raise BadRequest("the owner of alerts needs a name")
         if name not in self._owners:
-            if len(self._owners) >= MOST_OWNERS:
-                raise TooManyRequests(f"{MOST_OWNERS} owners have alerts here, the limit", 60)
+            self._expire_owner()
             self._owners[name] = _Owner()
-        return self._owners[name]
+        owner = self._owners[name]
+        owner.called_at = self._reactor.seconds()
+        return owner
+
+    def _expire_owner(self) -> None:
+        """:raises TooManyRequests: there are too many owners, and all have called lately."""
+        if len(self._owners) < MOST_OWNERS:
+            return
+        name, oldest = min(self._owners.items(), key=lambda item: item[1].called_at)
+        if self._reactor.seconds() - oldest.called_at < EXPIRY_SECONDS:
+            raise TooManyRequests(f"{MOST_OWNERS} owners have alerts here, the limit", 60)
+        del self._owners[name]
+        for searched in list(self._machines.values()):
+            if searched.owner is oldest:
+                self._end(searched, save=True)
 
     def _matches(self, owner: _Owner) -> console_pb2.ListMatchesResponse:
         listed = [match for match, _ in list(owner.matches)[:MOST_LISTED]]
@@ -239,6 +255,8 @@ class ConsoleAlerts:
             match, searched = owner.matches.popleft()
             searched.waiting.pop(match.number, None)
             changed[searched] = None
+        if changed:
+            self._memory.save()  # before the cursors: matches behind them are not found again
         for searched in changed:
             self._save(searched)
         if changed:
@@ -295,7 +313,6 @@ class ConsoleAlerts:
                 break
         if self._new:
             self._turn = self._reactor.callLater(0, self._take_turn)
-        self._memory.save()
 
     def _search(self, searched: _Searched) -> bool:
         """
@@ -335,7 +352,6 @@ class ConsoleAlerts:
             # What follows is another line: the match must not be found twice.
             reader.consume()
             self._found(searched, offset, text, numbers)
-            self._memory.save()
 
     def _search_all(self, searched: _Searched) -> None:
         """Search the rest of a deleted machine's output, in one turn at most."""
