@@ -131,12 +131,11 @@ class Sockets:
     """
     Paths of the UNIX sockets for the serial port and for QMP.
 
-    :param log: file to which QEMU appends the output of the serial port; empty for none.
+    :param serial: empty for a serial port that is connected later, by QMP.
     """
 
     serial: str
     control: str
-    log: str = ""
 
 
 def arguments(
@@ -161,7 +160,7 @@ def arguments(
         value = getattr(board, option)
         if value:
             words += [{"firmware": "-bios"}.get(option, f"-{option}"), value]
-    words += [*_line("serial0", sockets.serial, sockets.log), "-serial", "chardev:serial0"]
+    words += [*_line("serial0", sockets.serial), "-serial", "chardev:serial0"]
     words += [*_line("control0", sockets.control), "-mon", "chardev=control0,mode=control"]
     words += _disks(parts.disks) + _network(board, parts) + _identity(parts)
     if sandbox:
@@ -170,9 +169,10 @@ def arguments(
     return [*words, "-S"]
 
 
-def _line(name: str, path: str, log: str = "") -> list[str]:
-    logging = f",logfile={_escape(log)},logappend=on" if log else ""
-    return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off{logging}"]
+def _line(name: str, path: str) -> list[str]:
+    if not path:
+        return ["-chardev", f"null,id={name}"]
+    return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off"]
 
 
 def _disks(disks: Sequence[Disk]) -> list[str]:

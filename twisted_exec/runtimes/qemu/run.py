@@ -41,10 +41,11 @@ from twisted_exec.runtimes.qemu.command_line import KVM, Parts, Sockets, argumen
 from twisted_exec.runtimes.qemu.disks import Disks
 from twisted_exec.runtimes.qemu.health import Health
 from twisted_exec.runtimes.qemu.hotplug import HotPlugSlots
+from twisted_exec.runtimes.qemu.log_port import READ_BYTES, LogPort
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
 from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
 from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
-from twisted_exec.runtimes.qemu.serial_log import SerialLog, Splice
+from twisted_exec.runtimes.qemu.serial_log import SerialLog
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     POWERED_OFF,
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 _START_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
-_SPLICE_SECONDS = 2.0
-_READ_BYTES = 64 << 10
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
@@ -99,6 +98,7 @@ class QemuRun:
         )
         machine = driver.options.board.machine
         self._serial_log: SerialLog | None = None
+        self._log_port: LogPort | None = None
         if facts.keep and facts.journal is not None:
             self._serial_log = SerialLog(facts.storage, facts.journal)
         self.is_complete = False
@@ -180,41 +180,29 @@ class QemuRun:
             self._facts.event("Warning", "OutputSkipped", message)
         turns = ShortTurns(self._driver.reactor)
         position, end = log.position(), log.size()
-        while position < end and (data := log.read(position, _READ_BYTES)):
+        while position < end and (data := log.read(position, READ_BYTES)):
             line.received(data)
             await turns.breathe()
             position += len(data)
         self.is_complete = not skipped
 
     async def _open_line(self, line: SerialLine) -> None:
-        """Connect the serial port; of a machine that runs, continue exactly after what was read."""
+        """Connect the serial port."""
         log = self._serial_log
-        splice = Splice(log) if log is not None and log.exists else None
-        if splice is not None:
-            line.hold(splice.captured)
-        try:
+        if log is None or not log.exists:
             line.join(await self._reach(self._socket_paths().serial, lambda: SerialPort(line)))
             await self._wait_for_serial()
-            missed = b""
-            if splice is not None and log is not None:
-                begin = await self._measure(splice, line)
-                position = log.position()
-                missed = log.read(position, max(0, begin - position))
-        except BaseException:
-            line.release(b"")
-            raise
-        line.release(missed)
-
-    async def _measure(self, splice: Splice, line: SerialLine) -> int:
-        """Return where in the log the connection's stream begins."""
-        clock = self._driver.reactor
-        until = clock.seconds() + _SPLICE_SECONDS
-        while (begin := splice.measure(line.unread)) is None:
-            if clock.seconds() >= until:
-                self.is_complete = False
-                return splice.best()
-            await deferLater(clock, _POLL_SECONDS)
-        return begin
+            return
+        try:
+            port = LogPort(log, line, self._driver.watcher, self._driver.reactor)
+        except OSError as error:
+            raise ServiceUnavailable(f"{log.input_path}: {error.strerror}") from None
+        self._log_port = port
+        line.join(port)
+        port.start()
+        if (await self._serial_device()).get("filename") == "null":
+            files = {"out": log.path, "in": log.input_path, "append": True}
+            await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
 
     async def _parts(self) -> Parts:
         facts = self._facts
@@ -237,11 +225,13 @@ class QemuRun:
         ``connect`` succeeds before that; output of the guest in between would be lost.
         """
         while True:
-            devices = await self._ask("query-chardev")
-            (serial,) = [each for each in devices if each.get("label") == "serial0"]
-            if not str(serial.get("filename")).startswith("disconnected:"):
+            if not str((await self._serial_device()).get("filename")).startswith("disconnected:"):
                 return
             await deferLater(self._driver.reactor, _POLL_SECONDS)
+
+    async def _serial_device(self) -> dict[str, Any]:
+        devices: list[dict[str, Any]] = await self._ask("query-chardev")
+        return next((each for each in devices if each.get("label") == "serial0"), {})
 
     def _sockets(self) -> Sockets:
         """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
@@ -262,8 +252,9 @@ class QemuRun:
     def _spawn(self, sockets: Sockets, parts: Parts) -> None:
         driver, program = self._driver, self._driver.program()
         assert program is not None
-        if self._serial_log is not None:
-            sockets = replace(sockets, log=self._serial_log.create())
+        files = self._create_serial_log() if self._serial_log is not None else None
+        if files is not None:
+            sockets = replace(sockets, serial="")
         words = arguments(
             program,
             driver.options.board,
@@ -280,16 +271,32 @@ class QemuRun:
                 self._exited()
 
         if self._facts.keep:
-            self._process = DetachedProcess(exited, self._log_file())
+            # QEMU inherits the FIFO, so that its input has no end while no runtime runs.
+            self._process = DetachedProcess(exited, self._log_file(), files)
         else:
             self._process = ChildProcess(exited)
         try:
             leader = self._process.start(words, self._environment, driver.reactor)
         except OSError as error:
             raise ServiceUnavailable(f"QEMU cannot be started: {error}") from None
+        finally:
+            if files is not None:
+                os.close(files)
         if leader is not None:
             self._family.add(leader)
             self._facts.started(leader)
+
+    def _create_serial_log(self) -> int | None:
+        """Return the FIFO's descriptor; ``None`` if the disk is full, which only costs output."""
+        assert self._serial_log is not None
+        try:
+            self._serial_log.create()
+            return self._serial_log.open_input()
+        except OSError as error:
+            self._serial_log.remove()
+            why = f"what the machine prints while no runtime runs will be lost: {error.strerror}"
+            self._facts.event("Warning", "NoSerialLog", why)
+            return None
 
     async def _reach(self, path: str, make: Any) -> Any:
         """Connect to one of QEMU's sockets; repeat until QEMU listens."""
@@ -392,7 +399,6 @@ class QemuRun:
             await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
         if line.is_open and not self._exit.is_off:
             try:
-                await self._catch_up(line)
                 await self._open_line(line)
             except (ServiceUnavailable, QMPError):
                 pass  # QEMU ended meanwhile
@@ -405,12 +411,7 @@ class QemuRun:
 
     def _socket_paths(self) -> Sockets:
         directory = self._facts.directory
-        log = self._serial_log
-        return Sockets(
-            os.path.join(directory, "serial"),
-            os.path.join(directory, "control"),
-            log.path if log is not None and log.exists else "",
-        )
+        return Sockets(os.path.join(directory, "serial"), os.path.join(directory, "control"))
 
     def _ending(self) -> Ending:
         if self._exit.by_guest:
@@ -484,6 +485,8 @@ class QemuRun:
         self._exit.is_off = True
         self._health.stop()
         self._exit.wake()
+        if self._log_port is not None:
+            self._log_port.finish()
 
     def _wait_for_exit(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._exit.wait(seconds, self._driver.reactor)

@@ -7,10 +7,7 @@ is paused. The line ends when the machine does.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from fcntl import ioctl
-from termios import FIONREAD
 from typing import Any
 
 from twisted.internet.error import ConnectionDone
@@ -54,7 +51,6 @@ class SerialLine:
         self._producer: Any = None
         self._paused = False
         self._over = False
-        self._held: bytearray | None = None
 
     @property
     def is_open(self) -> bool:
@@ -66,29 +62,7 @@ class SerialLine:
         self._protocol = protocol
         protocol.makeConnection(self)
 
-    def hold(self, into: bytearray) -> None:
-        """Collect output of the machine instead of passing it on."""
-        self._held = into
-
-    def release(self, missed: bytes) -> None:
-        """
-        Pass on output again, first what was collected.
-
-        :param missed: output from before that.
-        """
-        held, self._held = self._held, None
-        output = missed + bytes(held or b"")
-        if output:
-            self.received(output)
-
-    def unread(self) -> int:
-        """Return the number of bytes that wait in the socket; 0 without a connection."""
-        if self._port is None:
-            return 0
-        descriptor = self._port.transport.fileno()
-        return int.from_bytes(ioctl(descriptor, FIONREAD, bytes(4)), sys.byteorder)
-
-    def join(self, port: SerialPort, protocol: Any = None) -> None:
+    def join(self, port: Any, protocol: Any = None) -> None:
         """
         Use a new connection for the line.
 
@@ -106,12 +80,10 @@ class SerialLine:
 
     def received(self, data: bytes) -> None:
         """Pass output of the machine on."""
-        if self._held is not None:
-            self._held += data
-        elif self._protocol is not None and not self._over:
+        if self._protocol is not None and not self._over:
             self._protocol.dataReceived(data)
 
-    def port_lost(self, port: SerialPort) -> None:
+    def port_lost(self, port: Any) -> None:
         """Pause the users' input, and report the loss."""
         if port is not self._port:
             return
