@@ -259,6 +259,18 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.journal.booted("Started")
         self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
 
+    def test_condition_of_a_lost_journal(self) -> None:
+        """
+        A machine whose journal was deleted with the line is not unhealthy for ever.
+        """
+        self.set()
+        self.print(PANIC)
+        self.alerts.stop()
+        self.journal = Journal(self.now)
+        self.alerts = self.make()
+        self.set()
+        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
+
     def test_condition_of_a_deleted_alert(self) -> None:
         """
         When the alert is gone, its condition is, too.

@@ -62,11 +62,11 @@ def entry_of(
     if selected is None:
         return None
     entry: Object = {"resource": pool.resource, "name": pool.name}
-    found = sorted({problems[number] for number in selected.patterns if number in problems})
+    wrong = sorted({problems[number] for number in selected.patterns if number in problems})
     if not is_supported or selected.problem:
         entry |= {"state": UNSUPPORTED, "message": selected.problem or NO_SERVICE}
-    elif found:
-        entry |= {"state": DEGRADED, "message": one_line("; ".join(found))[:_MOST_MESSAGE]}
+    elif wrong:
+        entry |= {"state": DEGRADED, "message": one_line("; ".join(wrong))[:_MOST_MESSAGE]}
     else:
         entry["state"] = WATCHING
     generation = alert["metadata"].get("generation")

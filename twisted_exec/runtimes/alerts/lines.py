@@ -48,7 +48,7 @@ class LineReader:
         """The text of the line that is not complete yet."""
         return bytes(self._held)
 
-    def read(self, found: PatternSet) -> list[tuple[int, bytes, list[int]]]:
+    def read(self, patterns: PatternSet) -> list[tuple[int, bytes, list[int]]]:
         """
         Search one piece.
 
@@ -59,12 +59,12 @@ class LineReader:
         available = self._journal.next_available(self.position)
         if available != self.position:
             if self._held:  # the line ends at a gap
-                lines.append((self.line_start, self.incomplete, found.search(self.incomplete)))
+                lines.append((self.line_start, self.incomplete, patterns.search(self.incomplete)))
             self.consume()
             self.position = self.line_start = available
         data = self._journal.read(self.position, READ_BYTES) if not self.at_end else b""
         if data:
-            lines += self._split(data, found)
+            lines += self._split(data, patterns)
             self.position += len(data)
         return [line for line in lines if line[2]]
 
@@ -74,17 +74,17 @@ class LineReader:
         self._stripper = None
         self.line_start = self.position
 
-    def _split(self, data: bytes, found: PatternSet) -> Iterator[tuple[int, bytes, list[int]]]:
+    def _split(self, data: bytes, patterns: PatternSet) -> Iterator[tuple[int, bytes, list[int]]]:
         at = 0
         first = _END.search(data)
         if first is not None and (self._held or self._stripper is not None):
             self._hold(data[: first.start()])
             if self._held:
-                yield self.line_start, self.incomplete, found.search(self.incomplete)
+                yield self.line_start, self.incomplete, patterns.search(self.incomplete)
             at = self._next_line(first.end())
         last = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if last > at:
-            yield from self._whole_lines(data[at:last], at, found)
+            yield from self._whole_lines(data[at:last], at, patterns)
             at = self._next_line(last)
         if at < len(data):
             self._hold(data[at:])
@@ -96,11 +96,11 @@ class LineReader:
         return at
 
     def _whole_lines(
-        self, data: bytes, base: int, found: PatternSet
+        self, data: bytes, base: int, patterns: PatternSet
     ) -> Iterator[tuple[int, bytes, list[int]]]:
         has_control = _CONTROL.search(data) is not None
         lines = data.replace(b"\r", b"\n")
-        search = found.within(strip(lines) if has_control else lines)
+        search = patterns.within(strip(lines) if has_control else lines)
         if search is None:
             return
         at = 0

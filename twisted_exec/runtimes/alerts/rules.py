@@ -29,12 +29,12 @@ class Rule:
     """
     The patterns for one machine.
 
-    :param patterns: by the numbers that ``found`` returns.
+    :param patterns: by the numbers that ``search`` returns.
     :param since: older output is not searched; nanoseconds since the epoch.
     """
 
     patterns: Sequence[console_pb2.AlertPattern]
-    found: PatternSet
+    search: PatternSet
     since: int
 
     @property

@@ -160,8 +160,10 @@ class ConsoleAlerts:
     def _has_recovered(self, searched: _Searched, why: Unhealthy) -> bool:
         if searched.rule is None or why.pattern_id not in {p.id for p in searched.rule.patterns}:
             return True
+        if why.epoch != searched.journal.epoch:
+            return True
         boots = searched.journal.boots()
-        return why.epoch == searched.journal.epoch and bool(boots) and boots[-1].number > why.boot
+        return bool(boots) and boots[-1].number > why.boot
 
     def stop(self) -> None:
         """Write all positions; nothing is searched any more."""
@@ -327,8 +329,8 @@ class ConsoleAlerts:
         if len(owner.matches) >= MOST_WAITING:
             owner.parked[searched] = None
             return False
-        for offset, text, numbers in reader.read(rule.found):
-            self._found(searched, offset, text, numbers)
+        for offset, text, numbers in reader.read(rule.search):
+            self._matched(searched, offset, text, numbers)
         if not reader.at_end:
             return True
         if reader.incomplete and searched.quiet is None:
@@ -346,12 +348,12 @@ class ConsoleAlerts:
             searched.quiet_position = reader.position
             searched.quiet = self._reactor.callLater(QUIET_SECONDS, self._look_at_rest, searched)
             return
-        numbers = rule.found.search(reader.incomplete)
+        numbers = rule.search.search(reader.incomplete)
         if numbers:
             text, offset = reader.incomplete, reader.line_start
             # What follows is another line: the match must not be found twice.
             reader.consume()
-            self._found(searched, offset, text, numbers)
+            self._matched(searched, offset, text, numbers)
 
     def _search_all(self, searched: _Searched) -> None:
         """Search the rest of a deleted machine's output, in one turn at most."""
@@ -359,14 +361,14 @@ class ConsoleAlerts:
         while perf_counter() < until and self._search(searched):
             pass
 
-    def _found(self, searched: _Searched, offset: int, text: bytes, numbers: list[int]) -> None:
+    def _matched(self, searched: _Searched, offset: int, text: bytes, numbers: list[int]) -> None:
         assert searched.rule is not None and searched.owner is not None
         time_ns = searched.journal.time_at(offset) or self._now()
-        seen = set()
+        ids = set()
         for pattern in (searched.rule.patterns[number] for number in numbers):
-            if pattern.id in seen:
+            if pattern.id in ids:
                 continue
-            seen.add(pattern.id)
+            ids.add(pattern.id)
             if pattern.condition:
                 self._set_unhealthy(searched, pattern, offset, text)
             last = self._memory.reported(searched.uid, pattern.id)

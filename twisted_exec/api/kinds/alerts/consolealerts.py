@@ -155,11 +155,11 @@ def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
         yield fields.duplicate("spec.presets", preset)
     for at, pattern in enumerate(given):
         yield from _pattern_problems(pattern, f"spec.patterns[{at}]")
-    seen = set()
+    names_before = set()
     for at, pattern in enumerate(given):
-        if pattern["name"] in seen:
+        if pattern["name"] in names_before:
             yield fields.duplicate(f"spec.patterns[{at}].name", pattern["name"])
-        seen.add(pattern["name"])
+        names_before.add(pattern["name"])
 
 
 def _selector_problems(selector: Mapping[str, Any]) -> Iterator[Cause]:

@@ -105,10 +105,10 @@ PRESETS: Mapping[str, tuple[AlertPattern, ...]] = {"linux": _LINUX}
 
 def patterns_of(spec: Mapping[str, Any]) -> tuple[AlertPattern, ...]:
     """Return the patterns of a ConsoleAlert's valid spec, those of its sets first."""
-    found = [each for preset in spec.get("presets", ()) for each in PRESETS.get(preset, ())]
+    patterns = [each for preset in spec.get("presets", ()) for each in PRESETS.get(preset, ())]
     for each in spec.get("patterns", ()):
         is_regex = "regex" in each
-        found.append(
+        patterns.append(
             AlertPattern(
                 each["name"],
                 Pattern(each["regex" if is_regex else "literal"], is_regex),
@@ -117,4 +117,4 @@ def patterns_of(spec: Mapping[str, Any]) -> tuple[AlertPattern, ...]:
                 each.get("throttleSeconds", THROTTLE_SECONDS),
             )
         )
-    return tuple(found)
+    return tuple(patterns)
