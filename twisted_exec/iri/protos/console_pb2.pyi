@@ -55,12 +55,10 @@ class AlertMachine(_message.Message):
     def __init__(self, uid: _Optional[str] = ..., patterns: _Optional[_Iterable[int]] = ..., since: _Optional[int] = ...) -> None: ...
 
 class SetAlertsResponse(_message.Message):
-    __slots__ = ("regexes", "problems")
-    REGEXES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("problems",)
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
-    regexes: bool
     problems: _containers.RepeatedCompositeFieldContainer[AlertProblem]
-    def __init__(self, regexes: bool = ..., problems: _Optional[_Iterable[_Union[AlertProblem, _Mapping]]] = ...) -> None: ...
+    def __init__(self, problems: _Optional[_Iterable[_Union[AlertProblem, _Mapping]]] = ...) -> None: ...
 
 class AlertProblem(_message.Message):
     __slots__ = ("pattern", "message")

@@ -25,7 +25,6 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.api.conditions import ConditionValue
-from twisted_exec.api.patterns import SUPPORTED
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import IJournal
@@ -196,7 +195,7 @@ class ConsoleAlerts:
             console_pb2.AlertProblem(pattern=number, message=problem)
             for number, problem in rules.problems.items()
         ]
-        return succeed(console_pb2.SetAlertsResponse(regexes=SUPPORTED, problems=problems))
+        return succeed(console_pb2.SetAlertsResponse(problems=problems))
 
     def list_matches(
         self, request: console_pb2.ListMatchesRequest

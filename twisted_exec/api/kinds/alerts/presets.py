@@ -68,7 +68,7 @@ _LINUX = (
         "machine-check",
         "[Hardware Error]: ",
         "Machine check events logged",
-        condition="MachineCheck",
+        severity=WARNING,  # most are corrected; a fatal one leads to a panic
     ),
     *_several(
         "emergency-shell",
