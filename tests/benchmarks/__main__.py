@@ -14,6 +14,7 @@ from . import (
     chain,
     etcd,
     ironcore,
+    journal,
     leaf,
     leaf_logs,
     listing,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "scale": scale.main,
     "fairness": fairness_bench.main,
     "trace": trace.main,
+    "journal": journal.main,
 }
 
 

@@ -159,10 +159,13 @@ class DiskTests(Case):
         self.assertFalse(journal.is_awake)
 
     def test_seals(self) -> None:
-        """Full segments are sealed at once."""
+        """Full segments are sealed a minute later."""
         journal = self.store().journal(KEY)
         for _ in range(40):
             journal.append(b"y\n" * 32_768)
+        self.wait(30)
+        self.assertEqual([name for name in self.names() if name.endswith("sealed")], [])
+        self.wait(40)
         names = self.names()
         self.assertEqual(
             [name for name in names if name.endswith("sealed")],
@@ -180,6 +183,7 @@ class DiskTests(Case):
         self.assertNotIn(f"{0:016x}.sealed", self.names())
         again = self.store().journal(KEY)
         self.assertEqual(again.end, 20 << 16)
+        self.wait(70)
         self.assertIn(f"{0:016x}.sealed", self.names())
 
     def test_descriptors(self) -> None:
@@ -279,7 +283,7 @@ class RetentionTests(Case):
         journal = store.journal(KEY)
         journal.append(b"last words\n")
         store.deleted(KEY)
-        self.assertEqual((journal.closed, journal.has_descriptor), (True, False))
+        self.assertTrue(journal.closed)
         self.wait(6 * DAY)
         self.assertEqual(journal.read(0, 99), b"last words\n")
         self.stop(store)

@@ -321,10 +321,9 @@ class SharedConsole:
 
     def _trim(self) -> None:
         """Discard output that neither a new viewer nor the slowest one needs."""
-        needed = self.journal.end - self.limits.scrollback_bytes
-        for viewer in self._viewers:
-            needed = min(needed, viewer.offset)
-        self.journal.discard_before(needed)
+        slowest = min((viewer.offset for viewer in self._viewers), default=self.journal.end)
+        scrollback = self.journal.end - self.limits.scrollback_bytes
+        self.journal.discard_before(min(slowest, scrollback), slowest)
 
     def _pace(self) -> None:
         """Pause or resume a paced line: by the lag of its fastest viewer, or by the rate without one."""

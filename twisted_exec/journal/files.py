@@ -83,6 +83,7 @@ class Files:
         self.pending: dict[int, OpenSegment] = {}
         self._sealed: OrderedDict[int, SealedSegment | None] = OrderedDict()
         self._headers: dict[int, Header | None] = {}
+        self._sizes: dict[int, int] = {}
         self.holes: dict[int, int] = {}
         self.unsynced: dict[int, OpenSegment] = {}
         self.has_new_names = True
@@ -90,7 +91,7 @@ class Files:
         self.epoch = self._read_epoch() or self._make_epoch(bytes.fromhex(epoch))
         self._newest: OpenSegment | None = None
         self._newest = self._recover(now)
-        if self.pending:
+        for _ in self.pending:
             full(self)
 
     # Names.
@@ -346,6 +347,7 @@ class Files:
         self.unsynced.pop(first, None)
         self._sealed.pop(first, None)
         self._headers.pop(first, None)
+        self._sizes.pop(first, None)
         del self.firsts[0]
         for kind in ("open", "sealed"):
             try:
@@ -357,14 +359,18 @@ class Files:
 
     def sizes(self) -> list[tuple[int, int]]:
         """Return offset and length of each segment, the oldest first."""
-        sizes = []
-        for first in self.firsts[:-1]:
-            kind = "open" if first in self.pending else "sealed"
+        return [(first, self._size(first)) for first in self.firsts]
+
+    def _size(self, first: int) -> int:
+        segment = self.pending.get(first, self.open)
+        if segment.first == first:
+            return segment.position
+        if first not in self._sizes:
             try:
-                sizes.append((first, self._layer.stat(self.path(first, kind)).st_size))
+                self._sizes[first] = self._layer.stat(self.path(first, "sealed")).st_size
             except FileNotFoundError:
-                sizes.append((first, 0))
-        return [*sizes, (self.open.first, self.open.position)]
+                self._sizes[first] = 0
+        return self._sizes[first]
 
     def sync_directory(self) -> None:
         """Force the names of the files to the disk; for another thread."""
@@ -382,6 +388,7 @@ class Files:
             segment.close()
         self._sealed.clear()
         self._headers.clear()
+        self._sizes.clear()
 
 
 def _make(layer: Any, path: str) -> None:

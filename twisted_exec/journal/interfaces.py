@@ -131,8 +131,13 @@ class IJournal(Interface):
         nothing before the end.
         """
 
-    def discard_before(offset: int) -> None:
-        """Allow the journal to free memory for output before ``offset``; a disk retains it."""
+    def discard_before(offset: int, slowest: int | None = None) -> None:
+        """
+        Allow the journal to free memory for output before ``offset``; a disk retains it.
+
+        :param slowest: the offset that the slowest viewer reads next, which then is in memory,
+            within limits.
+        """
 
     def last_lines(count: int, end: int | None = None) -> int:
         """

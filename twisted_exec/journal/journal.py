@@ -34,6 +34,7 @@ _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000
 _MARK_NANOSECONDS = 10_000_000
 _TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
+_LAGGING_TAIL_BYTES = 1 << 20
 _FAILING_TAIL_BYTES = 192 << 10
 _CURSOR = re.compile(r"[a-z0-9-]{1,63}")
 _OFFSET = attrgetter("offset")
@@ -75,6 +76,7 @@ class Journal:
         "_mark",
         "_reading",
         "_reserved",
+        "_slowest",
         "_tail",
         "_watchers",
         "closed",
@@ -99,6 +101,7 @@ class Journal:
         self._reading: Reading | None = None
         self._tail = Tail()
         self._last_time = self._reserved = 0
+        self._slowest: int | None = None
         self._mark = -_MARK_NANOSECONDS
         self._events: deque[Event] | None = None
         self._boots: list[Boot] | None = None
@@ -272,7 +275,10 @@ class Journal:
         tail = self._tail
         if not self.failure:
             if tail.end - tail.start > _TAIL_BYTES + _TAIL_SEGMENT_BYTES:
-                tail.discard_before(tail.end - _TAIL_BYTES)
+                needed = tail.end - _TAIL_BYTES
+                if self._slowest is not None and self._slowest < needed:
+                    needed = max(self._slowest, tail.end - _LAGGING_TAIL_BYTES)
+                tail.discard_before(needed)
             return
         tail.discard_before(tail.end - _FAILING_TAIL_BYTES)
         if self._reserved and tail.end > self._reserved - UNSYNCED_BYTES // 2:
@@ -315,8 +321,9 @@ class Journal:
         found = self._reading.next_available(offset)
         return found if found < self._files.end else max(found, self._tail.start)
 
-    def discard_before(self, offset: int) -> None:
+    def discard_before(self, offset: int, slowest: int | None = None) -> None:
         if self._disk is not None and (self._files is not None or not self.failure):
+            self._slowest = slowest
             return  # the disk has it
         self._tail.discard_before(offset)
         start = self._tail.start

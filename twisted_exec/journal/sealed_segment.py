@@ -9,7 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from .blocks import TRAILER_BYTES, Block, Index, Sealer, decode_block, decode_index, index_place
+from .blocks import (
+    LEVEL,
+    TRAILER_BYTES,
+    Block,
+    Index,
+    Sealer,
+    decode_block,
+    decode_index,
+    index_place,
+)
 from .interfaces import Event
 from .layer import opened, sync_directory
 from .open_segment import OpenSegment, check_segment
@@ -87,28 +96,29 @@ class SealedSegment:
         return self._index.events
 
 
-def seal(layer: Any, path: str, target: str, first: int, epoch: bytes) -> int:
+def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: int = LEVEL) -> int:
     """
     Write the sealed file of a full segment, and force it to the disk; for another thread.
 
     :param path: the open segment, to which nothing is appended any more.
     :param target: the path of the sealed file; it appears when it is complete.
+    :param level: of compression.
     :return: its length.
     :raises Damaged: the open segment cannot be read.
     :raises OSError: the disk is full, or not writable.
     """
     segment, _ = OpenSegment.recover(layer, path, first, epoch)
     try:
-        return _write_sealed(layer, segment, target)
+        return _write_sealed(layer, segment, target, level)
     finally:
         segment.close()
 
 
-def _write_sealed(layer: Any, segment: OpenSegment, target: str) -> int:
+def _write_sealed(layer: Any, segment: OpenSegment, target: str, level: int) -> int:
     new = f"{target}.new"
     with opened(layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         size = 0
-        for piece in _sealed(segment):
+        for piece in _sealed(segment, level):
             view = memoryview(piece)
             while view:
                 written = layer.write(descriptor, view)
@@ -122,8 +132,8 @@ def _write_sealed(layer: Any, segment: OpenSegment, target: str) -> int:
     return size
 
 
-def _sealed(segment: OpenSegment) -> Iterator[bytes]:
-    sealer = Sealer(replace(segment.header, magic=SEALED_MAGIC))
+def _sealed(segment: OpenSegment, level: int) -> Iterator[bytes]:
+    sealer = Sealer(replace(segment.header, magic=SEALED_MAGIC), level)
     yield sealer.begin()
     for number in range(len(segment.firsts)):
         try:

@@ -27,6 +27,7 @@ from twisted.python.threadpool import ThreadPool
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.tls.unix import private_directory
 
+from .blocks import FAST_LEVEL, LEVEL
 from .files import Files, Place
 from .journal import Journal
 from .layer import opened
@@ -48,10 +49,12 @@ from .sealed_segment import seal
 FORMAT = "1"
 SYNC_SECONDS = 5.0
 """Output is forced to the disk after this time."""
+SEAL_SECONDS = 60.0
+"""A full segment is sealed after this time."""
 _QUIET_PASSES = 12
 _RETENTION_SECONDS = 60.0
 _RETRY_SECONDS = 1.0, 30.0
-_HURRY_BYTES = 8 << 20
+_HURRY_BYTES = 24 << 20
 _JUMP_SECONDS = 3600.0
 _DISTRUST_SECONDS = 86_400.0
 _KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
@@ -107,7 +110,8 @@ class JournalStore:
         self._syncing = _Work(self._sync, "forcing output to the disk")
         self._sealing = _Work(self._seal, "sealing")
         self._removing = _Work(self.remove_old, "removing old output")
-        self._full: deque[Files] = deque()
+        self._full: deque[tuple[float, Files]] = deque()
+        self._sealed_at = 0.0
         self._active: OrderedDict[Journal, None] = OrderedDict()
         self._failing: dict[str, Journal] = {}
         self._retry_seconds = _RETRY_SECONDS[0]
@@ -181,6 +185,9 @@ class JournalStore:
                 await self._in_thread(lambda: write_run(self._layer, self._file("run"), run))
             except OSError as error:
                 self._log.warn("journals: {why}", why=error.strerror)
+        self._stop_pool()
+
+    def _stop_pool(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.stop()
@@ -209,14 +216,6 @@ class JournalStore:
             _KEY.fullmatch(key) is not None and os.path.isdir(self._file(key))
         )
 
-    def of_deleted(self, key: str) -> Journal | None:
-        """Return the journal of a machine that is no more; ``None`` if it is not retained."""
-        if not self.has(key):
-            return None
-        journal = self.journal(key)
-        journal.close()
-        return journal
-
     def revive(self, key: str) -> None:
         """The machine with this key exists again; its journal continues."""
         place = self._places.get(key)
@@ -241,7 +240,6 @@ class JournalStore:
                     self._layer.write(file, f"{self._now()}\n".encode())
             except OSError as error:
                 self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
-        place.journal.close_descriptor()
 
     @property
     def failing(self) -> int:
@@ -269,6 +267,8 @@ class JournalStore:
         if self._pool is None:
             self._pool = ThreadPool(0, 1, "journal")
             self._pool.start()
+            # A reactor that stops without close() must not wait for the thread.
+            self._clock.addSystemEventTrigger("during", "shutdown", self._stop_pool)
         return deferToThreadPool(self._clock, self._pool, function)
 
     # Forcing output to the disk.
@@ -322,30 +322,40 @@ class JournalStore:
     # Sealing.
 
     def is_full(self, place: _Place, files: Files) -> None:
-        """Seal the full segments of a journal soon, and keep the journal within its size."""
+        """Seal the oldest full segment of a journal later, and keep the journal within its size."""
         limit = place.retention.machine_bytes
         if limit:
             place.journal.shrink(limit)
         if files.unsynced_bytes > _HURRY_BYTES:
             self._syncing.start()
-        if files not in self._full:
-            self._full.append(files)
-        self._sealing.start()
+        # Later, because a line that prints without end loses the segment before it is worth the work.
+        self._full.append((self._clock.seconds() + SEAL_SECONDS, files))
+        self._later(SEAL_SECONDS, self._sealing.start)
 
     async def _seal(self) -> None:
-        while self._full:
-            files = self._full.popleft()
-            while files.pending:
-                first = next(iter(files.pending))
-                try:
-                    await self._in_thread(partial(_seal_one, files, first))
-                except FileNotFoundError:
-                    continue  # removed meanwhile
-                except (OSError, Damaged) as error:
-                    # The open segment is as good; the next full segment, or start, tries again.
-                    self._log.warn("journal {path}: {why}", path=files.place.path, why=str(error))
-                    break
-                files.sealed(first)
+        while self._full and self._full[0][0] <= self._clock.seconds():
+            _, files = self._full.popleft()
+            if files.pending:
+                await self._seal_oldest(files)
+        if self._full:
+            self._later(self._full[0][0] - self._clock.seconds(), self._sealing.start)
+
+    async def _seal_oldest(self, files: Files) -> None:
+        first = next(iter(files.pending))
+        try:
+            await self._in_thread(partial(_seal_one, files, first, self._level()))
+        except FileNotFoundError:
+            return  # removed meanwhile
+        except (OSError, Damaged) as error:
+            # The open segment is as good; the next full segment, or start, tries again.
+            self._log.warn("journal {path}: {why}", path=files.place.path, why=str(error))
+            return
+        files.sealed(first)
+
+    def _level(self) -> int:
+        """Return the level of compression: fast while more than a segment per second is full."""
+        before, self._sealed_at = self._sealed_at, self._clock.seconds()
+        return FAST_LEVEL if self._sealed_at - before < 1 else LEVEL
 
     # Failures.
 
@@ -532,13 +542,14 @@ def _sync_one(segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
     return None
 
 
-def _seal_one(files: Files, first: int) -> None:
+def _seal_one(files: Files, first: int, level: int) -> None:
     seal(
         files.place.layer,
         files.path(first, "open"),
         files.path(first, "sealed"),
         first,
         files.epoch,
+        level,
     )
 
 

@@ -128,11 +128,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Sockets:
-    """
-    Paths of the UNIX sockets for the serial port and for QMP.
-
-    :param serial: empty for a serial port that is connected later, by QMP.
-    """
+    """Paths of the UNIX sockets for the serial port and for QMP."""
 
     serial: str
     control: str
@@ -170,8 +166,6 @@ def arguments(
 
 
 def _line(name: str, path: str) -> list[str]:
-    if not path:
-        return ["-chardev", f"null,id={name}"]
     return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off"]
 
 
