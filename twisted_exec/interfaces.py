@@ -15,6 +15,7 @@ interface                      implementation or purpose
 :class:`IPoollet`              ``poollet.service.Poollet``
 :class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
 :class:`IMachineLogs`          console output, stored by the same two
+:class:`IConsoleAlerts`        patterns in console output, searched by the same two
 :class:`IDriverMaker`          reads one machine class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu``
 :class:`IHardware`             a driver whose machines have disks and network interfaces:
@@ -29,6 +30,7 @@ interface                      implementation or purpose
 :class:`IRun`                  a machine that is powered on, and its line
 :class:`IShutdown`             a run that can ask its machine to shut down
 :class:`IHotPlug`              a run whose disks can be changed while it is on
+:class:`IJournalWriter`        a run that writes boots into the machine's journal itself
 :class:`IReleasable`           a run that can be left to itself when the runtime stops
 :class:`IAttachment`           one user's end of a console
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
@@ -94,7 +96,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.rbac.authorizer import IRuleSource
 from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
 from twisted_exec.console.shared_console import LineEnded
-from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
@@ -107,6 +109,7 @@ from twisted_exec.runtimes.interfaces import (
     IDriverMaker,
     IHardware,
     IHotPlug,
+    IJournalWriter,
     IMachineDriver,
     IReleasable,
     IRestartPolicy,
@@ -205,12 +208,14 @@ __all__ = [
     "IAuthorizer",
     "IBreakable",
     "IConsole",
+    "IConsoleAlerts",
     "ICursor",
     "IDriverMaker",
     "IHardware",
     "IHostLocal",
     "IHotPlug",
     "IJournal",
+    "IJournalWriter",
     "IKubeClient",
     "ILeader",
     "ILeaf",

@@ -53,6 +53,19 @@ class RegexTests(SynchronousTestCase):
         self.assertEqual(several.search(b"x caf\xc3\xa9"), [2, 3])
         self.assertEqual(several.search(b""), [])
 
+    def test_several_lines(self) -> None:
+        """
+        A look at several lines at once finds what a look at each line finds.
+        """
+        for regex in ("^b$", "^b", "c$", r"\Ab\z", "(?-m)^b", r"\bb\b", "(?i)B", "[^x]b", r"\Qb\E"):
+            several = PatternSet([Pattern(regex, True), Pattern("nowhere")])
+            lines = [b"a", b"b", b"ab c", b" b"]
+            search = several.within(b"\n".join(lines))
+            assert search is not None
+            for line in lines:
+                self.assertEqual(search(line), several.search(line), (regex, line))
+        self.assertIsNone(PatternSet([Pattern("^c", True), Pattern("x")]).within(b"a\nb"))
+
     def test_search(self) -> None:
         """
         A search returns the end of the first match; C{^} and C{$} match at each line.

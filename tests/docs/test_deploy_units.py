@@ -76,9 +76,18 @@ class UnitTests(SynchronousTestCase):
             self.assertGreaterEqual(
                 float(unit.one("TimeoutStopSec")), options.get("drain-seconds", 0.0) + 20, name
             )
-            self.assertEqual(unit.one("KillMode"), "mixed", name)
+            keeps = name in ("exec-runtime", "exec-standalone")
+            self.assertEqual(unit.one("KillMode"), "process" if keeps else "mixed", name)
             self.assertEqual(unit.one("Type"), "notify", name)
             self.assertEqual(unit.one("Restart"), "on-failure", name)
+
+    def test_kept_machines(self) -> None:
+        """Machines continue without the runtime, and the next one finds their sockets."""
+        runtime, standalone = units()["exec-runtime"], units()["exec-standalone"]
+        self.assertIn("--keep-machines", runtime.command())
+        for unit in (runtime, standalone):
+            self.assertNotIn("--no-keep-machines", unit.command())
+            self.assertEqual(unit.one("RuntimeDirectoryPreserve"), "yes")
 
     def test_hardened(self) -> None:
         """No program runs as root or outside the sandbox."""

@@ -16,6 +16,8 @@ from tests.nodeserver.support import simple
 from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
 from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.kinds.alerts.presets import AlertPattern
+from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.journal.metrics import JournalMetrics
@@ -24,6 +26,7 @@ from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, QueueMetrics, SessionMetrics
+from twisted_exec.poollet.alerts.controller import AlertMetrics
 from twisted_exec.poollet.machines import actor, plan, references
 from twisted_exec.shipping.metrics import ShippingMetrics
 from twisted_exec.shipping.shipper import Shipper
@@ -78,6 +81,8 @@ class ObservingPageTests(SynchronousTestCase):
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
         self.register_spaces(registry)
         self.register_shipping(registry)
+        alert = {"metadata": {"namespace": "a", "name": "b"}}
+        AlertMetrics(registry).matched(alert, AlertPattern("c", Pattern("d")))
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         samples = [sample for metric in registry.collect() for sample in metric.samples]

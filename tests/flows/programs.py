@@ -143,7 +143,13 @@ def resize(program: Program, columns: int, rows: int) -> None:
 def twistd(
     plugin: str, *options: str, env: Mapping[str, str] | None = None, cwd: str | None = None
 ) -> Program:
-    """Start one of our plugins in the foreground, with this very interpreter."""
+    """
+    Start one of our plugins in the foreground, with this very interpreter.
+
+    Machines end with it, unless the test keeps them on purpose.
+    """
+    if plugin == "exec-standalone" and "--no-keep-machines" not in options:
+        options = (*options, "--no-keep-machines")
     return start([script("twistd"), "-n", "--pidfile=", plugin, *options], env=env, cwd=cwd)
 
 

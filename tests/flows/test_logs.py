@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from twisted.internet import reactor
@@ -14,6 +18,7 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs, procfs
 from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
 from twisted_exec.api.times import nanoseconds
 
 from . import kubectls
@@ -28,6 +33,13 @@ LOG = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/sh/log"
 PROMPT = rb"[#$] "
 FLOOD_BYTES = 16 << 20
 FLOOD = f"stty -echo; seq -f %015.0f 1 {FLOOD_BYTES // 16}; stty echo; echo E''ND\n".encode()
+
+STEADY_LINES = 60 * 4096
+STEADY = (
+    b"stty -echo; for k in $(seq 0 59); do seq -f %015.0f $((k*4096)) $((k*4096+4095)); "
+    b"sleep 0.06; done; stty echo; echo E''ND\n"
+)
+"""About 1 MB/s for four seconds."""
 
 
 class LogCase(TestCase):
@@ -76,7 +88,7 @@ class KubectlTests(LogCase):
     """Every installed kubectl."""
 
     async def test_32_log(self) -> None:
-        """Every option selects its part of the log; ``--previous`` is refused."""
+        """Every option selects its part of the log; there is no previous boot yet."""
         before = time.time_ns()
         await self.say("one", "two", "three")
         after = time.time_ns()
@@ -190,12 +202,14 @@ class FollowTests(LogCase):
         ends = [self.audit(hop)[1] for hop in HOPS]
         self.assertEqual({end["reason"] for end in ends}, {"client closed"})
         self.assertEqual(len({end["session"] for end in ends}), 1)
-        self.assertEqual(len({end["bytes_to_user"] for end in ends}), 1)
+        text, *framed = [end["bytes_to_user"] for end in ends]
+        self.assertEqual(len(set(framed)), 1)
+        self.assertLess(text, framed[0])  # the heads of frames count, too
 
     async def test_slow(self) -> None:
         """
         While a follower does not read, the machine continues and no hop buffers much; when it reads
-        again, a notice gives the skipped bytes and output continues.
+        again, it gets all output from the journal.
         """
         await self.say("first")
         follower = self.follow()
@@ -214,11 +228,131 @@ class FollowTests(LogCase):
             self.assertLess(grown, 8 << 20, f"{hop} grew by {grown} bytes")
         follower.transport.resumeProducing()
         await follower.until(rb"\nEND\r\n")
-        self.assertRegex(follower.output, rb"\[twisted-exec: \d+ bytes skipped\]\r\n")
+        self.assertNotIn(b"bytes skipped", follower.output)
+        newest = re.findall(rb"\n(\d{15})\r", follower.output)
+        last = FLOOD_BYTES // 16
+        expected = [b"%015d" % number for number in range(last - len(newest) + 1, last + 1)]
+        self.assertTrue(newest == expected)
 
     async def tail(self) -> str:
         _, out, told = await kubectls.run("kubectl", "logs", "sh", "--tail=2", env=self.env)
         return out or told
+
+
+class LossTests(LogCase):
+    """Programs that are killed with SIGKILL while a follower reads about 1 MB/s."""
+
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.out = Path(self.mktemp()).absolute()
+
+    def follow_into_file(self, *command: str) -> Program:
+        """Start a follower whose output is complete in a file."""
+        argv = ["sh", "-c", 'exec "$@" >"$OUT"', "sh", *command]
+        env = {"KUBECONFIG": self.deployment.admin, "OUT": str(self.out)}
+        program = start(argv, env=env)
+        self.addCleanup(program.stop)
+        return program
+
+    async def steady(self) -> None:
+        """Let the machine print numbers; some have reached the file."""
+        screen = await watch(self.deployment.admin, "sh")
+        await screen.until(PROMPT)
+        screen.type(STEADY)
+        await screen.leave()
+        await self.reaches(lambda text: len(text) > 1 << 20)
+
+    async def reaches(self, condition: Callable[[bytes], bool]) -> None:
+        while not condition(self.out.read_bytes() if self.out.exists() else b""):
+            await pause()
+
+    async def is_back(self) -> bool:
+        """Return whether the runtime has the machine again."""
+        try:
+            await (await watch(self.deployment.admin, "sh")).leave()
+        except APIError:
+            return False
+        return True
+
+    def check_numbers(self, complete: bool = True) -> None:
+        """Every number came once, in order."""
+        numbers = re.findall(rb"^(\d{15})\r$", self.out.read_bytes(), re.MULTILINE)
+        expected = [b"%015d" % number for number in range(len(numbers))]
+        wrong = next(
+            (pair for pair in zip(numbers, expected, strict=True) if pair[0] != pair[1]), None
+        )
+        self.assertIsNone(wrong)
+        if complete:
+            self.assertEqual(len(numbers), STEADY_LINES)
+
+    async def test_poollet(self) -> None:
+        """A killed poollet costs a follower no byte, and the API server records one session."""
+        follower = self.follow_into_file("kubectl", "logs", "-f", "sh")
+        await self.steady()
+        await self.deployment.poollet.stop(signal.SIGKILL)
+        await self.deployment.start_poollet()
+        await self.reaches(lambda text: b"\nEND\r\n" in text)
+        self.check_numbers()
+        await follower.stop()
+        while len(self.audit("api")) < 2:
+            await pause()
+        start, end = self.audit("api")
+        self.assertEqual((start["event"], end["event"]), ("start", "end"))
+        # kubectl prints lines, so it has not printed the prompt.
+        self.assertGreaterEqual(end["bytes_to_user"], self.out.stat().st_size)
+
+    async def test_runtime(self) -> None:
+        """
+        A killed runtime loses its shell; the log continues with the next one, behind everything that
+        the first one printed.
+        """
+        follower = self.follow_into_file("kubectl", "logs", "-f", "sh")
+        await self.steady()
+        await self.deployment.runtime.stop(signal.SIGKILL)
+        await self.deployment.start_runtime()
+        while not await self.is_back():
+            await pause()
+        await self.say("again")
+        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        self.check_numbers(complete=False)
+        code, whole, told = await kubectls.run("kubectl", "logs", "sh", env=self.env)
+        self.assertEqual(code, 0, told)
+        self.assertTrue(whole.encode().startswith(self.out.read_bytes()))
+        code, previous, told = await kubectls.run("kubectl", "logs", "sh", "-p", env=self.env)
+        self.assertEqual(code, 0, told)
+        self.assertIn("000000000000001\r\n", previous)
+        self.assertNotIn("again", previous)
+        self.assertIsNone(follower.exit_code)
+
+    async def test_restarted(self) -> None:
+        """Runtime and poollet that are stopped and started end no follower either."""
+        follower = self.follow_into_file("kubectl", "logs", "-f", "sh")
+        await self.steady()
+        deployment = self.deployment
+        await deployment.poollet.stop()
+        await deployment.start_poollet()
+        await self.reaches(lambda text: b"\nEND\r\n" in text)
+        self.check_numbers()
+        await deployment.runtime.stop()
+        await deployment.start_runtime()
+        while not await self.is_back():
+            await pause()
+        await self.say("again")
+        await self.reaches(lambda text: b"\r\nagain\r\n" in text)
+        self.assertNotIn(b"twisted-exec:", self.out.read_bytes())
+        self.assertIsNone(follower.exit_code)
+
+    async def test_api_server(self) -> None:
+        """``twisted-exec logs --follow`` continues when the API server is killed."""
+        follower = self.follow_into_file("twisted-exec", "logs", "-f", "sh")
+        await self.steady()
+        await self.deployment.api.stop(signal.SIGKILL)
+        await self.deployment.start_api()
+        await self.reaches(lambda text: b"\nEND\r\n" in text)
+        self.check_numbers()
+        self.assertIsNone(follower.exit_code)
 
 
 class StubbornTests(LogCase):
@@ -239,3 +373,32 @@ class StubbornTests(LogCase):
         while os.path.exists(f"/proc/{pid}"):
             await pause()
         self.assertLess(reactor.seconds() - since, 10)
+
+
+class DeletedTests(LogCase):
+    """What a deleted machine printed."""
+
+    async def deleted(self) -> tuple[int, str]:
+        """Run ``twisted-exec logs --deleted``; return its exit code, and all of its output."""
+        code = "from twisted_exec.cli.main import main; raise SystemExit(main())"
+        argv = [sys.executable, "-c", code, "logs", "sh", "--deleted"]
+        program = start([*argv, "--plain"], env={"KUBECONFIG": self.deployment.admin})
+        self.addCleanup(program.stop)
+        ended = await program.ended
+        return ended, program.output.decode()
+
+    async def test_deleted(self) -> None:
+        """It is read by the machine's name, also after a restart of the runtime."""
+        code, told = await self.deleted()
+        self.assertEqual(code, 1)
+        self.assertIn('there is no console of a deleted machine "sh"', told)
+        await self.say("first")
+        await self.deployment.client.delete(MACHINES, "sh", "default")
+        await gone(self.deployment.client, MACHINES, "sh", "default")
+        for restarts in (False, True):
+            if restarts:
+                await self.deployment.runtime.stop()
+                await self.deployment.start_runtime()
+            code, text = await self.deleted()
+            self.assertEqual(code, 0, text)
+            self.assertIn("\nfirst\n", text)

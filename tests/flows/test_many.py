@@ -6,6 +6,8 @@ their resources are released.
 from __future__ import annotations
 
 import itertools
+import re
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,13 +15,14 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
-from tests import procfs
+from tests import needs, procfs
 from twisted_exec.api import kinds
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 from .consoles import Screen, watch
-from .deployment import Deployment, pause, settled
+from .deployment import Deployment, machine, pause, settled
+from .programs import start
 
 PTYS = 200
 CHANGE_BYTES = 7 << 10
@@ -27,6 +30,8 @@ CHANGE_BYTES = 7 << 10
 SESSIONS = 1000
 MACHINES = 10
 VIEWERS = 10
+LOGS = 300
+MACHINE = kinds.MACHINES.resource
 
 
 class ManyPtysTests(TestCase):
@@ -200,3 +205,45 @@ class ManySessionsTests(TestCase):
     async def all_in_state(self, state: str) -> None:
         for name in self.names:
             await self.deployment.machine_in_state(name, state)
+
+
+class ManyLogsTests(TestCase):
+    """One kubectl that follows the logs of hundreds of machines."""
+
+    skip = needs.kubectl()
+    timeout = 600
+
+    async def test_logs_by_label(self) -> None:
+        """
+        ``kubectl logs -l app=x -f --prefix`` prints the lines of all machines as they come, each
+        once, also after the poollet was killed.
+        """
+        deployment = Deployment(self.mktemp())
+        self.addCleanup(deployment.stop)
+        await deployment.start()
+        names = [f"sh-{number}" for number in range(LOGS)]
+        for name in names:
+            labelled = machine(name, "shell")
+            labelled["metadata"]["labels"] = {"app": "x"}
+            await deployment.client.create(MACHINE, labelled, "default")
+        for name in names:
+            await deployment.machine_in_state(name, "Running")
+        argv = ["kubectl", "logs", "-l", "app=x", "-f", "--prefix", f"--max-log-requests={LOGS}"]
+        follower = start(argv, env={"KUBECONFIG": deployment.admin})
+        self.addCleanup(follower.stop)
+        for word in ("here", "there"):
+            for name in names:
+                screen = await watch(deployment.admin, name)
+                screen.type(b"echo %b''%b\n" % (word[:2].encode(), word[2:].encode()))
+                await screen.until(rb"\r\n%b\r\n" % word.encode())
+                await screen.leave()
+            for name in names:
+                line = rb"(?m)^\[pod/%b/console\] %b\r$" % (name.encode(), word.encode())
+                await follower.until(line)
+            if word == "here":
+                await deployment.poollet.stop(signal.SIGKILL)
+                await deployment.start_poollet()
+        for word in (b"here", b"there"):
+            lines = re.findall(rb"(?m)^\[pod/\S+/console\] %b\r$" % word, follower.output)
+            self.assertEqual((len(lines), len(set(lines))), (LOGS, LOGS))
+        self.assertIsNone(follower.exit_code)

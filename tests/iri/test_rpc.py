@@ -12,14 +12,14 @@ from typing import Any
 
 import grpc
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred, succeed
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
-from zope.interface import implementer_only
+from zope.interface import implementer, implementer_only
 
 from twisted_exec.api import status as api
 from twisted_exec.iri.client import IRIClient
-from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
@@ -33,6 +33,14 @@ from .doubles import ScriptedRuntime
 @implementer_only(IMachineRuntime)
 class Foreign(ScriptedRuntime):
     """A runtime without our Log service."""
+
+
+@implementer(IMachineRuntime, IMachineLogs)
+class WithLogs:
+    """A runtime that knows our Log, and nothing else of our service."""
+
+    def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
+        return succeed(console_pb2.LogResponse(url="http://127.0.0.1/log/token"))
 
 
 class RPCCase(TestCase):
@@ -89,7 +97,9 @@ class CallTests(RPCCase):
         await client.status(pb.StatusRequest())
         await client.exec(pb.ExecRequest())
         await client.log(console_pb2.LogRequest())
-        self.assertEqual(len({name for name, _, _ in self.runtime.calls}), 15)
+        await client.set_alerts(console_pb2.SetAlertsRequest())
+        await client.list_matches(console_pb2.ListMatchesRequest())
+        self.assertEqual(len({name for name, _, _ in self.runtime.calls}), 17)
 
     async def test_messages(self) -> None:
         """Requests and answers arrive unchanged."""
@@ -129,6 +139,25 @@ class CallTests(RPCCase):
         self.serve()
         found = await self.refusal(self.connect().log(console_pb2.LogRequest(machine_id="m")))
         self.assertEqual((found.code, found.reason), (501, "NotImplemented"))
+
+    async def test_logs_without_alerts(self) -> None:
+        """A runtime of an embedder may have logs and no alerts."""
+        self.runtime = WithLogs()  # type: ignore[assignment]
+        self.serve()
+        client = self.connect()
+        await client.log(console_pb2.LogRequest(machine_id="m"))
+        found = await self.refusal(client.set_alerts(console_pb2.SetAlertsRequest()))
+        self.assertEqual((found.code, found.reason), (501, "NotImplemented"))
+
+    async def test_too_many_matches(self) -> None:
+        """A runtime that lists more matches than any of ours is refused."""
+        match = console_pb2.AlertMatch(number=1)
+        self.runtime.answers["list_matches"] = lambda _: console_pb2.ListMatchesResponse(
+            matches=[match] * 1001
+        )
+        self.serve()
+        found = await self.refusal(self.connect().list_matches(console_pb2.ListMatchesRequest()))
+        self.assertEqual(found.code, 502)
 
     async def test_errors(self) -> None:
         """Errors keep their kind, message and Retry-After."""

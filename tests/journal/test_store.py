@@ -283,7 +283,7 @@ class RetentionTests(Case):
         journal = store.journal(KEY)
         journal.append(b"last words\n")
         store.deleted(KEY)
-        self.assertTrue(journal.closed)
+        self.assertEqual((journal.closed, journal.has_descriptor), (True, False))
         self.wait(6 * DAY)
         self.assertEqual(journal.read(0, 99), b"last words\n")
         self.stop(store)

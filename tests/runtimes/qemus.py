@@ -70,11 +70,35 @@ _CODE = bytes.fromhex(
     "eef4baf803ecb042e869ffe934ff"
 )
 
+# Firmware that prints 00000000, 00000001 and so on, a line each, without end.  Assembled by GNU as:
+#
+#         xor %ebx, %ebx
+#   next: mov $8, %cx
+#   digit: rol $4, %ebx ; mov %bl, %al ; and $15, %al ; add $'0', %al
+#         cmp $'9', %al ; jbe put ; add $39, %al
+#   put:  mov %al, %ah ; mov $0x3fd, %dx
+#   wait: in %dx, %al ; test $0x20, %al ; jz wait
+#         mov %ah, %al ; mov $0x3f8, %dx ; out %al, %dx
+#         test %cx, %cx ; jz line ; dec %cx ; jnz digit
+#         mov $'\n', %al ; jmp put
+#   line: inc %ebx ; mov $20000, %ecx
+#   rest: dec %ecx ; jnz rest ; jmp next
+COUNTER = bytes.fromhex(
+    "6631dbb9080066c1c30488d8240f04303c397602042788c4bafd03eca820"
+    "74fb88e0baf803ee85c974074975d9b00aebe5664366b9204e0000664975"
+    "fcebc4"
+)
+
 
 def tiny_rom() -> bytes:
-    """64 KiB of firmware: the code above, and a jump to it where the processor begins."""
+    """64 KiB of firmware with the code above."""
+    return boot_rom(_CODE)
+
+
+def boot_rom(code: bytes) -> bytes:
+    """64 KiB of firmware: the code, and a jump to it where the processor begins."""
     rom = bytearray(b"\xf4" * 0x10000)
-    rom[0 : len(_CODE)] = _CODE
+    rom[0 : len(code)] = code
     rom[0xFFF0:0xFFF5] = bytes.fromhex("ea 00 00 00 f0")  # jmp f000:0000
     return bytes(rom)
 

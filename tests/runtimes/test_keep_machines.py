@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
-from tests.runtimes.qemus import QemuCase
+from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from tests.runtimes.support import SHELL
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
@@ -242,3 +242,40 @@ class NotKeptTests(KeptCase):
         await second.stopService()
         third = await self.start()
         await self.until_running(third, id)
+
+
+class OutputTests(KeptCase):
+    """Output from while no runtime runs."""
+
+    def rom(self) -> str:
+        path = os.path.join(self.directory, "counter.rom")
+        with open(path, "wb") as file:
+            file.write(boot_rom(COUNTER))
+        return path
+
+    def text(self, runtime: MachineRuntime, id: str) -> bytes:
+        _, journal = runtime.read_log(Grant(id))
+        parts, offset = [], journal.start
+        while data := journal.read(offset, 1 << 20):
+            parts.append(data)
+            offset += len(data)
+        return b"".join(parts)
+
+    async def test_every_byte(self) -> None:
+        """The journal of the next runtime has what the machine printed meanwhile, without a gap."""
+        first = await self.start()
+        id = await self.create(first)
+        await self.until(lambda: len(self.text(first, id)) > 1000)
+        await first.stopService()
+        log = os.path.join(self.directory, "state", "machines", id, "serial.log")
+        size = os.path.getsize(log)
+        await self.until(lambda: os.path.getsize(log) > size + 2000)
+        second = await self.start()
+        await self.until_running(second, id)
+        _, journal = second.read_log(Grant(id))
+        end = journal.end
+        await self.until(lambda: len(self.text(second, id)) > end + 1000)
+        lines = self.text(second, id).split(b"\n")[:-1]
+        self.assertEqual(lines, [b"%08x" % number for number in range(len(lines))])
+        kinds = [event.kind for event in journal.events(0, journal.end)]
+        self.assertEqual(kinds, ["boot"])

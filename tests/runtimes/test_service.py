@@ -207,8 +207,36 @@ class LogTests(MachineCase):
         self.assertEqual(kinds[:5], ["boot", "join", "role", "leave", "boot"])
         self.assertIn(b"a42a", self.attach(second, again).got)
 
-        await second.delete_machine(pb.DeleteMachineRequest(machine_id=again))
-        self.assertTrue(second.journals.has(uid))
+    async def test_deleted_machine(self) -> None:
+        """What a deleted machine printed is read by its UID, also after a restart, and has an end."""
+        uid = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"
+        request = pb.CreateMachineRequest(machine=machine("x", "shell", uid=uid))
+        runtime = await self.make_runtime()
+        id = (await runtime.create_machine(request)).machine.metadata.id
+        await self.until_state(runtime, id, pb.MACHINE_RUNNING)
+        stream = self.attach(runtime, id)
+        stream.viewer.data_received(b"echo a$((40+2))a\n")
+        await self.until(lambda: b"a42a" in stream.got)
+        self.assertFalse(runtime.read_log(Grant("", uid))[1].closed)
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        for restarts in (False, True):
+            if restarts:
+                await runtime.stopService()
+                runtime = await self.make_runtime()
+            url = (await runtime.log(console_pb2.LogRequest(), machine_uid=uid)).url
+            self.assertIn("/log/", url)
+            subject, journal = runtime.read_log(Grant("", uid))
+            self.assertEqual(subject.uid, uid)
+            self.assertIn(b"a42a", journal.read(journal.start, 1 << 20))
+            self.assertTrue(journal.closed)
+        for other in ("", uid.replace("0", "1"), "../" + uid, id):
+            with self.assertRaises(NotFound):
+                await runtime.log(console_pb2.LogRequest(), machine_uid=other)
+        again = (await runtime.create_machine(request)).machine.metadata.id
+        await self.until_state(runtime, again, pb.MACHINE_RUNNING)
+        _, journal = runtime.read_log(Grant("", uid))
+        self.assertFalse(journal.closed)
+        self.assertIn(b"a42a", journal.read(journal.start, 1 << 20))
 
     async def test_full_disk(self) -> None:
         """While the disk is full the console works; Events tell of it and of the recovery."""

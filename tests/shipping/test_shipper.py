@@ -234,6 +234,34 @@ class OutageTests(ShipperCase):
         self.assertEqual(self.metric("lag_seconds"), 0)
         self.assertEqual(shipper.problem, "")
 
+    def test_full_disk(self) -> None:
+        """Lines are sent although no cursor can be written."""
+        shipper = self.shipper()
+        journal = self.journal()
+
+        def save(offset: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        self.patch(journal.cursor("ship-memory"), "save", save)
+        shipper.add(Labels("vm"), journal)
+        journal.append(b"one\n")
+        self.run_for(10)
+        self.assertEqual(self.sink.texts(), [b"one"])
+
+    def test_mistake(self) -> None:
+        """An unexpected exception of a sink is logged, and the lines are sent again."""
+
+        def fail(batch: MemoryBatch) -> None:
+            raise ZeroDivisionError
+
+        self.sink.refusal = fail
+        self.journal(self.shipper()).append(b"one\n")
+        self.run_for(1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.sink.refusal = lambda batch: None
+        self.run_for(5)
+        self.assertEqual(self.sink.texts(), [b"one"])
+
     def test_retry_after(self) -> None:
         """The receiver's own wish is respected, within limits."""
         self.sink.refusal = lambda batch: SinkError("refused", "busy", 120)

@@ -106,7 +106,8 @@ class InterruptTests(StandaloneCase):
             r"os.rename .*admin.kubeconfig'",
         ):
             argv = [sys.executable, "-c", _INTERRUPTED, at, "-n", "--pidfile=", "exec-standalone"]
-            program = programs.start([*argv, "--port", "0"], cwd=self.directory)
+            words = ["--port", "0", "--no-keep-machines"]
+            program = programs.start([*argv, *words], cwd=self.directory)
             self.addCleanup(program.stop)
             self.assertEqual(await program.ended, -signal.SIGINT, f"{at}: {program.output!r}")
             self.assertNotIn(b"Traceback", program.output, at)

@@ -147,6 +147,14 @@ class RuntimeDirectoryTests(SynchronousTestCase):
         os.chmod(self.home, 0o755)
         self.assertNotEqual(os.path.dirname(self.directory(self.home)), self.home)
 
+    def test_unit(self) -> None:
+        """The directory of a systemd unit is used, also if others may enter it, but not write."""
+        os.chmod(self.home, 0o711)
+        with mock.patch.dict(os.environ, {"RUNTIME_DIRECTORY": f"{self.home}:/run/other"}):
+            self.assertEqual(os.path.dirname(self.directory("")), self.home)
+            os.chmod(self.home, 0o733)
+            self.assertNotEqual(os.path.dirname(self.directory("")), self.home)
+
     def test_xdg_is_too_long(self) -> None:
         """A long runtime directory is not used."""
         long = os.path.join(self.home, "x" * 60)

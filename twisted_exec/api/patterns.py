@@ -10,8 +10,10 @@ Source: https://github.com/google/re2/wiki/Syntax.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 try:
@@ -69,6 +71,13 @@ class Search:
             if not SUPPORTED:
                 raise PatternError(UNSUPPORTED)
             self._compiled = re2.compile(b"(?m)" + pattern.text.encode(), _options())
+        # Anchors of the text, and flags that could change the others.
+        self._has_text_anchor = any(each in pattern.text for each in ("\\A", "\\z", "(?"))
+
+    @property
+    def finds_in_blocks(self) -> bool:
+        """True if a match in any line is also found when several lines are searched at once."""
+        return self._compiled is None or not self._has_text_anchor
 
     def end_in(self, text: bytes) -> int:
         """Return where the first match ends, or -1."""
@@ -93,34 +102,64 @@ class Search:
 
 class PatternSet:
     """
-    Several patterns, searched at once in one line.
+    Several patterns, searched at once.
 
     Without the extra, regular expressions never match.
 
-    :param patterns: valid ones, at most a few hundred.
+    :param patterns: valid ones; literal text has no line ends.
     """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self._literals: list[tuple[int, bytes]] = []
-        self._numbers: list[int] = []
-        self._set: Any = None
-        # A set costs about the same for any number of patterns, a literal by itself less.
-        if SUPPORTED and any(each.is_regex for each in patterns):
-            self._set = re2.Set.SearchSet(_options())
-        for number, pattern in enumerate(patterns):
-            if self._set is not None:
-                self._set.Add(pattern.text if pattern.is_regex else re2.escape(pattern.text))
-                self._numbers.append(number)
-            elif not pattern.is_regex:
-                self._literals.append((number, pattern.text.encode()))
-        if self._set is not None:
-            self._set.Compile()
+        self._literals = [
+            (number, pattern.text.encode())
+            for number, pattern in enumerate(patterns)
+            if not pattern.is_regex
+        ]
+        self._numbers = [number for number, each in enumerate(patterns) if each.is_regex]
+        self._regexes = self._anywhere = None
+        if SUPPORTED and self._numbers:
+            several = [patterns[number].text for number in self._numbers]
+            self._regexes = _regex_set(several)
+            if not any(_ANCHORS.search(text) for text in several):
+                self._anywhere = _regex_set([f"(?m:{text})" for text in several])
 
     def search(self, line: bytes) -> list[int]:
-        """Return the indices of the patterns that match, in ascending order."""
-        if self._set is not None:
-            return sorted(self._set.Match(line) or ())
-        return [number for number, literal in self._literals if literal in line]
+        """Return the indices of the patterns that match one line, in ascending order."""
+        return self._search(self._literals, True, line)
+
+    def within(self, lines: bytes) -> Callable[[bytes], list[int]] | None:
+        """
+        Look at several lines at once, which costs much less than looking at each.
+
+        :param lines: with newlines between them.
+        :return: :meth:`search` for these lines only; ``None`` if no line matches.
+        """
+        literals = [each for each in self._literals if each[1] in lines]
+        is_match = self._regexes is not None and (
+            self._anywhere is None or bool(self._anywhere.Match(lines))
+        )
+        return partial(self._search, literals, is_match) if literals or is_match else None
+
+    def _search(
+        self, literals: Sequence[tuple[int, bytes]], with_regexes: bool, line: bytes
+    ) -> list[int]:
+        found = [number for number, literal in literals if literal in line]
+        if with_regexes and self._regexes is not None:
+            found += [self._numbers[at] for at in self._regexes.Match(line) or ()]
+            found.sort()
+        return found
+
+
+# Expressions for which a match in a line need not be one in the text around it.
+_ANCHORS = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
+
+
+def _regex_set(several: Sequence[str]) -> Any:
+    made = re2.Set.SearchSet(_options())
+    for text in several:
+        made.Add(text)
+    made.Compile()
+    return made
 
 
 def problem(regex: str) -> str:

@@ -19,6 +19,7 @@ _EQUALS = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<values>[^
 _COMPARE = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator><|>)\s*(?P<values>-?[0-9]{1,18})")
 _SPLIT = re.compile(r",(?![^()]*\))")
 _LIMIT_CHARACTERS = 4096
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 Field = Callable[[Mapping[str, Any]], str]
 """Returns one selectable field of an object; a missing one is empty."""
@@ -62,6 +63,27 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def of_object(definition: Mapping[str, Any] | None) -> LabelSelector:
+    """
+    Parse a ``LabelSelector`` object; an empty one selects everything.
+
+    :raises ValueError: the operator is unknown.
+    """
+    definition = definition or {}
+    requirements = [
+        Requirement(key, "in", frozenset([value]))
+        for key, value in sorted((definition.get("matchLabels") or {}).items())
+    ]
+    for each in definition.get("matchExpressions") or ():
+        operator = _OPERATORS.get(str(each.get("operator")))
+        if operator is None:
+            raise ValueError(f"{each.get('operator')!r} is not a valid label selector operator")
+        requirements.append(
+            Requirement(each.get("key"), operator, frozenset(each.get("values") or ()))
+        )
+    return LabelSelector(tuple(requirements))
 
 
 def parse_labels(text: str) -> LabelSelector:

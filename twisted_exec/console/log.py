@@ -28,9 +28,11 @@ from twisted_exec.wire.log_frames import MID_LINE, RETURNED, Frame, Framing
 _READ_BYTES = 32 << 10
 # With its timestamp, a line of 1 byte becomes 32 bytes.
 _STAMPED_BYTES = 4 << 10
+# Each of them may be a line of its own, which takes about 2 us.
+_PLAIN_STAMPED_BYTES = 1 << 10
 _NEWLINE = b"\n"
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
-_REDRAWN_LINES = re.compile(rb"[^\r\n]*[\r\n]|[^\r\n]+")
+_REDRAWN_LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
 
 
 class LogReader:
@@ -127,7 +129,9 @@ class LogReader:
         return before + (self._time() if self._options.timestamps else b"") + notice + end_of_line
 
     def _next(self) -> bytes:
-        limit = _STAMPED_BYTES if self._options.timestamps else _READ_BYTES
+        limit = _READ_BYTES
+        if self._options.timestamps:
+            limit = _STAMPED_BYTES if self._plain is None else _PLAIN_STAMPED_BYTES
         if self._end is not None:
             limit = min(limit, self._end - self._offset)
         data: bytes = self._journal.read(self._offset, limit)

@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Session
@@ -75,15 +76,22 @@ class LogStream:
             return
         self._pumping = True  # a write may call _pause and _resume synchronously
         try:
+            until = self._clock.seconds() + TURN_SECONDS
             for _ in range(_READS):
                 if self._paused or not self._pump_one():
                     break
+                if self._clock.seconds() >= until:
+                    self._go_on()
+                    break
             else:
-                self._soon = self._clock.callLater(0, self._next_turn)
+                self._go_on()
         finally:
             self._pumping = False
         if self._reader.over:
             self._text.finish(MACHINE_DELETED if self._journal.closed else COMPLETED)
+
+    def _go_on(self) -> None:
+        self._soon = self._clock.callLater(0, self._next_turn)
 
     def _next_turn(self) -> None:
         self._soon = None

@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
-from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.methods import (
     CHANGE_SECONDS,
     DEADLINE_SECONDS,
@@ -66,7 +66,11 @@ MOST_CLASSES = 2_000
 STATE_KNOWN = "StateKnown"
 """Type of the condition of a machine with an undefined state; its status is ``False``."""
 
+MOST_MATCHES = 1_000
+"""Limit of matches in one list; ours lists 100."""
+
 _LIMITS = {
+    "matches": MOST_MATCHES,
     "machines": MOST_MACHINES,
     "events": MOST_EVENTS,
     "machine_class_status": MOST_CLASSES,
@@ -124,7 +128,7 @@ _AWAITED = frozenset(("exec",))
 _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES))
 
 
-@implementer(IMachineRuntime, IMachineLogs)
+@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts)
 class IRIClient(Service):
     """
     Client of the runtime at a gRPC target.
@@ -245,6 +249,18 @@ class IRIClient(Service):
         """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
         return self._call("log", request, metadata)
+
+    def set_alerts(
+        self, request: console_pb2.SetAlertsRequest
+    ) -> Deferred[console_pb2.SetAlertsResponse]:
+        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
+        return self._call("set_alerts", request)
+
+    def list_matches(
+        self, request: console_pb2.ListMatchesRequest
+    ) -> Deferred[console_pb2.ListMatchesResponse]:
+        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
+        return self._call("list_matches", request)
 
     def _call(self, attribute: str, request: Message, metadata: Metadata = ()) -> Deferred[Any]:
         """One unary call; fails with an :class:`APIError`.  Cancelling ends the call."""

@@ -92,3 +92,24 @@ class IMachineLogs(Interface):
 
         :param user: this and the other parameters as of :meth:`IMachineRuntime.exec`.
         """
+
+
+class IConsoleAlerts(Interface):
+    """
+    Patterns that are searched in the output of machines.  A runtime may provide it besides
+    :class:`IMachineRuntime`.
+    """
+
+    def set_alerts(
+        request: console_pb2.SetAlertsRequest,
+    ) -> Deferred[console_pb2.SetAlertsResponse]:
+        """Replace the patterns of one owner; fails with ``BadRequest`` beyond the limits."""
+
+    def list_matches(
+        request: console_pb2.ListMatchesRequest,
+    ) -> Deferred[console_pb2.ListMatchesResponse]:
+        """
+        Return matches of the owner's patterns, or wait for the first one.
+
+        A later call of the same owner ends the wait of the earlier one.
+        """

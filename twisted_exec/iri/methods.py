@@ -45,8 +45,10 @@ DEADLINE_SECONDS: Mapping[str, float] = {
     "list_machines": 10.0,
     "list_events": 10.0,
     "update_machine_annotations": 10.0,
+    "set_alerts": 10.0,
+    "list_matches": 35.0,
 }
-"""Deadlines of read-only methods, by attribute."""
+"""Deadlines of read-only methods, and of those that a poollet depends on, by attribute."""
 
 CHANGE_SECONDS = 30.0
 """Deadline of all other methods, which change something."""

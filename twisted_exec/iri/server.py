@@ -17,7 +17,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import grpc
@@ -33,6 +33,7 @@ from twisted_exec.api.status import (
     BadRequest,
     Forbidden,
     InternalError,
+    NotImplementedByBackend,
     TooManyRequests,
 )
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
@@ -319,8 +320,17 @@ class IRIServer(Service):
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 outcome.set_exception(error)
 
-        answering = maybeDeferred(getattr(self._runtime, call.attribute), request, **facts)
+        answering = maybeDeferred(self._method(call.attribute), request, **facts)
         answering.addCallbacks(succeeded, failed)
+
+    def _method(self, attribute: str) -> Callable[..., Any]:
+        """Return a method of the runtime, which may have only some of our additional ones."""
+
+        def missing(request: Message, **facts: str) -> None:
+            raise NotImplementedByBackend(f"this machine runtime has no {attribute}")
+
+        method: Callable[..., Any] = getattr(self._runtime, attribute, missing)
+        return method
 
 
 def _served(revision: Revision) -> list[Revision]:

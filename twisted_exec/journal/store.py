@@ -216,6 +216,14 @@ class JournalStore:
             _KEY.fullmatch(key) is not None and os.path.isdir(self._file(key))
         )
 
+    def of_deleted(self, key: str) -> Journal | None:
+        """Return the journal of a machine that is no more; ``None`` if it is not retained."""
+        if not self.has(key):
+            return None
+        journal = self.journal(key)
+        journal.close()
+        return journal
+
     def revive(self, key: str) -> None:
         """The machine with this key exists again; its journal continues."""
         place = self._places.get(key)
@@ -240,6 +248,7 @@ class JournalStore:
                     self._layer.write(file, f"{self._now()}\n".encode())
             except OSError as error:
                 self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
+        place.journal.close_descriptor()
 
     @property
     def failing(self) -> int:

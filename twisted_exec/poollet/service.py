@@ -38,6 +38,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
 from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, gate_of, proxy_of
@@ -159,6 +160,7 @@ class Poollet(Service):
         self.address: IAddress | None = None
         self._client, self._reactor = client, reactor
         self._runtime = IMachineRuntime(runtime)
+        self._runtime_with_alerts = runtime
         self._audit, self._checks = audit, checks
         self._port: IListeningPort | None = None
         self._starting: Deferred[None] | None = None
@@ -166,6 +168,7 @@ class Poollet(Service):
         self._authorizer = authorizer or DelegatedAuthorizer(client, reactor)
         self._problem: Failure | None = None
         self._now = now
+        self.registry = new_registry()
         self._make_copies(settings.dialect)
         self._make_work(now)
         self._make_route()
@@ -212,6 +215,17 @@ class Poollet(Service):
             report=self.recorder.record,
             class_of=self._class_of,
         )
+        self.alerts = AlertController(
+            self._client,
+            self._runtime_with_alerts,
+            self._reactor,
+            settings.dialect,
+            settings.pool,
+            machines=lambda: self.machines,
+            synced=synced,
+            look_again=self.loop.look_again,
+            registry=self.registry,
+        )
         self.runtime_events = RuntimeEvents(
             self._runtime,
             self._reactor,
@@ -239,7 +253,6 @@ class Poollet(Service):
     def _make_route(self) -> None:
         """Create the HTTP routes."""
         settings, reactor = self.settings, self._reactor
-        self.registry = new_registry()
         self.sessions = Sessions(
             Trail(self._audit, "poollet", reactor),
             SessionMetrics(self.registry),
@@ -425,6 +438,7 @@ class Poollet(Service):
         ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
         self.runtime_events.stop()
+        await self.alerts.stop()
         serving = [self.serving.stop()] if self.serving is not None else []
         await DeferredList(
             [*serving, self.guard.stopService(), self.registration.stop(), self.loop.stop()]
@@ -460,12 +474,14 @@ class Poollet(Service):
         config = MachineConfig(settings.dialect, self.pool, name, settings.downward, settings.about)
         self.loop.start(config)
         self.runtime_events.start()
+        self.alerts.start()
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
         ending = self._ending_rules.machine_ending(before, after)
         if ending is not None and before is not None:
             self.guard.end(MachineKey(before["metadata"]["uid"]), ending)
         self.loop.changed(before, after)
+        self.alerts.machine_changed(before, after)
         if before is None or after is None:
             self.registration.poke()
 

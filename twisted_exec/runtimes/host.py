@@ -17,7 +17,7 @@ from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions.registry import IRONCORE
@@ -85,11 +85,12 @@ class Settings:
 _Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
 
 
-@implementer(IMachineLogs)
+@implementer(IMachineLogs, IConsoleAlerts)
 class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     """
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
-    and :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
+    with :class:`~twisted_exec.iri.interfaces.IMachineLogs` and
+    :class:`~twisted_exec.iri.interfaces.IConsoleAlerts`.
 
     :param checks: called at the start, which fails if one raises.
     :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
@@ -167,6 +168,14 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             )
             self.shipping.add(labels, journal)
 
+    def set_alerts(self, request: console_pb2.SetAlertsRequest) -> Deferred[Any]:
+        """See :meth:`IConsoleAlerts.set_alerts`."""
+        return self.runtime.set_alerts(request)
+
+    def list_matches(self, request: console_pb2.ListMatchesRequest) -> Deferred[Any]:
+        """See :meth:`IConsoleAlerts.list_matches`."""
+        return self.runtime.list_matches(request)
+
     async def start(self) -> None:
         """See :meth:`AsyncService.start`."""
         for check in self._checks:
@@ -192,9 +201,9 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         if self.iri.running:
             await self.iri.stopService()
         await self.streams.stopService()
-        await self.runtime.stopService()
         if self.shipping is not None and self.shipping.running:
-            await self.shipping.stopService()
+            await self.shipping.stopService()  # before the journals close
+        await self.runtime.stopService()
 
     # Probes.
 

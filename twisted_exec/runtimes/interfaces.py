@@ -26,6 +26,7 @@ __all__ = [
     "IDriverMaker",
     "IHardware",
     "IHotPlug",
+    "IJournalWriter",
     "IMachineDriver",
     "IReleasable",
     "IRestartPolicy",
@@ -77,6 +78,8 @@ class MachineFacts:
         removes it with the machine.
     :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`); its
         processes must then not end with the runtime's.
+    :param journal: the machine's journal (:class:`~twisted_exec.journal.interfaces.IJournal`), for
+        runs that provide :class:`IJournalWriter`; ``None`` in tests without one.
     :param volumes: desired volumes.  They and the interfaces change only while the machine is off,
         or after a run has applied the change.
     :param ignition_data: secret; never log it.
@@ -96,6 +99,7 @@ class MachineFacts:
     uid: str = ""
     storage: str = ""
     keep: bool = False
+    journal: Any = None
     volumes: Sequence[pb.Volume] = ()
     network_interfaces: Sequence[pb.NetworkInterface] = ()
     ignition_data: bytes = field(default=b"", repr=False)
@@ -216,6 +220,19 @@ class IAdoptsMachines(Interface):
 
         :param leaders: the live ones of the processes that were passed to ``facts.started``.
         """
+
+
+class IJournalWriter(Interface):
+    """
+    A run that writes boots into the machine's journal itself; provided in addition to
+    :class:`IRun`.
+
+    Output always goes to the line's protocol.
+    """
+
+    is_complete = Attribute(
+        "True if the journal has everything that the machine printed without the runtime (bool)."
+    )
 
 
 class IReleasable(Interface):

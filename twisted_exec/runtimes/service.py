@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
-from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
@@ -39,6 +39,7 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -98,7 +99,7 @@ def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferr
     return call
 
 
-@implementer(IMachineRuntime, IMachineLogs)
+@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts)
 class MachineRuntime(Service):
     """
     Runs machines on this host.
@@ -160,6 +161,7 @@ class MachineRuntime(Service):
         self.journals.recovered = self._journal_recovered
         self._state = RuntimeState(state_directory, keep=keep_machines, journals=self.journals)
         self._storage = self._state.storage
+        self._alerts: ConsoleAlerts | None = None
 
     @property
     def directory(self) -> str:
@@ -184,6 +186,8 @@ class MachineRuntime(Service):
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()
+        path = os.path.join(self._state.path, "alerts.json")
+        self._alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
         self._offer()
         retained = [machine for machine in self._storage.open() if self._can_adopt(machine)]
         self.journals.open()
@@ -228,7 +232,19 @@ class MachineRuntime(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        if self._alerts is not None:
+            self._alerts.stop()
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
+        continuing = [
+            record
+            for record in self._machines
+            if self._can_keep(record) and self._supervisors[record.id].run is not None
+        ]
+        if continuing:
+            self._log.info(
+                "machines that continue without this runtime: {labels}",
+                labels=", ".join(sorted(record.label for record in continuing)[:10]),
+            )
         await gatherResults([self._stop_or_release(record, ending) for record in self._machines])
         await self._state.close()
 
@@ -261,10 +277,24 @@ class MachineRuntime(Service):
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine was deleted, or is another one of the same name.
+        :raises NotFound: the machine was deleted, or is another one of the same name; without a
+            machine's id: nothing is retained of the machine with that UID.
         """
+        if not grant.machine_id:
+            return self._retained(grant.machine_uid)
         record = self._machines.get(grant.machine_id)
         return record.subject(), self._supervisor(record, grant.machine_uid).journal
+
+    def _retained(self, uid: str) -> tuple[Subject, IJournal]:
+        """Find the journal of a machine that may be deleted."""
+        for record in self._machines:
+            if uid and record.uid == uid:
+                return record.subject(), self._supervisors[record.id].journal
+        journal = self.journals.of_deleted(uid)
+        if journal is None:
+            message = f"the runtime retains no output of a machine with the UID {uid!r}"
+            raise NotFound("machines", uid, message=message)
+        return Subject(session="", machine=uid, uid=uid), journal
 
     def _console(self, record: Record, machine_uid: str) -> SharedConsole:
         supervisor = self._supervisor(record, machine_uid)
@@ -313,7 +343,7 @@ class MachineRuntime(Service):
         return succeed(pb.ListMachinesResponse(machines=machines))
 
     def _observed(self, record: Record) -> pb.Machine:
-        """Return the machine; a condition names the writers while its console has viewers."""
+        """Return the machine with the conditions of its console: its writers, and alerts."""
         machine = record.to_machine()
         supervisor = self._supervisors.get(record.id)
         console = None if supervisor is None else supervisor.console
@@ -322,6 +352,12 @@ class MachineRuntime(Service):
             status, reason, message = console_in_use(writing)
             machine.status.machine_conditions.add(
                 type=CONSOLE_IN_USE, status=status, reason=reason, message=message
+            )
+        health = None if self._alerts is None else self._alerts.condition(record.uid)
+        if health is not None:
+            status, reason, message = health
+            machine.status.machine_conditions.add(
+                type=CONSOLE_HEALTHY, status=status, reason=reason, message=message
             )
         return machine
 
@@ -422,8 +458,27 @@ class MachineRuntime(Service):
         session: str = "",
     ) -> Deferred[console_pb2.LogResponse]:
         grant = Grant(request.machine_id, machine_uid, user, session, LOG)
-        self._supervisor(self._machines.get(grant.machine_id), machine_uid)
+        self.read_log(grant)  # refuses what cannot be read
         return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
+
+    # IConsoleAlerts.
+
+    @_as_deferred
+    def set_alerts(
+        self, request: console_pb2.SetAlertsRequest
+    ) -> Deferred[console_pb2.SetAlertsResponse]:
+        return self._prepared_alerts().set_alerts(request)
+
+    @_as_deferred
+    def list_matches(
+        self, request: console_pb2.ListMatchesRequest
+    ) -> Deferred[console_pb2.ListMatchesResponse]:
+        return self._prepared_alerts().list_matches(request)
+
+    def _prepared_alerts(self) -> ConsoleAlerts:
+        if self._alerts is None:
+            raise ServiceUnavailable("the machine runtime is starting")
+        return self._alerts
 
     # One machine.
 
@@ -464,6 +519,11 @@ class MachineRuntime(Service):
 
     def _supervise(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
         directory = self._state.make_sockets(record.id)
+        runtime_class = self._offered[record.class_name]
+        self.journals.revive(record.journal_key)
+        journal = self.journals.journal(
+            record.journal_key, runtime_class.retention or self._retention
+        )
         facts = MachineFacts(
             id=record.id,
             label=record.label,
@@ -479,25 +539,25 @@ class MachineRuntime(Service):
             uid=record.uid,
             storage=self._storage.directory(record.id),
             keep=self._can_keep(record),
+            journal=journal,
             volumes=record.spec.volumes,
             network_interfaces=record.spec.network_interfaces,
             ignition_data=record.ignition_data,
         )
-        runtime_class = self._offered[record.class_name]
-        self.journals.revive(record.journal_key)
         supervisor = Supervisor(
             runtime_class.driver,
             facts,
             self._reactor,
             lambda *change: self._state_changed(record, *change),
             limits=self._limits,
-            journal=self.journals.journal(
-                record.journal_key, runtime_class.retention or self._retention
-            ),
+            journal=journal,
             adopted=adopted,
         )
         self._supervisors[record.id] = supervisor
+        self._journal_opened(record, journal)
         self._journal_opened(record, supervisor.journal)
+        if self._alerts is not None:
+            self._alerts.add(record.uid, supervisor.journal)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
         else:
@@ -522,6 +582,8 @@ class MachineRuntime(Service):
         stopping.addCallback(deleted)
 
     def _forget(self, record: Record) -> None:
+        if self._alerts is not None:
+            self._alerts.remove(record.uid)
         self._state.remove_sockets(record.id)
         self._storage.remove(record.id)
         self._machines.remove(record.id)

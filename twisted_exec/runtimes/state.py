@@ -43,6 +43,11 @@ class RuntimeState:
         self._records: RunRecords | None = None
         self._lock: int | None = None
 
+    @property
+    def path(self) -> str:
+        """The state directory."""
+        return self._path
+
     def open(self) -> None:
         """
         Lock the state directory and create what is missing.

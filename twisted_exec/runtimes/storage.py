@@ -108,7 +108,8 @@ class MachineStorage:
         if retained and not self.keep:
             raise RetainedMachinesError(
                 f"{self._path} has {len(retained)} machines that are kept, with their disks: "
-                "start with --keep-machines, or remove that directory"
+                "start with --keep-machines (exec-standalone: without --no-keep-machines) and "
+                "delete them, or remove that directory"
             )
         for name in os.listdir(self._path):
             if name not in retained and ID.fullmatch(name):

@@ -29,6 +29,7 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
+    IJournalWriter,
     IMachineDriver,
     IReleasable,
     IRestartPolicy,
@@ -213,14 +214,15 @@ class Supervisor:
         self._start_problem = ("", "")
         self._state_changed(pb.MACHINE_RUNNING, "", "")
         label = self._facts.label
+        writer: Any = run if IJournalWriter.providedBy(run) else None
         if self._adopted:
-            self.journal.missed()
+            if writer is None or not writer.is_complete:
+                self.journal.missed()
             reason, message = "Adopted", f'machine "{label}" has been running without us'
         else:
             reason, message = "Started", f'machine "{label}" is running'
-            if not IRecoveringTransport.providedBy(
-                run
-            ):  # else a line of a machine that runs anyway
+            # A line that recovers leads to a machine that runs anyway.
+            if writer is None and not IRecoveringTransport.providedBy(run):
                 self.journal.booted(reason)
         self._adopted = ()
         self._facts.event("Normal", reason, message)

@@ -153,6 +153,12 @@ class Shipper:
                 receipt = await self.sink.send(batch)
             except SinkError as error:
                 await self._failed(error, ends)
+            except CancelledError:
+                raise
+            except Exception:
+                # A mistake in a sink must not end shipping until the next start.
+                self._log.failure("shipping to {sink}", sink=self.sink.name)
+                await self._failed(SinkError("answer", "internal error, see the log"), ends)
             else:
                 if rewinds == self._rewinds:
                     self._accepted(receipt, batch, ends)
@@ -160,16 +166,9 @@ class Shipper:
     async def _open_all(self) -> None:
         turns = ShortTurns(self._clock)
         while self._unopened:
-            source = self._unopened[0]
             await turns.breathe()
-            try:
-                source.open(f"ship-{self.sink.name}", newest=self._newest)
-            except OSError as error:
-                await self._pause(
-                    SinkError("disk", f"a cursor cannot be written: {error.strerror}")
-                )
-                continue
-            self._unopened.popleft()
+            source = self._unopened.popleft()
+            source.open(f"ship-{self.sink.name}", newest=self._newest)
             self.sources.add(source)
             if source.read < source.journal.end or source.journal.closed:
                 source.rewind(source.read)
@@ -329,7 +328,8 @@ class Shipper:
 
     def _note_problem(self, why: str) -> None:
         if not self.problem:
-            self._log.warn("{sink}: {why}; trying again", sink=self.sink.name, why=why)
+            short = why.rstrip(".")
+            self._log.warn("{sink}: {why}; trying again", sink=self.sink.name, why=short)
         self.problem = why
 
     # Cursors.

@@ -5,6 +5,7 @@ The position of one sink in one journal.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +59,6 @@ class Source:
 
         :param name: name of the cursor.
         :param newest: where to begin without a cursor: at the newest byte, or the oldest.
-        :raises OSError: the cursor cannot be written.
         """
         journal = self.journal
         self.labels = replace(self.labels, epoch=journal.epoch)
@@ -66,8 +66,10 @@ class Source:
         offset = self._cursor.load()
         if offset is None:
             offset = journal.end if newest else journal.start
-            # Otherwise a later start would not know whether the sink is new.
-            self._cursor.save(offset)
+            # Otherwise a later start would not know whether the sink is new.  A full disk must not
+            # keep lines from being sent.
+            with suppress(OSError):
+                self._cursor.save(offset)
         self.read = self.accepted = self.settling = self.saved = min(offset, journal.end)
         journal.watch(self.changed)
 

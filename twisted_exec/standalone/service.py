@@ -126,6 +126,7 @@ class Settings:
         descriptors allow.
     :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
+    :param keep_machines: virtual machines continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     """
 
@@ -144,6 +145,7 @@ class Settings:
     sessions: SessionLimits | None = None
     limits: Limits = NO_LIMITS
     space_ports: range | None = None
+    keep_machines: bool = False
 
 
 class Standalone(AsyncService):
@@ -235,6 +237,7 @@ class Standalone(AsyncService):
             iri_target=f"unix://{self._sockets}/iri.sock",
             drain_seconds=_LAST_WORD_SECONDS,
             sessions=self.settings.sessions,
+            keep_machines=self.settings.keep_machines,
         )
         return RuntimeHost(settings, audit, self._reactor)
 

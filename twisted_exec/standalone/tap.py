@@ -81,6 +81,7 @@ class Options(OIDCOptions):
     optFlags = [
         *PODS_FLAGS,
         ["without-demo", None, "Create no demo machines, and offer shells only."],
+        ["no-keep-machines", None, "End virtual machines when this program stops."],
         ["without-spaces", None, "Do not run the Space Manager."],
         ["with-parent", None, "Stop when standard input ends; for use by a parent process."],
     ]
@@ -128,6 +129,7 @@ def _settings(options: Options) -> Settings:
         issuers(options),
         partial(storage, limits=limits) if storage else None,
         demo=not options["without-demo"],
+        keep_machines=not options["no-keep-machines"],
         client_ca=options["client-ca-file"] or "",
         spaces=not options["without-spaces"],
         sessions=options.session_limits(),

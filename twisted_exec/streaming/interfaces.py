@@ -12,7 +12,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import Attribute, Interface
 
-from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand.messages import (
@@ -35,6 +34,7 @@ from twisted_exec.wire.remotecommand.messages import (
 from twisted_exec.wire.upgrade import HeaderSet
 
 if TYPE_CHECKING:
+    from twisted_exec.api.logs import LogOptions
     from twisted_exec.streaming.context import RequestContext
 
 __all__ = [

@@ -117,7 +117,8 @@ def runtime_directory(key: str = "") -> str:
     Return a private directory with a short path, for UNIX sockets.
 
     Names of up to 47 bytes fit in it.  It is in ``$XDG_RUNTIME_DIR`` if that
-    is ours, private and short, else in ``/run`` or ``/tmp``.
+    is ours, private and short, or in the ``RuntimeDirectory`` of a systemd unit
+    (``$RUNTIME_DIRECTORY``), else in ``/run`` or ``/tmp``.
 
     :param key: purpose of the directory, such as the state directory's path: the same
         key returns the same directory, also after a crash.  Empty creates a new one.
@@ -137,14 +138,16 @@ def runtime_directory(key: str = "") -> str:
 
 
 def _parents() -> list[str]:
-    parents = ["/run", "/tmp"]
     offered = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(offered) and _is_private(offered):
-        parents.insert(0, offered)
-    return parents
+    # Others may enter the one of a unit, for sockets; systemd separates several by colons.
+    of_unit = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    parents = [offered] if os.path.isabs(offered) and _is_ours(offered, 0o077) else []
+    parents += [of_unit] if os.path.isabs(of_unit) and _is_ours(of_unit, 0o022) else []
+    return [*parents, "/run", "/tmp"]
 
 
-def _is_private(path: str) -> bool:
+def _is_ours(path: str, forbidden: int) -> bool:
+    """Return whether a directory is this user's, without these permissions."""
     try:
         entry = os.lstat(path)
     except OSError:
@@ -152,7 +155,7 @@ def _is_private(path: str) -> bool:
     return (
         stat.S_ISDIR(entry.st_mode)
         and entry.st_uid == os.geteuid()
-        and not stat.S_IMODE(entry.st_mode) & 0o077
+        and not stat.S_IMODE(entry.st_mode) & forbidden
     )
 
 

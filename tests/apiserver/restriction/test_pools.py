@@ -20,6 +20,7 @@ from tests.apiserver.support import (
 OWN = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
 OTHER = "fieldSelector=spec.machinePoolRef.name%3Dpool-b"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+ALERTS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/{}/consolealerts"
 OWN_LEASES = LEASES.format("ironcore-machinepool-lease")
 
 
@@ -124,6 +125,32 @@ class PoolRestrictionTests(APITestCase):
             self.answer(
                 "PATCH", f"{leases}/pool-a", steal, user=self.user, content_type=MERGE, code=403
             )
+
+    def test_console_alerts(self) -> None:
+        """It sees the ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status."""
+        self.namespace("elsewhere")
+        spec = {"spec": {"presets": ["linux"]}}
+        for namespace in ("default", "elsewhere"):
+            body = {"metadata": {"name": "linux"}, **spec}
+            self.answer("POST", ALERTS.format(namespace), body, code=201)
+        group = "/apis/console.twisted-exec.dev/v1alpha1/consolealerts"
+        listed = self.answer("GET", group, user=self.user)["items"]
+        self.assertEqual([each["metadata"]["namespace"] for each in listed], ["default"])
+        self.refused(403, "GET", f"{ALERTS.format('elsewhere')}/linux", user=self.user)
+        own, other = (
+            {"resource": "machinepools.compute.ironcore.dev", "name": name, "machines": 1}
+            for name in ("pool-a", "pool-b")
+        )
+        path = f"{ALERTS.format('default')}/linux"
+        self.patch(f"{path}/status", {"status": {"pools": [own]}})
+        self.patch(f"{path}/status", {"status": {"pools": [own, other]}}, 403)
+        self.patch(f"{path}/status", {"status": {"pools": [other, own]}}, user="pool-b", code=200)
+        self.patch(f"{path}/status", {"status": {"pools": [own]}}, 403)
+        self.patch(f"{path}/status", {"status": {"pools": [other]}})
+        self.patch(path, {"metadata": {"labels": {"a": "b"}}}, 403)
+        self.refused(403, "DELETE", path, user=self.user)
+        elsewhere = f"{ALERTS.format('elsewhere')}/linux/status"
+        self.patch(elsewhere, {"status": {"pools": [own]}}, 403)
 
     def test_reviews(self) -> None:
         """It may create TokenReviews and SubjectAccessReviews."""

@@ -41,6 +41,18 @@ class LogOutputTests(SynchronousTestCase):
         self.assertEqual(printed(*log, regex="^Ker.*ic$"), b"Kernel panic\r\n")
         self.assertEqual(printed(*log, regex="[0-9]"), b"")
 
+    def test_grep_is_by_line(self) -> None:
+        """Anchors are those of a line, and carriage returns before its end do not count."""
+        log = (b"one\r\ntwo\r\r\nthree\x1b[m\n", b"two\r\n")
+        for regex, lines in (
+            ("^two$", b"two\r\r\ntwo\r\n"),
+            (r"\Atwo\z", b"two\r\r\ntwo\r\n"),
+            ("(?-m)^three$", b"three\x1b[m\n"),
+            ("(?i)ONE$", b"one\r\n"),
+            (r"e\s*t", b""),
+        ):
+            self.assertEqual(printed(*log, regex=regex), lines, regex)
+
     def test_grep_streams(self) -> None:
         """A match is printed as soon as its line is complete."""
         parts: list[bytes] = []

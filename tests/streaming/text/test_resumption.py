@@ -185,6 +185,27 @@ class ContinueTests(ResumedCase):
         client.transport.producer.resumeProducing()
         self.assertEqual(self.backend.transport.producerState, "producing")
 
+    def test_websocket(self) -> None:
+        """The log of a page in a browser continues, too."""
+        client = self.ask(
+            b"Connection: Upgrade",
+            b"Upgrade: websocket",
+            b"Sec-WebSocket-Version: 13",
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+            b"Sec-WebSocket-Protocol: binary.k8s.io",
+        )
+        self.begin()
+        self.answer(self.frame(b"one\n", 4))
+        told = client.received()
+        self.assertIn(b"101 Switching", told)
+        self.assertTrue(told.endswith(b"\x82\x04one\n"))
+        self.lose()
+        self.next_backend()
+        self.clock.advance(0.1)
+        self.begin()
+        self.answer(self.frame(b"two\n", 8))
+        self.assertEqual(client.received(), b"\x82\x04two\n")
+
     def test_nonsense(self) -> None:
         """A backend that sends no frames is one that is lost."""
         self.following()

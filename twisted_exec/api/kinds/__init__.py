@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import storage
+from twisted_exec.api.kinds.alerts.consolealerts import CONSOLEALERTS
 from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.kinds.compute.machines import image_of
@@ -58,6 +59,7 @@ _OTHERS: tuple[Kind, ...] = (
     CLUSTERROLEBINDINGS,
     CONSOLESESSIONS,
     DELETEDCONSOLES,
+    CONSOLEALERTS,
     SPACES,
     SPACEPROVIDERDESCS,
     CLUSTERPROFILES,
@@ -82,7 +84,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     """Return the kinds of an aggregated API server: those that a cluster does not have already."""
     own = [kind for dialect in dialects for kind in of(dialect)]
-    return (*own, CONSOLESESSIONS, DELETEDCONSOLES, *_all_beside(dialects))
+    return (*own, CONSOLESESSIONS, CONSOLEALERTS, DELETEDCONSOLES, *_all_beside(dialects))
 
 
 def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:
@@ -113,6 +115,7 @@ __all__ = [
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
     "CONSOLE",
+    "CONSOLEALERTS",
     "CONSOLESESSIONS",
     "DELETEDCONSOLES",
     "EVENTS",

@@ -5,7 +5,8 @@ A machine refers to Secrets, Volumes and interfaces.  A Volume refers to the Sec
 attached and decrypted with.  An interface refers to its Network, and its addresses are Prefixes
 named after it.  A Volume or an interface that is claimed for one of the pool's machines counts as
 well, because its poollet has to release it.  Kubernetes' Node authorizer follows a graph of the
-same kind (``plugin/pkg/auth/authorizer/node/graph.go``).
+same kind (``plugin/pkg/auth/authorizer/node/graph.go``).  A machine needs all ConsoleAlerts of its
+namespace, because an alert names no machines.
 
 The graph follows the store, so that a decision needs no reads.  Watches that are filtered by it
 (:mod:`twisted_exec.apiserver.restriction.filtered_storage`) listen for its changes.
@@ -22,7 +23,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import SECRETS, Object, storage
+from twisted_exec.api.kinds import CONSOLEALERTS, SECRETS, Object, storage
 from twisted_exec.api.kinds.network import ipam, routing
 from twisted_exec.api.kinds.network import networks as networking
 from twisted_exec.api.resource import Resource
@@ -36,6 +37,8 @@ _SOON_SECONDS = 0.05
 Named = tuple[Resource, str, str]
 """Resource, namespace and name."""
 
+_EVERY = ""
+"""Instead of a name: every object of a namespace."""
 _NOWHERE: tuple[str, tuple[Named, ...]] = "", ()
 _NONE: Counter[Named] = Counter()
 _NOTHING: tuple[str, frozenset[Named]] = "", frozenset()
@@ -64,7 +67,7 @@ class PoolGraph(StoreFollower):
         self._changed_for_all = 0
         self._changes: Counter[str] = Counter()  # by pool; of all pools under the empty name
         self._notification: IDelayedCall | None = None
-        self.resources: frozenset[Resource] = frozenset({SECRETS.resource})
+        self.resources = frozenset({SECRETS.resource, CONSOLEALERTS.resource})
         self._followed: list[tuple[Resource, Callable[[Event], None]]] = [
             (dialect.workload, self._machine_changed)
         ]
@@ -114,7 +117,8 @@ class PoolGraph(StoreFollower):
 
     def sees(self, pool: str, resource: Resource, namespace: str, name: str) -> bool:
         """Return whether the poollet of ``pool`` may see an object, which need not exist."""
-        return self._sees(pool, (resource, namespace, name))
+        every = resource == CONSOLEALERTS.resource
+        return self._sees(pool, (resource, namespace, _EVERY if every else name))
 
     def _sees(self, pool: str, named: Named) -> bool:
         named_by_machines = self._named.get(pool, _NONE)
@@ -230,6 +234,7 @@ class PoolGraph(StoreFollower):
     def _of_machine(self, machine: Object) -> Iterator[Named]:
         """Yield the objects that a machine refers to, or that are created for it."""
         spec, (namespace, own) = machine.get("spec", {}), key_of(machine)
+        yield CONSOLEALERTS.resource, namespace, _EVERY
         for key in ("ignitionRef", "imagePullSecret"):
             if name := _name(spec, key):
                 yield SECRETS.resource, namespace, name

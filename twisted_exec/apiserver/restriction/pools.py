@@ -5,8 +5,9 @@ A poollet may read and write its own pool and the Machines that are bound to it:
 status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes
 it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may
 claim Volumes and NetworkInterfaces for them and release them.  It reads single DeletedConsoles of
-Machines that were bound to it.  It sees and creates its own
-CertificateSigningRequests.  It opens no consoles.
+Machines that were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
+ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It opens no
+consoles.
 
 Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all of
 them.  The poollets of ironcore list, so here a list contains the objects that they may see.
@@ -194,6 +195,8 @@ class PoolRestriction:
             return False
         if change.kind.resource == self._dialect.workload:
             return self._allows_machine(pool, change)
+        if change.kind is kinds.CONSOLEALERTS:
+            return self._allows_alert(pool, change)
         return self._allows_claim(pool, change)
 
     def _allows_claim(self, pool: str, change: Change) -> bool:
@@ -219,6 +222,16 @@ class PoolRestriction:
         if change.subresource == "status":
             return True
         return _fixed(old) == _fixed(new)
+
+    def _allows_alert(self, pool: str, change: Change) -> bool:
+        """Return whether a poollet writes only its own entry of an alert's status."""
+        if change.subresource != "status" or change.old is None or change.new is None:
+            return False
+        namespace, name = key_of(change.obj)
+        if not self._graph.sees(pool, change.kind.resource, namespace, name):
+            return False
+        own = f"{self._dialect.pool.plural}.{self._dialect.pool.group}", pool
+        return _of_others(change.old, own) == _of_others(change.new, own)
 
     async def _allows_event(self, pool: str, change: Change) -> bool:
         """Return whether an Event is about the pool or one of its Machines."""
@@ -304,6 +317,12 @@ def _was_in(deleted: Object, *, pool: str, resource: str) -> bool:
     """Return whether a DeletedConsole is that of a machine of this pool."""
     spec = deleted["spec"]
     return bool(spec["pool"] == pool and spec["machineResource"] == resource)
+
+
+def _of_others(alert: Object, own: tuple[str, str]) -> list[Object]:
+    """Return the entries of an alert's status that are those of other pools."""
+    pools = (alert.get("status") or {}).get("pools") or ()
+    return [each for each in pools if (each.get("resource"), each.get("name")) != own]
 
 
 def _without(obj: Object, keys: Iterable[str]) -> Object:

@@ -15,6 +15,8 @@ need ``system:masters``.
 
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
 consoles too.  Ending other users' sessions is in ``admin``.
+
+ConsoleAlerts are in ``edit``, which includes logs: their Events show the lines that match.
 """
 
 from __future__ import annotations
@@ -257,6 +259,8 @@ def _poollet_role(dialect: Dialect) -> Object:
         _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
         _on("secrets", _READ, ("",)),
         _on("deletedconsoles", ("get",), _SESSIONS),
+        _on("consolealerts", _READ, _SESSIONS),
+        _on("consolealerts/status", ("get", "update", "patch"), _SESSIONS),
         *_claiming(dialect),
         *_asking_certificates(dialect),
         *_CREATE_REVIEWS,
@@ -293,6 +297,7 @@ def bootstrap_objects(
             _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
             _on("serviceaccounts/token", ("create",), ("",)),
             _on("consolesessions deletedconsoles", _READ, _SESSIONS),
+            _on("consolealerts", _WRITE, _SESSIONS),
             _on("spaces", _WRITE, _SPACES),
             _on("clusterprofiles", _WRITE, _INVENTORY),
             part_of="edit",
@@ -301,6 +306,7 @@ def bootstrap_objects(
             "system:aggregate-to-view",
             *(rule for dialect in several for rule in _viewing(dialect)),
             _on("events", _READ, _EVENTS),
+            _on("consolealerts consolealerts/status", _READ, _SESSIONS),
             _on("namespaces serviceaccounts services", _READ, ("",)),
             _on(
                 "spaces spaces/status spaceproviderdescs spaceproviderdescs/status", _READ, _SPACES

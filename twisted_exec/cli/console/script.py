@@ -128,7 +128,7 @@ class Script:
 
     @property
     def _types(self) -> bool:
-        """Whether the script types anything."""
+        """True if the script types anything."""
         return True
 
     def _begin(self) -> None:
@@ -236,7 +236,7 @@ class Expect(Script):
 
     def _finish(self, last: object) -> None:
         if isinstance(last, bytes):
-            # As with a pipe: what was typed is sent, and its output is printed until it ends.
+            # As with a pipe, whose input is sent, and whose output is printed until the machine is quiet.
             self.is_over = True
             if self._session is not None:
                 self._session.input_ended()
@@ -296,9 +296,9 @@ def unescaped(text: str) -> bytes:
         if match[1] is not None:
             return bytes([int(match[1], 16)])
         if match[2] not in _ESCAPES:
-            known = r"\r, \n, \t, \e, \\ and \xHH"
+            escapes = r"\r, \n, \t, \e, \\ and \xHH"
             raise ValueError(
-                f"\\{match[2].decode('utf-8', 'replace')} is no escape: there are {known}"
+                f"\\{match[2].decode('utf-8', 'replace')} is no escape: there are {escapes}"
             )
         return _ESCAPES[match[2]]
 

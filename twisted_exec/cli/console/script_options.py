@@ -139,5 +139,6 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     if outcome.exit_code == TIMED_OUT_CODE:
         line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
         return replace(outcome, line=line)
-    line = outcome.line or "the session ended before the script"
-    return replace(outcome, exit_code=FAILED_CODE, line=line)
+    if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
+        return outcome
+    return replace(outcome, exit_code=FAILED_CODE)

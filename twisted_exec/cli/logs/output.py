@@ -7,6 +7,7 @@ hide a word, and printed as it came.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from twisted_exec.api.patterns import Search
@@ -14,6 +15,7 @@ from twisted_exec.cli.colours import Colour
 from twisted_exec.wire.escape_sequences import strip
 
 _STAMP_BYTES = len("2026-11-20T05:00:00.123456789Z ")
+_STAMPS = re.compile(rb"^[^\n]{%d}" % _STAMP_BYTES, re.MULTILINE)
 _NEWLINE = b"\n"
 _LINE_BYTES = 64 << 10
 """A longer line is searched in parts."""
@@ -63,13 +65,25 @@ class LogOutput:
             self._write(held)
 
     def _feed_lines(self, data: bytes) -> None:
-        *lines, rest = (self._held + data).split(_NEWLINE)
-        for line in lines:
-            self._print(line + _NEWLINE)
+        data = self._held + data
+        end = data.rfind(_NEWLINE) + 1
+        block, rest = data[:end], data[end:]
+        if end and self._may_match(block):
+            for line in _lines(block):
+                self._print(line)
         while len(rest) > _LINE_BYTES:
             self._print(rest[:_LINE_BYTES])
             rest = rest[_LINE_BYTES:]
         self._held = rest
+
+    def _may_match(self, block: bytes) -> bool:
+        """Return whether a line may match; whole lines without a match are the usual case."""
+        assert self._search is not None
+        if not self._search.finds_in_blocks or b"\r\r" in block or self._mid_line:
+            return True
+        if self._has_timestamps:
+            block = _STAMPS.sub(b"", block)
+        return self._search.end_in(strip(block).replace(b"\r\n", _NEWLINE)) >= 0
 
     def _print(self, line: bytes) -> None:
         """Print a line, or a part of a long line, if it matches."""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%twisted_exec/iri/protos/console.proto\x12\x1dtwisted_exec.console.v1alpha1\" \n\nLogRequest\x12\x12\n\nmachine_id\x18\x01 \x01(\t\"\x1a\n\x0bLogResponse\x12\x0b\n\x03url\x18\x01 \x01(\t2i\n\x07\x43onsole\x12^\n\x03Log\x12).twisted_exec.console.v1alpha1.LogRequest\x1a*.twisted_exec.console.v1alpha1.LogResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%twisted_exec/iri/protos/console.proto\x12\x1dtwisted_exec.console.v1alpha1\" \n\nLogRequest\x12\x12\n\nmachine_id\x18\x01 \x01(\t\"\x1a\n\x0bLogResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\"\xb3\x01\n\x10SetAlertsRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12=\n\x08patterns\x18\x03 \x03(\x0b\x32+.twisted_exec.console.v1alpha1.AlertPattern\x12=\n\x08machines\x18\x04 \x03(\x0b\x32+.twisted_exec.console.v1alpha1.AlertMachine\"g\n\x0c\x41lertPattern\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07literal\x18\x02 \x01(\t\x12\r\n\x05regex\x18\x03 \x01(\t\x12\x11\n\tcondition\x18\x04 \x01(\t\x12\x18\n\x10throttle_seconds\x18\x05 \x01(\r\"<\n\x0c\x41lertMachine\x12\x0b\n\x03uid\x18\x01 \x01(\t\x12\x10\n\x08patterns\x18\x02 \x03(\r\x12\r\n\x05since\x18\x03 \x01(\x03\"R\n\x11SetAlertsResponse\x12=\n\x08problems\x18\x01 \x03(\x0b\x32+.twisted_exec.console.v1alpha1.AlertProblem\"0\n\x0c\x41lertProblem\x12\x0f\n\x07pattern\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\"a\n\x12ListMatchesRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x01(\x04\x12\x14\n\x0cwait_seconds\x18\x04 \x01(\r\"w\n\x13ListMatchesResponse\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12:\n\x07matches\x18\x03 \x03(\x0b\x32).twisted_exec.console.v1alpha1.AlertMatch\"\x94\x01\n\nAlertMatch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x13\n\x0bmachine_uid\x18\x02 \x01(\t\x12\x12\n\npattern_id\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x0c\n\x04time\x18\x06 \x01(\x03\x12\x0c\n\x04line\x18\x07 \x01(\x0c\x12\x12\n\nsuppressed\x18\x08 \x01(\x04\x32\xd3\x02\n\x07\x43onsole\x12^\n\x03Log\x12).twisted_exec.console.v1alpha1.LogRequest\x1a*.twisted_exec.console.v1alpha1.LogResponse\"\x00\x12p\n\tSetAlerts\x12/.twisted_exec.console.v1alpha1.SetAlertsRequest\x1a\x30.twisted_exec.console.v1alpha1.SetAlertsResponse\"\x00\x12v\n\x0bListMatches\x12\x31.twisted_exec.console.v1alpha1.ListMatchesRequest\x1a\x32.twisted_exec.console.v1alpha1.ListMatchesResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOGREQUEST']._serialized_end=104
   _globals['_LOGRESPONSE']._serialized_start=106
   _globals['_LOGRESPONSE']._serialized_end=132
-  _globals['_CONSOLE']._serialized_start=134
-  _globals['_CONSOLE']._serialized_end=239
+  _globals['_SETALERTSREQUEST']._serialized_start=135
+  _globals['_SETALERTSREQUEST']._serialized_end=314
+  _globals['_ALERTPATTERN']._serialized_start=316
+  _globals['_ALERTPATTERN']._serialized_end=419
+  _globals['_ALERTMACHINE']._serialized_start=421
+  _globals['_ALERTMACHINE']._serialized_end=481
+  _globals['_SETALERTSRESPONSE']._serialized_start=483
+  _globals['_SETALERTSRESPONSE']._serialized_end=565
+  _globals['_ALERTPROBLEM']._serialized_start=567
+  _globals['_ALERTPROBLEM']._serialized_end=615
+  _globals['_LISTMATCHESREQUEST']._serialized_start=617
+  _globals['_LISTMATCHESREQUEST']._serialized_end=714
+  _globals['_LISTMATCHESRESPONSE']._serialized_start=716
+  _globals['_LISTMATCHESRESPONSE']._serialized_end=835
+  _globals['_ALERTMATCH']._serialized_start=838
+  _globals['_ALERTMATCH']._serialized_end=986
+  _globals['_CONSOLE']._serialized_start=989
+  _globals['_CONSOLE']._serialized_end=1328
 # @@protoc_insertion_point(module_scope)

@@ -128,7 +128,11 @@ class Board:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Paths of the UNIX sockets for the serial port and for QMP."""
+    """
+    Paths of the UNIX sockets for the serial port and for QMP.
+
+    :param serial: empty for a serial port that is connected later, by QMP.
+    """
 
     serial: str
     control: str
@@ -166,6 +170,8 @@ def arguments(
 
 
 def _line(name: str, path: str) -> list[str]:
+    if not path:
+        return ["-chardev", f"null,id={name}"]
     return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off"]
 
 

@@ -32,6 +32,7 @@ from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.qemu.accelerator import has_kvm
 from twisted_exec.runtimes.qemu.command_line import AUTO, ICOUNT, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions, check
+from twisted_exec.runtimes.qemu.log_port import LogWatcher
 from twisted_exec.runtimes.qemu.process import PATH
 from twisted_exec.runtimes.qemu.run import QemuRun
 
@@ -110,6 +111,7 @@ class QemuDriver:
 
     :ivar watch_seconds: interval of status queries.
     :ivar answer_seconds: time limit for answers on the control socket.
+    :ivar watcher: notices output of machines that outlive the runtime.
     :ivar sandbox: use seccomp; false after a QEMU reported that it was built without.
     """
 
@@ -122,6 +124,7 @@ class QemuDriver:
         self.reactor = reactor
         self.table = table
         self.sandbox = True
+        self.watcher = LogWatcher(reactor)
 
     def missing(self) -> str:
         options, board, lacks = self.options, self.options.board, []

@@ -137,11 +137,13 @@ class DetachedProcess:
 
     :param exited: called after its end.
     :param log: path of its log file, for this machine only.
+    :param inherited: a descriptor that it keeps open, or ``None``.
     """
 
-    def __init__(self, exited: Callable[[], None], log: str) -> None:
+    def __init__(self, exited: Callable[[], None], log: str, inherited: int | None = None) -> None:
         self._exited = exited
         self._log = log
+        self._inherited = inherited
         self._watch: _Watch | None = None
 
     def start(
@@ -156,6 +158,7 @@ class DetachedProcess:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         log = os.open(self._log, flags, 0o600)
+        more = {} if self._inherited is None else {3: self._inherited}
         try:
             transport = reactor.spawnProcess(
                 _Child(),
@@ -163,7 +166,7 @@ class DetachedProcess:
                 ["setsid", *words],
                 env=dict(environment),
                 path="/",
-                childFDs={0: devnull, 1: log, 2: log},
+                childFDs={0: devnull, 1: log, 2: log, **more},
             )
         finally:
             os.close(devnull)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -24,9 +25,11 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.shared_console import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IHotPlug,
+    IJournalWriter,
     IReleasable,
     IRun,
     IShutdown,
@@ -38,9 +41,11 @@ from twisted_exec.runtimes.qemu.command_line import KVM, Parts, Sockets, argumen
 from twisted_exec.runtimes.qemu.disks import Disks
 from twisted_exec.runtimes.qemu.health import Health
 from twisted_exec.runtimes.qemu.hotplug import HotPlugSlots
+from twisted_exec.runtimes.qemu.log_port import READ_BYTES, LogPort
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
 from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
 from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
+from twisted_exec.runtimes.qemu.serial_log import SerialLog
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     POWERED_OFF,
@@ -92,6 +97,13 @@ class QemuRun:
             driver.reactor,
         )
         machine = driver.options.board.machine
+        self._serial_log: SerialLog | None = None
+        self._log_port: LogPort | None = None
+        if facts.keep and facts.journal is not None:
+            self._serial_log = SerialLog(facts.storage, facts.journal)
+        self.is_complete = False
+        if facts.journal is not None:
+            alsoProvides(self, IJournalWriter)
         self._slots = HotPlugSlots(self._ask, self._disks, machine, driver.reactor)
         self._health = Health(
             self._ask, facts, driver.reactor, fall_back=self._fall_back, tidy=self._tidy
@@ -135,25 +147,62 @@ class QemuRun:
 
     async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
         sockets = self._sockets()
+        line = self._line = SerialLine(self._port_lost)
+        inner = factory.buildProtocol(None)  # type: ignore[arg-type]
+        line.begin(inner)
+        await self._catch_up(line)
         if parts is None:
             self._adopt()
         else:
             self._spawn(sockets, parts)
         self._control = await self._reach(sockets.control, lambda: QMP(self._event_received))
         await self._control.greeting
-        line = self._line = SerialLine(self._port_lost)
-        port = await self._reach(sockets.serial, lambda: SerialPort(line))
-        inner = factory.buildProtocol(None)  # type: ignore[arg-type]
-        line.join(port, inner)
-        await self._wait_for_serial()
+        await self._open_line(line)
         if parts is not None and parts.ignition:
             os.unlink(parts.ignition)  # QEMU has read it
         if parts is None and (await self._ask("query-kvm")).get("enabled"):
             self._accelerator.current = KVM
         if (await self._ask("query-status")).get("status") == "prelaunch":
+            if self._facts.journal is not None:
+                self._facts.journal.booted("Started")
             await self._ask("cont")
         self._health.start(self._driver.watch_seconds)
         return inner
+
+    async def _catch_up(self, line: SerialLine) -> None:
+        """Read what the machine printed since the journal's end, while no runtime was connected."""
+        log = self._serial_log
+        if log is None or not log.exists:
+            return
+        skipped = log.skip_excess()
+        if skipped:
+            message = f"the oldest {skipped} bytes that the machine printed meanwhile are left out"
+            self._facts.event("Warning", "OutputSkipped", message)
+        turns = ShortTurns(self._driver.reactor)
+        position, end = log.position(), log.size()
+        while position < end and (data := log.read(position, READ_BYTES)):
+            line.received(data)
+            await turns.breathe()
+            position += len(data)
+        self.is_complete = not skipped
+
+    async def _open_line(self, line: SerialLine) -> None:
+        """Connect the serial port."""
+        log = self._serial_log
+        if log is None or not log.exists:
+            line.join(await self._reach(self._socket_paths().serial, lambda: SerialPort(line)))
+            await self._wait_for_serial()
+            return
+        try:
+            port = LogPort(log, line, self._driver.watcher, self._driver.reactor)
+        except OSError as error:
+            raise ServiceUnavailable(f"{log.input_path}: {error.strerror}") from None
+        self._log_port = port
+        line.join(port)
+        port.start()
+        if (await self._serial_device()).get("filename") == "null":
+            files = {"out": log.path, "in": log.input_path, "append": True}
+            await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
 
     async def _parts(self) -> Parts:
         facts = self._facts
@@ -176,11 +225,13 @@ class QemuRun:
         ``connect`` succeeds before that; output of the guest in between would be lost.
         """
         while True:
-            devices = await self._ask("query-chardev")
-            (serial,) = [each for each in devices if each.get("label") == "serial0"]
-            if not str(serial.get("filename")).startswith("disconnected:"):
+            if not str((await self._serial_device()).get("filename")).startswith("disconnected:"):
                 return
             await deferLater(self._driver.reactor, _POLL_SECONDS)
+
+    async def _serial_device(self) -> dict[str, Any]:
+        devices: list[dict[str, Any]] = await self._ask("query-chardev")
+        return next((each for each in devices if each.get("label") == "serial0"), {})
 
     def _sockets(self) -> Sockets:
         """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
@@ -201,6 +252,9 @@ class QemuRun:
     def _spawn(self, sockets: Sockets, parts: Parts) -> None:
         driver, program = self._driver, self._driver.program()
         assert program is not None
+        files = self._create_serial_log() if self._serial_log is not None else None
+        if files is not None:
+            sockets = replace(sockets, serial="")
         words = arguments(
             program,
             driver.options.board,
@@ -217,16 +271,32 @@ class QemuRun:
                 self._exited()
 
         if self._facts.keep:
-            self._process = DetachedProcess(exited, self._log_file())
+            # QEMU inherits the FIFO, so that its input has no end while no runtime runs.
+            self._process = DetachedProcess(exited, self._log_file(), files)
         else:
             self._process = ChildProcess(exited)
         try:
             leader = self._process.start(words, self._environment, driver.reactor)
         except OSError as error:
             raise ServiceUnavailable(f"QEMU cannot be started: {error}") from None
+        finally:
+            if files is not None:
+                os.close(files)
         if leader is not None:
             self._family.add(leader)
             self._facts.started(leader)
+
+    def _create_serial_log(self) -> int | None:
+        """Return the FIFO's descriptor; ``None`` if the disk is full, which only costs output."""
+        assert self._serial_log is not None
+        try:
+            self._serial_log.create()
+            return self._serial_log.open_input()
+        except OSError as error:
+            self._serial_log.remove()
+            why = f"what the machine prints while no runtime runs will be lost: {error.strerror}"
+            self._facts.event("Warning", "NoSerialLog", why)
+            return None
 
     async def _reach(self, path: str, make: Any) -> Any:
         """Connect to one of QEMU's sockets; repeat until QEMU listens."""
@@ -267,6 +337,8 @@ class QemuRun:
         return True
 
     def _tidy(self) -> None:
+        if self._serial_log is not None:
+            self._serial_log.tidy()
         if isinstance(self._process, DetachedProcess):
             self._process.trim_log()
 
@@ -281,6 +353,8 @@ class QemuRun:
         elif event == "DEVICE_DELETED":
             self._slots.ejected(str(data.get("device")))
         else:
+            if event == "RESET" and self._facts.journal is not None:
+                self._facts.journal.booted("Reset")
             self._health.event_received(event, data)
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
@@ -325,11 +399,10 @@ class QemuRun:
             await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
         if line.is_open and not self._exit.is_off:
             try:
-                port = await self._reach(self._socket_paths().serial, lambda: SerialPort(line))
-            except ServiceUnavailable:
+                await self._open_line(line)
+            except (ServiceUnavailable, QMPError):
                 pass  # QEMU ended meanwhile
             else:
-                line.join(port)
                 self._facts.event(
                     "Warning", "LineReopened", "the serial line was lost and is connected again"
                 )
@@ -412,6 +485,8 @@ class QemuRun:
         self._exit.is_off = True
         self._health.stop()
         self._exit.wake()
+        if self._log_port is not None:
+            self._log_port.finish()
 
     def _wait_for_exit(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._exit.wait(seconds, self._driver.reactor)

@@ -57,7 +57,12 @@ class SerialLine:
         """True until the session closed the line or the machine ended."""
         return not self._over and not self.disconnecting
 
-    def join(self, port: SerialPort, protocol: Any = None) -> None:
+    def begin(self, protocol: Any) -> None:
+        """Connect the line's protocol, before there is a connection."""
+        self._protocol = protocol
+        protocol.makeConnection(self)
+
+    def join(self, port: Any, protocol: Any = None) -> None:
         """
         Use a new connection for the line.
 
@@ -78,7 +83,7 @@ class SerialLine:
         if self._protocol is not None and not self._over:
             self._protocol.dataReceived(data)
 
-    def port_lost(self, port: SerialPort) -> None:
+    def port_lost(self, port: Any) -> None:
         """Pause the users' input, and report the loss."""
         if port is not self._port:
             return

@@ -12,10 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.aggregated.webhooks import GROUP, JANE, machine, rule
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.selectors import of_object
 from twisted_exec.apiserver.aggregated.admission.matching import (
     AdmissionAttributes,
     policy_reach,
-    selector,
     webhook_reach,
 )
 
@@ -183,9 +183,9 @@ class SelectorTests(SynchronousTestCase):
             told = [
                 {"key": key, "operator": op, "values": values} for key, op, values in expressions
             ]
-            found = selector({"matchExpressions": told})
+            found = of_object({"matchExpressions": told})
             self.assertEqual(found.matches(labels), fits, (expressions, labels))
-        self.assertTrue(selector(None).matches({}))
+        self.assertTrue(of_object(None).matches({}))
 
     def test_unusable(self) -> None:
         """A selector that cannot be read makes no one exempt."""

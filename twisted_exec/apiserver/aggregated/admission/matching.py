@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.selectors import LabelSelector, Requirement
+from twisted_exec.api.selectors import LabelSelector, of_object
 from twisted_exec.auth.interfaces import User
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 """Operations of an AdmissionReview."""
 
 _ANY = "*"
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,8 @@ def _reach(
     selection: Mapping[str, Any], rules: tuple[Rule, ...] | None, excluded: tuple[Rule, ...]
 ) -> Reach:
     try:
-        objects = selector(selection.get("objectSelector"))
-        namespaces = selector(selection.get("namespaceSelector"))
+        objects = of_object(selection.get("objectSelector"))
+        namespaces = of_object(selection.get("namespaceSelector"))
     except ValueError as error:
         return Reach(rules, excluded, problem=str(error))
     return Reach(rules, excluded, objects, namespaces)
@@ -188,24 +187,3 @@ def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Rule, ...]:
         )
         for rule in entries or ()
     )
-
-
-def selector(definition: Mapping[str, Any] | None) -> LabelSelector:
-    """
-    Parse a ``LabelSelector`` object; an empty one selects everything.
-
-    :raises ValueError: the operator is unknown.
-    """
-    definition = definition or {}
-    requirements = [
-        Requirement(key, "in", frozenset([value]))
-        for key, value in sorted((definition.get("matchLabels") or {}).items())
-    ]
-    for each in definition.get("matchExpressions") or ():
-        operator = _OPERATORS.get(str(each.get("operator")))
-        if operator is None:
-            raise ValueError(f"{each.get('operator')!r} is not a valid label selector operator")
-        requirements.append(
-            Requirement(each.get("key"), operator, frozenset(each.get("values") or ()))
-        )
-    return LabelSelector(tuple(requirements))

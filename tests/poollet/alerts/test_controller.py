@@ -1,0 +1,332 @@
+"""
+Tests for :mod:`twisted_exec.poollet.alerts`: with the alerts of a runtime, and a cluster in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
+from twisted_exec.api.kinds.alerts.presets import AlertPattern
+from twisted_exec.api.patterns import Pattern
+from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
+from twisted_exec.api.times import timestamp
+from twisted_exec.iri.interfaces import IConsoleAlerts
+from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.journal.journal import Journal
+from twisted_exec.poollet.alerts import controller, rules
+from twisted_exec.poollet.alerts.controller import AlertController
+from twisted_exec.poollet.alerts.events import BURST
+from twisted_exec.runtimes.alerts.service import ConsoleAlerts
+from twisted_exec.testing.cluster import MemoryCluster
+
+PANIC = b"[   1.5] Kernel panic - not syncing: test\r\n"
+BEGIN = 1_800_000_000
+ALERTS = CONSOLEALERTS.resource
+
+
+def machine(name: str, namespace: str = "lab", **labels: str) -> dict[str, Any]:
+    """A Machine of the pool."""
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels}
+    return {"metadata": metadata, "spec": {}}
+
+
+@implementer(IConsoleAlerts)
+class OldRuntime:
+    """A runtime without alerts."""
+
+    def set_alerts(self, request: pb.SetAlertsRequest) -> Deferred[Any]:
+        return fail(NotImplementedByBackend("unknown service"))
+
+    list_matches = set_alerts  # type: ignore[assignment]
+
+
+@implementer(IConsoleAlerts)
+class AlertControllerTests(SynchronousTestCase):
+    """One poollet, its runtime and its API server."""
+
+    def setUp(self) -> None:
+        os.mkdir(directory := self.mktemp())
+        self.path = os.path.join(directory, "alerts.json")
+        self.clock, self.cluster = Clock(), MemoryCluster()
+        self.machines = [machine("vm"), machine("db", role="db"), machine("far", "elsewhere")]
+        self.journals = {
+            each["metadata"]["uid"]: Journal(self.now_nanoseconds) for each in self.machines
+        }
+        self.looked: list[str] = []
+        self.runtime: Any = self.make_runtime()
+        self.poollet = self.start()
+
+    def now_nanoseconds(self) -> int:
+        return int((BEGIN + self.clock.seconds()) * 10**9)
+
+    def make_runtime(self) -> ConsoleAlerts:
+        made = ConsoleAlerts(self.path, self.clock, self.now_nanoseconds)
+        for uid, journal in self.journals.items():
+            made.add(uid, journal)
+        return made
+
+    def start(self) -> AlertController:
+        self.registry = CollectorRegistry()
+        made = AlertController(
+            self.cluster.client(),
+            self,
+            self.clock,
+            IRONCORE,
+            "pool-a",
+            machines=lambda: self.machines,
+            synced=lambda: True,
+            look_again=self.looked.append,
+            registry=self.registry,
+        )
+        made.start()
+        self.run_for(1)
+        return made
+
+    # The runtime of the poollet: whichever there is now.
+
+    def set_alerts(self, request: pb.SetAlertsRequest) -> Any:
+        return self.runtime.set_alerts(request)
+
+    def list_matches(self, request: pb.ListMatchesRequest) -> Any:
+        return self.runtime.list_matches(request)
+
+    def run_for(self, seconds: float) -> None:
+        self.clock.pump([0.05] * round(seconds * 20))
+
+    def alert(self, name: str = "linux", namespace: str = "lab", **spec: Any) -> None:
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": timestamp(BEGIN + self.clock.seconds()),
+        }
+        spec = spec or {"presets": ["linux"]}
+        self.cluster.put((ALERTS, namespace, name), {"metadata": metadata, "spec": spec})
+        self.run_for(3)
+
+    def print(self, data: bytes, name: str = "vm") -> None:
+        self.journals[f"uid-{name}"].append(data)
+        self.run_for(1)
+
+    def events(self) -> list[dict[str, Any]]:
+        return [obj for key, obj in self.cluster.objects.items() if key[0] == EVENTS.resource]
+
+    def pools(self, name: str = "linux", namespace: str = "lab") -> list[dict[str, Any]]:
+        self.run_for(3)
+        alert = self.cluster.objects[ALERTS, namespace, name]
+        return list((alert.get("status") or {}).get("pools") or ())
+
+    def test_event(self) -> None:
+        """
+        A line becomes an Event within a second, a count, and a look at the machine's conditions.
+        """
+        self.alert()
+        self.print(b"\x1b[1m" + PANIC)
+        (event,) = self.events()
+        self.assertEqual(
+            (event["type"], event["reason"], event["involvedObject"]["uid"], event["message"]),
+            (
+                "Warning",
+                "KernelPanic",
+                "uid-vm",
+                "Critical: pattern kernel-panic of alert linux at offset 0: "
+                '"[ 1.5] Kernel panic - not syncing: test"',
+            ),
+        )
+        self.assertEqual(self.looked, ["uid-vm"])
+        labels = {
+            "namespace": "lab",
+            "alert": "linux",
+            "pattern": "kernel-panic",
+            "severity": "Critical",
+        }
+        name = "twisted_exec_console_alert_matches_total"
+        self.assertEqual(self.registry.get_sample_value(name, labels), 1)
+
+    def test_selection(self) -> None:
+        """
+        An alert applies to machines of its namespace with its labels.
+        """
+        self.alert(selector={"matchLabels": {"role": "db"}}, presets=["linux"])
+        for name in ("vm", "db", "far"):
+            self.print(PANIC, name)
+        self.assertEqual([each["involvedObject"]["name"] for each in self.events()], ["db"])
+        self.machines[0]["metadata"] = {**self.machines[0]["metadata"], "labels": {"role": "db"}}
+        self.poollet.machine_changed(machine("vm"), self.machines[0])
+        self.run_for(2)
+        self.print(PANIC)
+        self.assertEqual(len(self.events()), 2)
+
+    def test_deleted_alert(self) -> None:
+        """
+        A deleted alert finds nothing any more.
+        """
+        self.alert()
+        self.cluster.remove((ALERTS, "lab", "linux"))
+        self.run_for(2)
+        self.print(PANIC)
+        self.assertEqual(self.events(), [])
+
+    def test_status(self) -> None:
+        """
+        The pool's entry has counts and the last match; entries of other pools stay.
+        """
+        self.alert()
+        other = {"resource": "machinepools.compute.ironcore.dev", "name": "pool-b"}
+        alert = self.cluster.objects[ALERTS, "lab", "linux"]
+        pools = [*alert["status"]["pools"], other]
+        self.cluster.put((ALERTS, "lab", "linux"), {**alert, "status": {"pools": pools}})
+        self.print(PANIC)
+        kept, own = sorted(self.pools(), key=len)
+        self.assertEqual(kept, other)
+        self.assertEqual(
+            (own["state"], own["machines"], own["matches"], own["lastMachine"], own["lastPattern"]),
+            ("Watching", 2, 1, "vm", "kernel-panic"),
+        )
+
+    def test_unsupported(self) -> None:
+        """
+        Behind a runtime of another make the status says so; a later runtime is used.
+        """
+        working, self.runtime = self.runtime, OldRuntime()
+        self.poollet.stop()
+        self.poollet = self.start()
+        self.alert()
+        (own,) = self.pools()
+        self.assertEqual(own["state"], "Unsupported")
+        self.runtime = working
+        self.run_for(70)
+        self.print(PANIC)
+        self.assertEqual((self.pools()[0]["state"], len(self.events())), ("Watching", 1))
+
+    def test_bad_regex(self) -> None:
+        """
+        What the runtime cannot search is in the status.
+        """
+        self.alert(patterns=[{"name": "a", "regex": "a("}, {"name": "b", "literal": "panic"}])
+        self.print(PANIC)
+        (own,) = self.pools()
+        self.assertEqual((own["state"], own["matches"]), ("Degraded", 1))
+        self.assertTrue(own["message"])
+
+    def test_too_many_patterns(self) -> None:
+        """
+        The oldest alerts are searched; those beyond the limit say so.
+        """
+        self.patch(rules, "MOST_PATTERNS", 1)
+        self.alert("first", patterns=[{"name": "a", "literal": "x"}])
+        self.alert("second", patterns=[{"name": "a", "literal": "y"}])
+        self.assertEqual(self.pools("first")[0]["state"], "Watching")
+        self.assertEqual(self.pools("second")[0]["state"], "Unsupported")
+
+    def test_restarted_poollet(self) -> None:
+        """
+        A poollet that was killed after it wrote the Event, but before its acknowledgement, writes no second one.
+        """
+        self.alert()
+        self.print(PANIC)
+        (event,) = self.events()
+        self.poollet.stop()
+        os.unlink(self.path)  # as if both were killed before the acknowledgement
+        self.runtime = self.make_runtime()
+        self.journals["uid-vm"].cursor("alerts").save(0)
+        self.poollet = self.start()
+        self.run_for(5)
+        self.assertEqual(
+            [each["metadata"]["name"] for each in self.events()], [event["metadata"]["name"]]
+        )
+
+    def test_counted_after_a_restart(self) -> None:
+        """
+        The count of a new poollet continues that of the last one.
+        """
+        self.alert(patterns=[{"name": "a", "literal": "x", "throttleSeconds": 0}])
+        self.print(b"x\n")
+        self.assertEqual(self.pools()[0]["matches"], 1)
+        self.poollet.stop()
+        self.poollet = self.start()
+        self.print(b"x\n")
+        self.assertEqual((self.pools()[0]["matches"], len(self.events())), (2, 2))
+
+    def test_restarted_runtime(self) -> None:
+        """
+        A new runtime gets the rules again, and searches what was printed meanwhile.
+        """
+        self.alert()
+        self.print(b"before\n")
+        self.runtime.stop()
+        self.journals["uid-vm"].append(PANIC)
+        self.runtime = self.make_runtime()
+        self.run_for(30)
+        self.assertEqual(len(self.events()), 1)
+
+    def test_failing_server(self) -> None:
+        """
+        While the API server fails, matches wait; none is lost.
+        """
+        self.alert()
+        self.cluster.problem = ServiceUnavailable("down")
+        self.print(PANIC)
+        self.run_for(60)
+        self.cluster.problem = None
+        self.run_for(60)
+        self.assertEqual(len(self.events()), 1)
+
+    def test_flood(self) -> None:
+        """
+        One machine cannot fill the API server with Events.
+        """
+        self.alert(patterns=[{"name": "a", "literal": "line", "throttleSeconds": 0}])
+        for number in range(3 * BURST):
+            self.journals["uid-vm"].append(b"line %d\n" % number)
+        self.run_for(2)
+        self.assertEqual(len(self.events()), BURST)
+        self.assertEqual(self.pools()[0]["matches"], 3 * BURST)
+
+    def test_old_server(self) -> None:
+        """
+        An API server without the kind has no alerts.
+        """
+        self.poollet.stop()
+        del self.cluster.kinds[ALERTS]
+        self.poollet = self.start()
+        self.run_for(60)
+        self.print(PANIC)
+        self.assertEqual(self.events(), [])
+
+    def test_stop(self) -> None:
+        """
+        After a stop nothing is pending.
+        """
+        self.alert()
+        self.poollet.stop()
+        self.runtime.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class MetricsTests(SynchronousTestCase):
+    """The counter."""
+
+    def test_many_labels(self) -> None:
+        """
+        The number of label values is limited.
+        """
+        self.patch(controller, "_MOST_LABELS", 3)
+        registry = CollectorRegistry()
+        metrics = controller.AlertMetrics(registry)
+        for number in range(10):
+            alert = {"metadata": {"namespace": "a", "name": f"x{number}"}}
+            metrics.matched(alert, AlertPattern("p", Pattern("t")))
+        (family,) = registry.collect()
+        counts = [each for each in family.samples if each.name.endswith("_total")]
+        self.assertEqual((len(counts), sum(each.value for each in counts)), (4, 10))

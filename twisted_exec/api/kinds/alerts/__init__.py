@@ -1,0 +1,3 @@
+"""
+Alerts about the output of consoles.
+"""

@@ -1,0 +1,3 @@
+"""
+ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
+"""

@@ -1,0 +1,131 @@
+"""
+The state of alerts that survives a restart: times of reports, and machines that need a person.
+
+Positions in the output are not here, but in cursors of the journals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twisted.logger import Logger
+
+from twisted_exec.tls.files import owner_only
+
+MOST_REPORTS = 20_000
+MOST_MACHINES = 20_000
+_MOST_FILE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Unhealthy:
+    """
+    Why a machine needs a person.
+
+    :param boot: number of the boot in which the line was printed; a later boot ends the condition.
+    """
+
+    pattern_id: str
+    reason: str
+    message: str
+    epoch: str
+    boot: int
+
+
+class Memory:
+    """
+    :param path: of the file, which is read at once and written by :meth:`save`.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._reports: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self._count = 0
+        self._unhealthy: OrderedDict[str, Unhealthy] = OrderedDict()
+        self._is_changed = self._has_failed = False
+        self._load()
+
+    def reported(self, uid: str, pattern_id: str) -> int | None:
+        """Return when the last reported match was printed (nanoseconds), or ``None``."""
+        return self._reports.get(uid, {}).get(pattern_id)
+
+    def report(self, uid: str, pattern_id: str, time_ns: int) -> None:
+        """Record a match that is reported."""
+        of_machine = self._reports.setdefault(uid, {})
+        self._reports.move_to_end(uid)
+        self._count += pattern_id not in of_machine
+        of_machine[pattern_id] = time_ns
+        while self._count > MOST_REPORTS and len(self._reports) > 1:
+            _, oldest = self._reports.popitem(last=False)
+            self._count -= len(oldest)
+        self._is_changed = True
+
+    def unhealthy(self, uid: str) -> Unhealthy | None:
+        """Return why a machine needs a person; ``None`` if it does not."""
+        return self._unhealthy.get(uid)
+
+    def set_unhealthy(self, uid: str, why: Unhealthy | None) -> None:
+        """Record why a machine needs a person, or that it no longer does."""
+        if self._unhealthy.get(uid) == why:
+            return
+        self._is_changed = True
+        if why is None:
+            del self._unhealthy[uid]
+            return
+        self._unhealthy[uid] = why
+        if len(self._unhealthy) > MOST_MACHINES:
+            self._unhealthy.popitem(last=False)
+
+    def forget(self, uid: str) -> None:
+        """Drop everything about a deleted machine."""
+        self.set_unhealthy(uid, None)
+        of_machine = self._reports.pop(uid, {})
+        self._count -= len(of_machine)
+        self._is_changed |= bool(of_machine)
+
+    def save(self) -> None:
+        """Write the file if anything has changed.  A full disk is logged once; the next call tries again."""
+        if not self._is_changed:
+            return
+        document = {
+            "reports": self._reports,
+            "unhealthy": {uid: asdict(why) for uid, why in self._unhealthy.items()},
+        }
+        temporary = f"{self._path}.new"
+        try:
+            with open(temporary, "w", encoding="utf-8", opener=owner_only) as file:
+                json.dump(document, file)
+            os.replace(temporary, self._path)
+        except OSError as error:
+            if not self._has_failed:
+                why = error.strerror
+                self._log.warn("{path} cannot be written: {why}", path=self._path, why=why)
+            self._has_failed = True
+        else:
+            self._is_changed = self._has_failed = False
+
+    def _load(self) -> None:
+        """Read the file.  A missing or damaged one is empty: some Events may then be repeated."""
+        try:
+            with open(self._path, "rb") as file:
+                document = json.loads(file.read(_MOST_FILE_BYTES))
+            reports = {str(uid): _times(times) for uid, times in document["reports"].items()}
+            unhealthy = {str(uid): Unhealthy(**why) for uid, why in document["unhealthy"].items()}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            self._log.warn("{path} is ignored: {why}", path=self._path, why=str(error))
+            return
+        self._reports.update(reports)
+        self._count = sum(map(len, reports.values()))
+        self._unhealthy.update(unhealthy)
+
+
+def _times(entry: Any) -> dict[str, int]:
+    return {str(pattern_id): int(time_ns) for pattern_id, time_ns in entry.items()}

@@ -1,0 +1,439 @@
+"""
+Searches the output of machines for the patterns of alerts.
+
+Each machine has a position in its journal.  New output is searched a moment later, in short turns, so
+that viewers do not wait.  A line without an end, such as a prompt, is searched when the machine is
+quiet.
+
+Matches wait until their owner, a poollet, acknowledges them.  Only then the machine's cursor on disk
+moves past them: after a crash of either side the same lines are searched again, and the owner
+recognizes a match by its offset.  While too many matches wait, the owner's machines are not searched;
+their output remains in the journals.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from twisted_exec.api.conditions import ConditionValue
+from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
+from twisted_exec.iri.protos import console_pb2
+from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.runtimes.alerts.lines import LineReader
+from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
+from twisted_exec.runtimes.alerts.rules import Rule, Rules, read_rules
+
+CONSOLE_HEALTHY = "ConsoleHealthy"
+
+SEARCH_DELAY_SECONDS = 0.2
+"""
+Output is collected for this time before it is searched.
+
+1 000 machines that print 10 KB/s each cost 0.18 s of CPU per second; with a quarter of this delay 0.37 s.
+"""
+TURN_SECONDS = 0.002
+QUIET_SECONDS = 0.25
+"""A line without an end is searched after this time without output."""
+SAVE_SECONDS = 30.0
+"""Interval of writing the positions of machines without matches."""
+FIRST_SECONDS = 600
+"""Output before the first search of a machine is searched if it is not older than this."""
+
+MOST_WAITING = 1000
+"""Matches of one owner that wait for an acknowledgement."""
+MOST_LISTED = 100
+MOST_OWNERS = 16
+EXPIRY_SECONDS = 600
+"""An owner without calls for this time makes way for another one."""
+MOST_WAIT_SECONDS = 25
+LINE_BYTES = 1 << 10
+"""Limit of a line in a match."""
+
+_CURSOR = "alerts"
+_SHOWN_BYTES = 256
+_NANOSECONDS = 10**9
+
+
+@dataclass(eq=False)
+class _Searched:
+    """The search in the output of one machine."""
+
+    uid: str
+    journal: IJournal
+    watcher: Callable[[], None]
+    owner: _Owner | None = None
+    rule: Rule | None = None
+    reader: LineReader | None = None
+    saved: int = -1
+    waiting: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    """Offsets of the lines of matches that are not acknowledged, by number."""
+    quiet: IDelayedCall | None = None
+    quiet_position: int = -1
+    suppressed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def safe_offset(self) -> int:
+        """The offset from which another runtime has to search."""
+        assert self.reader is not None
+        return min([self.reader.line_start, *self.waiting.values()])
+
+
+@dataclass(eq=False)
+class _Owner:
+    """A poollet."""
+
+    rules: Rules = field(default_factory=Rules)
+    matches: deque[tuple[console_pb2.AlertMatch, _Searched]] = field(default_factory=deque)
+    listing: Deferred[console_pb2.ListMatchesResponse] | None = None
+    limit: IDelayedCall | None = None
+    parked: dict[_Searched, None] = field(default_factory=dict)
+    called_at: float = 0.0
+
+
+class ConsoleAlerts:
+    """
+    The alerts of one runtime.
+
+    :param path: of the file of :class:`Memory`.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: str, reactor: Any, now_nanoseconds: Callable[[], int]) -> None:
+        self._path, self._reactor, self._now = path, reactor, now_nanoseconds
+        self._instance = secrets.token_hex(8)
+        self._number = 0
+        self._memory = Memory(path)
+        self._owners: dict[str, _Owner] = {}
+        self._machines: dict[str, _Searched] = {}
+        self._new: dict[_Searched, None] = {}
+        self._turn: IDelayedCall | None = None
+        self._saving: IDelayedCall | None = None
+        self._stopped = False
+
+    # Machines.
+
+    def add(self, uid: str, journal: IJournal) -> None:
+        """
+        Search a machine's output from now on.
+
+        :param uid: of the API object; nothing is searched without one.
+        """
+        if not uid or uid in self._machines or self._stopped:
+            return
+        searched = _Searched(uid, journal, lambda: self._printed(searched))
+        self._machines[uid] = searched
+        for owner in self._owners.values():
+            self._apply(searched, owner)
+
+    def remove(self, uid: str) -> None:
+        """Forget a machine that is deleted."""
+        searched = self._machines.pop(uid, None)
+        if searched is not None:
+            self._search_all(searched)
+            self._end(searched, save=False)
+            self._memory.forget(uid)
+
+    def condition(self, uid: str) -> ConditionValue | None:
+        """Return the condition :data:`CONSOLE_HEALTHY` of a machine; ``None`` without alerts for it."""
+        searched = self._machines.get(uid)
+        if searched is None or searched.rule is None or not searched.rule.has_conditions:
+            return None
+        why = self._memory.unhealthy(uid)
+        if why is not None and self._has_recovered(searched, why):
+            self._memory.set_unhealthy(uid, None)
+            why = None
+        if why is None:
+            return "True", "NoMatch", "no pattern has matched since the machine started"
+        return "False", why.reason, why.message
+
+    def _has_recovered(self, searched: _Searched, why: Unhealthy) -> bool:
+        if searched.rule is None or why.pattern_id not in {p.id for p in searched.rule.patterns}:
+            return True
+        if why.epoch != searched.journal.epoch:
+            return True
+        boots = searched.journal.boots()
+        return bool(boots) and boots[-1].number > why.boot
+
+    def stop(self) -> None:
+        """Write all positions; nothing is searched any more."""
+        self._stopped = True
+        for call in (self._turn, self._saving):
+            if call is not None and call.active():
+                call.cancel()
+        for owner in self._owners.values():
+            self._answer(owner)
+        for searched in list(self._machines.values()):
+            self._end(searched, save=True)
+        self._machines.clear()
+        self._memory.save()
+
+    # Calls of owners.
+
+    def set_alerts(
+        self, request: console_pb2.SetAlertsRequest
+    ) -> Deferred[console_pb2.SetAlertsResponse]:
+        """As :meth:`IConsoleAlerts.set_alerts`."""
+        rules = read_rules(request)
+        owner = self._owner(request.owner)
+        owner.rules = rules
+        for searched in list(self._machines.values()):
+            if searched.owner is owner and searched.uid not in rules.by_uid:
+                self._end(searched, save=True)
+            else:
+                self._apply(searched, owner)
+        problems = [
+            console_pb2.AlertProblem(pattern=number, message=problem)
+            for number, problem in rules.problems.items()
+        ]
+        return succeed(console_pb2.SetAlertsResponse(problems=problems))
+
+    def list_matches(
+        self, request: console_pb2.ListMatchesRequest
+    ) -> Deferred[console_pb2.ListMatchesResponse]:
+        """As :meth:`IConsoleAlerts.list_matches`."""
+        owner = self._owner(request.owner)
+        if request.instance == self._instance:
+            self._acknowledge(owner, request.acknowledged)
+        self._answer(owner)
+        if self._stopped:
+            raise ServiceUnavailable("the machine runtime is shutting down")
+        if owner.matches or not request.wait_seconds:
+            return succeed(self._matches(owner))
+        owner.listing = Deferred()
+        seconds = min(request.wait_seconds, MOST_WAIT_SECONDS)
+        owner.limit = self._reactor.callLater(seconds, self._answer, owner)
+        return owner.listing
+
+    def _owner(self, name: str) -> _Owner:
+        if not name or len(name) > _SHOWN_BYTES:
+            raise BadRequest("the owner of alerts needs a name")
+        if name not in self._owners:
+            self._expire_owner()
+            self._owners[name] = _Owner()
+        owner = self._owners[name]
+        owner.called_at = self._reactor.seconds()
+        return owner
+
+    def _expire_owner(self) -> None:
+        """:raises TooManyRequests: there are too many owners, and all have called lately."""
+        if len(self._owners) < MOST_OWNERS:
+            return
+        name, oldest = min(self._owners.items(), key=lambda item: item[1].called_at)
+        if self._reactor.seconds() - oldest.called_at < EXPIRY_SECONDS:
+            raise TooManyRequests(f"{MOST_OWNERS} owners have alerts here, the limit", 60)
+        del self._owners[name]
+        for searched in list(self._machines.values()):
+            if searched.owner is oldest:
+                self._end(searched, save=True)
+
+    def _matches(self, owner: _Owner) -> console_pb2.ListMatchesResponse:
+        listed = [match for match, _ in list(owner.matches)[:MOST_LISTED]]
+        return console_pb2.ListMatchesResponse(
+            instance=self._instance, generation=owner.rules.generation, matches=listed
+        )
+
+    def _answer(self, owner: _Owner) -> None:
+        """Answer the call that waits, if there is one."""
+        listing, owner.listing = owner.listing, None
+        if owner.limit is not None and owner.limit.active():
+            owner.limit.cancel()
+        if listing is not None:
+            listing.callback(self._matches(owner))
+
+    def _acknowledge(self, owner: _Owner, number: int) -> None:
+        changed: dict[_Searched, None] = {}
+        while owner.matches and owner.matches[0][0].number <= number:
+            match, searched = owner.matches.popleft()
+            searched.waiting.pop(match.number, None)
+            changed[searched] = None
+        if changed:
+            self._memory.save()  # before the cursors: matches behind them are not found again
+        for searched in changed:
+            self._save(searched)
+        if changed:
+            parked, owner.parked = owner.parked, {}
+            for searched in parked:
+                self._printed(searched)
+
+    # Searching.
+
+    def _apply(self, searched: _Searched, owner: _Owner) -> None:
+        rule = owner.rules.by_uid.get(searched.uid)
+        if rule is None:
+            return
+        searched.owner, searched.rule = owner, rule
+        if searched.reader is None:
+            self._printed(searched)  # the journals of many machines are opened in short turns
+
+    def _open(self, searched: _Searched, rule: Rule) -> LineReader:
+        reader = LineReader(searched.journal, self._first_offset(searched, rule))
+        searched.reader = reader
+        searched.journal.watch(searched.watcher)
+        return reader
+
+    def _first_offset(self, searched: _Searched, rule: Rule) -> int:
+        journal, since = searched.journal, rule.since
+        saved = journal.cursor(_CURSOR).load()
+        if saved is not None and saved == journal.end:
+            searched.saved = saved
+            return saved
+        if saved is None:
+            since = max(since, self._now() - FIRST_SECONDS * _NANOSECONDS)
+        first = journal.printed_since(since)
+        return int(min(max(first, saved or 0), journal.end))
+
+    def _printed(self, searched: _Searched) -> None:
+        if searched.rule is None or self._stopped:
+            return
+        self._new[searched] = None
+        if self._turn is None:
+            self._turn = self._reactor.callLater(SEARCH_DELAY_SECONDS, self._take_turn)
+        if self._saving is None:
+            self._saving = self._reactor.callLater(SAVE_SECONDS, self._save_positions)
+
+    def _take_turn(self) -> None:
+        """Search for about two milliseconds; machines take turns."""
+        self._turn = None
+        until = perf_counter() + TURN_SECONDS
+        while self._new:
+            searched = next(iter(self._new))
+            del self._new[searched]
+            if self._search(searched):
+                self._new[searched] = None
+            if perf_counter() >= until:
+                break
+        if self._new:
+            self._turn = self._reactor.callLater(0, self._take_turn)
+
+    def _search(self, searched: _Searched) -> bool:
+        """
+        Search one piece.
+
+        :return: whether there is more.
+        """
+        owner, rule = searched.owner, searched.rule
+        if owner is None or rule is None:
+            return False
+        reader = searched.reader or self._open(searched, rule)
+        if len(owner.matches) >= MOST_WAITING:
+            owner.parked[searched] = None
+            return False
+        for offset, text, numbers in reader.read(rule.search):
+            self._matched(searched, offset, text, numbers)
+        if not reader.at_end:
+            return True
+        if reader.incomplete and searched.quiet is None:
+            searched.quiet_position = reader.position
+            searched.quiet = self._reactor.callLater(QUIET_SECONDS, self._look_at_rest, searched)
+        return False
+
+    def _look_at_rest(self, searched: _Searched) -> None:
+        """Search the line without an end, if nothing was printed for a while."""
+        searched.quiet = None
+        reader, rule = searched.reader, searched.rule
+        if reader is None or rule is None or not reader.incomplete:
+            return
+        if reader.position != searched.quiet_position or not reader.at_end:
+            searched.quiet_position = reader.position
+            searched.quiet = self._reactor.callLater(QUIET_SECONDS, self._look_at_rest, searched)
+            return
+        numbers = rule.search.search(reader.incomplete)
+        if numbers:
+            text, offset = reader.incomplete, reader.line_start
+            # What follows is another line: the match must not be found twice.
+            reader.consume()
+            self._matched(searched, offset, text, numbers)
+
+    def _search_all(self, searched: _Searched) -> None:
+        """Search the rest of a deleted machine's output, in one turn at most."""
+        until = perf_counter() + TURN_SECONDS
+        while perf_counter() < until and self._search(searched):
+            pass
+
+    def _matched(self, searched: _Searched, offset: int, text: bytes, numbers: list[int]) -> None:
+        assert searched.rule is not None and searched.owner is not None
+        time_ns = searched.journal.time_at(offset) or self._now()
+        ids = set()
+        for pattern in (searched.rule.patterns[number] for number in numbers):
+            if pattern.id in ids:
+                continue
+            ids.add(pattern.id)
+            if pattern.condition:
+                self._set_unhealthy(searched, pattern, offset, text)
+            last = self._memory.reported(searched.uid, pattern.id)
+            if last is not None and time_ns - last < pattern.throttle_seconds * _NANOSECONDS:
+                count = searched.suppressed.get(pattern.id, 0)
+                searched.suppressed[pattern.id] = count + (time_ns > last)
+                continue
+            self._memory.report(searched.uid, pattern.id, time_ns)
+            self._number += 1
+            match = console_pb2.AlertMatch(
+                number=self._number,
+                machine_uid=searched.uid,
+                pattern_id=pattern.id,
+                epoch=searched.journal.epoch,
+                offset=offset,
+                time=time_ns,
+                line=text[:LINE_BYTES],
+                suppressed=searched.suppressed.pop(pattern.id, 0),
+            )
+            searched.owner.matches.append((match, searched))
+            searched.waiting[self._number] = offset
+            self._reactor.callLater(0, self._answer, searched.owner)
+
+    def _set_unhealthy(
+        self, searched: _Searched, pattern: console_pb2.AlertPattern, offset: int, text: bytes
+    ) -> None:
+        boots = searched.journal.boots()
+        boot = max((each.number for each in boots if each.offset <= offset), default=0)
+        line = text[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
+        message = f'at offset {offset} the machine printed "{line}"'
+        why = Unhealthy(pattern.id, pattern.condition, message, searched.journal.epoch, boot)
+        self._memory.set_unhealthy(searched.uid, why)
+
+    # Positions.
+
+    def _end(self, searched: _Searched, *, save: bool) -> None:
+        """Stop to search a machine's output."""
+        searched.journal.unwatch(searched.watcher)
+        if searched.quiet is not None:
+            searched.quiet.cancel()
+            searched.quiet = None
+        if save:
+            self._save(searched)
+        self._new.pop(searched, None)
+        if searched.owner is not None:
+            searched.owner.parked.pop(searched, None)
+        searched.reader = searched.rule = searched.owner = None
+
+    def _save(self, searched: _Searched) -> None:
+        if searched.reader is None or searched.safe_offset == searched.saved:
+            return
+        try:
+            searched.journal.cursor(_CURSOR).save(searched.safe_offset)
+        except OSError as error:
+            why = error.strerror
+            self._log.warn("the position of alerts cannot be written: {why}", why=why)
+        else:
+            searched.saved = searched.safe_offset
+
+    def _save_positions(self) -> None:
+        """Write the positions that have changed, in short turns."""
+        self._saving = None
+        until = perf_counter() + TURN_SECONDS
+        for searched in self._machines.values():
+            if searched.reader is not None and searched.safe_offset != searched.saved:
+                self._save(searched)
+                if perf_counter() >= until:
+                    self._saving = self._reactor.callLater(0.05, self._save_positions)
+                    return
