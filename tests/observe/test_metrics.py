@@ -37,6 +37,12 @@ class SessionMetricsTests(SynchronousTestCase):
         self.assertEqual(self.value("sessions_refused_total", code="403"), 2)
         self.assertEqual(self.value("sessions_refused_total", code="404"), 1)
 
+    def test_log_outages(self) -> None:
+        """Outages of logs count by their result, from 0 on."""
+        self.metrics.log_outage(continued=True)
+        self.assertEqual(self.value("log_outages_total", result="continued"), 1)
+        self.assertEqual(self.value("log_outages_total", result="ended"), 0)
+
     def test_two_programs(self) -> None:
         """Two programs in one process count separately."""
         other = new_registry(process=False)

@@ -46,8 +46,8 @@ class SessionMetrics:
     Metrics of the sessions of one hop.
 
     ``sessions_opened_total``, ``sessions_refused_total{code}``,
-    ``sessions_active`` and ``bytes_total{direction}``, each with the prefix
-    ``twisted_exec_``.
+    ``sessions_active``, ``bytes_total{direction}`` and ``log_outages_total{result}``, each with the
+    prefix ``twisted_exec_``.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -68,6 +68,13 @@ class SessionMetrics:
             ["direction"],
             registry=registry,
         )
+        outages = Counter(
+            named("log_outages"),
+            "Logs that lost their backend, by whether they continued or ended.",
+            ["result"],
+            registry=registry,
+        )
+        self._continued, self._lost = outages.labels("continued"), outages.labels("ended")
         # Present with 0 before the first session, so that rates have a start value.
         self._to_machine = self._bytes.labels("to_machine")
         self._to_user = self._bytes.labels("to_user")
@@ -86,6 +93,10 @@ class SessionMetrics:
     def refused(self, code: int) -> None:
         """A session was refused with an HTTP status."""
         self._refused.labels(str(code)).inc()
+
+    def log_outage(self, *, continued: bool) -> None:
+        """The outage of a log is over."""
+        (self._continued if continued else self._lost).inc()
 
 
 class QueueMetrics:

@@ -16,6 +16,7 @@ from tests.streaming.text.test_download import CHUNKED, chunk
 from tests.streaming.text.test_relay import RelayCase
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -38,6 +39,8 @@ class ResumedCase(RelayCase):
 
     def setUp(self) -> None:
         super().setUp()
+        self.registry = new_registry(process=False)
+        self.sessions.metrics = SessionMetrics(self.registry)
         self.locator.path = b"/log/T"
         self.select(follow=True)
 
@@ -59,6 +62,11 @@ class ResumedCase(RelayCase):
         """The backend of the next attempt."""
         self.locator.endpoints.clear()
         self.backend = self.add_backend(connected)
+
+    def outages(self) -> tuple[float | None, float | None]:
+        """Return the counted outages: those that the log continued after, and those that ended it."""
+        name, value = "twisted_exec_log_outages_total", self.registry.get_sample_value
+        return value(name, {"result": "continued"}), value(name, {"result": "ended"})
 
     def query(self) -> dict[str, str]:
         """The query of the backend's request."""
@@ -99,6 +107,7 @@ class ContinueTests(ResumedCase):
         self.assertEqual(client.received(), b"4\r\ntwo\n\r\n0\r\n\r\n")
         end = self.end()
         self.assertEqual((end["reason"], end["bytes_to_user"]), ("backend closed", 8))
+        self.assertEqual(self.outages(), (1, 0))
         client.lose()
         self.assertEqual(self.timed(), [])
 
@@ -261,6 +270,7 @@ class OutageTests(ResumedCase):
         self.assertIn(b"continue with --since-time=1970-01-01T00:16:40.000000000Z]", told)
         self.assertTrue(client.closed)
         self.assertEqual(self.end()["reason"], "backend lost")
+        self.assertEqual(self.outages(), (0, 1))
         self.assertEqual(self.timed(), [])
 
     def test_comes_back(self) -> None:

@@ -175,7 +175,12 @@ class _Passage:
             partial(self._again, location.subject.uid),
             self._relay.clock,
             has_frames=options.frames,
+            lost=self._note_outage,
         )
+
+    def _note_outage(self, why: str | None) -> None:
+        if why is None:
+            self._relay.sessions.metrics.log_outage(continued=True)
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
         """
@@ -247,6 +252,7 @@ class _Passage:
         if complete:
             self._text.finish("backend closed")
         elif isinstance(self._download, ResumedLog) and (ending := self._download.ending):
+            self._relay.sessions.metrics.log_outage(continued=False)
             lost = ending.reason == LINE_LOST
             message = f"{self._label} was lost: {ending.message}" if lost else ending.message
             reason = "backend lost" if lost else ending.reason
