@@ -308,6 +308,48 @@ class RestartTests(StandaloneCase):
         console.transport.loseConnection()
         await console.over
 
+    async def test_machines_continue(self) -> None:
+        """By default a virtual machine continues; the next start finds it, and can delete it."""
+        first = await self.kept()
+        client = self.client()
+        await client.delete(MACHINES, "demo-shell", "default")
+        while b'machine "default/demo-vm" is running' not in first.output:
+            await deferLater(reactor, 0.1)
+        left = self.virtual_machines()
+        await first.stop()
+        self.assertEqual((self.virtual_machines(), self.processes()), (left, left))
+        self.assertIn(b"machines that continue without this runtime: default/demo-vm", first.output)
+
+        second = await self.kept()
+        while b"has been running without us" not in second.output:
+            await deferLater(reactor, 0.1)
+        self.assertEqual(self.virtual_machines(), left)
+        await self.client().delete(MACHINES, "demo-vm", "default")
+        while self.processes():
+            await deferLater(reactor, 0.1)
+
+    test_machines_continue.skip = needs.qemu()  # type: ignore[attr-defined]
+
+    async def kept(self) -> programs.Program:
+        words = ["-n", "--pidfile=", "exec-standalone", "--port", "0", "--without-spaces"]
+        program = programs.start([programs.script("twistd"), *words], cwd=self.directory)
+        self.addCleanup(self.end_machines)
+        self.addCleanup(program.stop)
+        await program.until(rb"kubectl console \S+\n")
+        return program
+
+    def virtual_machines(self) -> list[int]:
+        found = []
+        for process in self.processes():
+            with open(f"/proc/{process}/cmdline", "rb") as file:
+                if b"qemu" in file.read().partition(b"\0")[0]:
+                    found.append(process)
+        return found
+
+    def end_machines(self) -> None:
+        for process in self.processes():
+            os.kill(process, signal.SIGKILL)
+
     async def test_sessions_are_told(self) -> None:
         """A user at a console when it stops reads why."""
         program = await self.ready("--drain-seconds", "0")
