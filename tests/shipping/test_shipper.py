@@ -100,6 +100,7 @@ class DeliveryTests(ShipperCase):
         journal = self.journal(first)
         journal.append(b"one\n")
         self.run_for(6)
+        self.sink.settles = False
         journal.append(b"two\n")
         self.run_for(1)
         self.shipper().add(Labels("vm"), journal)
@@ -316,9 +317,8 @@ class OutageTests(ShipperCase):
         journal = self.journal(self.shipper())
         journal.append(b"one\n")
         self.run_for(6)
-        journal.append(b"two\n")
-        self.run_for(1)
         self.sink.loss = SinkError("unreachable", "connection lost")
+        journal.append(b"two\n")
         self.run_for(7)
         self.assertEqual(self.sink.texts(), [b"one", b"two", b"two"])
         self.assertEqual(self.metric("lag_bytes"), 0)

@@ -36,10 +36,11 @@ GATHER_SECONDS = 0.5
 """Wait after the first new line, so that a batch has more than one."""
 PARTIAL_SECONDS = 10.0
 """Text without a newline counts as a line after this time without output."""
-SETTLE_SECONDS = 5.0
-"""Interval of saving cursors."""
+SETTLE_SECONDS = (1.0, 5.0)
+"""Shortest and longest interval of saving cursors."""
 
 _STOP_SECONDS = 1.0
+_SAVING_SECONDS = 0.004
 _SLICE_BYTES = 16 << 10
 _FIRST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 60.0
@@ -336,7 +337,10 @@ class Shipper:
 
     async def _settle_all(self) -> None:
         while True:
-            await deferLater(self._clock, SETTLE_SECONDS)
+            # A runtime that crashes soon after each start must get on; a thousand cursors take time.
+            least, most = SETTLE_SECONDS
+            delay = min(most, least + len(self._unsaved) * _SAVING_SECONDS)
+            await deferLater(self._clock, delay)
             sources = self._begin_settling()
             if not sources and not self.problem:
                 continue
