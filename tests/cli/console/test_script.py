@@ -74,6 +74,16 @@ class ExpectTests(SynchronousTestCase):
         self.assertEqual(self.terminal.outcome, Outcome())
         self.assertEqual(self.paper.printed, b"vm log\x1b[1min:\x1b[m root\r\nPassword:\r\n# ")
 
+    def test_ends_of_lines(self) -> None:
+        """
+        The end of a line is where a terminal shows it, also if its carriage return comes first.
+        """
+        self.begin("^ready$", "^b$", "never")
+        self.show(b"not ready\r\nready\r\na")
+        self.show(b"\r\nb\r")
+        self.show(b"\n")
+        self.assertEqual(self.script._steps[0][0], "never")
+
     def test_old_output(self) -> None:
         """
         Old output is neither printed nor matched, except the line on which the machine waits.

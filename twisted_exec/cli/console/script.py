@@ -204,7 +204,8 @@ class Expect(Script):
         self._proceed()
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
-        self._buffer = (self._buffer + plain)[-_HELD_BYTES - len(plain) :]
+        buffer = (self._buffer + plain)[-_HELD_BYTES - len(plain) :]
+        self._buffer = buffer.replace(b"\r\n", b"\n")  # else $ would not match
         printed, self._to_print = self._to_print + data, b""
         self._proceed()
         return printed
