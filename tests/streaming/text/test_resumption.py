@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.streaming.text.resumption`, through a relay.
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import Any
 from urllib.parse import parse_qs
@@ -25,6 +26,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Location,
 )
+from twisted_exec.streaming.text.resumption import ResumedLog
 from twisted_exec.testing.http import MemoryClient
 from twisted_exec.wire.log_frames import MID_LINE, Frame, FrameDecoder, Framing
 
@@ -194,6 +196,22 @@ class ContinueTests(ResumedCase):
         client.transport.producer.resumeProducing()
         self.assertEqual(self.backend.transport.producerState, "producing")
 
+    def test_nothing_is_left(self) -> None:
+        """A log that ended leaves no reference cycle behind, also during an outage."""
+        for meanwhile in (lambda: None, self.lose):
+            self.setUp()
+            gc.collect()
+            gc.disable()
+            self.addCleanup(gc.enable)
+            client = self.following()
+            meanwhile()
+            client.lose()
+            self.backend.protocol = None
+            left = [
+                each for each in gc.get_objects() if isinstance(each, ResumedLog | FrameDecoder)
+            ]
+            self.assertEqual(left, [])
+
     def test_websocket(self) -> None:
         """The log of a page in a browser continues, too."""
         client = self.ask(
@@ -356,6 +374,16 @@ class OutageTests(ResumedCase):
         self.next_backend(connected=False)
         self.clock.advance(0.1)
         client.lose()
+        self.assertEqual(self.timed(), [])
+
+    def test_bug(self) -> None:
+        """An unexpected error ends the log instead of leaving it open for ever."""
+        client = self.following()
+        self.locator.problem = ZeroDivisionError("oops")
+        self.lose()
+        self.wait(0.2)
+        self.assertIn(b"[twisted-exec: InternalError: internal error]", client.received())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual(self.timed(), [])
 
     def test_flapping(self) -> None:

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.logs import LogOptions
@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.api.times import stamp
-from twisted_exec.streaming.interfaces import LINE_LOST, REVOKED, Ending
+from twisted_exec.streaming.interfaces import INTERNAL, LINE_LOST, REVOKED, Ending
 from twisted_exec.streaming.text.download import Download
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.log_frames import Frame, FrameDecoder, Framing
@@ -75,6 +75,7 @@ class ResumedLog:
     :ivar ending: the reason to give up; ``None`` if there is none, or the log continues.
     """
 
+    _log = Logger()
     is_waiting = False
     ending: Ending | None = None
 
@@ -100,6 +101,7 @@ class ResumedLog:
         self._until: float | None = None  # the end of the outage that is not overcome yet
         self._delay = FIRST_SECONDS
         self._resuming: Deferred[None] | None = None
+        self._timer: IDelayedCall | None = None
         self._deliver: Callable[[bytes], None] = _nothing
         self._ended: Callable[[bool], None] = _nothing
 
@@ -125,12 +127,16 @@ class ResumedLog:
 
     def abort(self) -> None:
         """As :meth:`Download.abort`."""
-        self._deliver = self._ended = _nothing
+        # Break reference cycles: their memory would wait for the garbage collector.
+        self._deliver = self._ended = self._report = _nothing
         self._again = _no_more
         self._download.abort()
         resuming, self._resuming = self._resuming, None
         if resuming is not None:
             resuming.cancel()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
 
     def _listen(self) -> None:
         self._decoder, self._opened = FrameDecoder(), self._clock.seconds()
@@ -172,26 +178,44 @@ class ResumedLog:
             self._until, self._delay = now + OUTAGE_SECONDS, FIRST_SECONDS
         self.is_waiting = True
         self._report(why)
-        self._resuming = Deferred.fromCoroutine(self._resume(why)).addErrback(_cancelled)
+        self._wait(why)
 
-    async def _resume(self, why: str) -> None:
+    def _wait(self, why: str) -> None:
+        """Try again later, or give up."""
         assert self._until is not None
-        while self._clock.seconds() < self._until:
-            # Spread: a poollet that comes back meets the followers of hundreds of machines.
-            await deferLater(self._clock, self._delay * random.uniform(0.75, 1))
-            self._delay = min(2 * self._delay, LONGEST_SECONDS)
-            try:
-                source = await self._again(self._rest())
-            except APIError as error:
-                why = error.message
-                if error.code in self._final:
-                    reason = REVOKED if error.code in _REVOKED else LINE_LOST
-                    self._give_up(Ending(reason, why))
-                    return
+        if self._clock.seconds() >= self._until:
+            message = f"no connection within {OUTAGE_SECONDS:.0f} s: {why}"
+            self._give_up(Ending(LINE_LOST, message))
+            return
+        # Spread: a poollet that comes back meets the followers of hundreds of machines.
+        seconds = self._delay * random.uniform(0.75, 1)
+        self._delay = min(2 * self._delay, LONGEST_SECONDS)
+        # Not a coroutine that sleeps: its cancellation leaves reference cycles behind.
+        self._timer = self._clock.callLater(seconds, self._try)
+
+    def _try(self) -> None:
+        self._timer = None
+        self._resuming = Deferred.fromCoroutine(self._resume()).addErrback(self._failed)
+
+    async def _resume(self) -> None:
+        try:
+            source = await self._again(self._rest())
+        except APIError as error:
+            self._resuming = None
+            if error.code in self._final:
+                reason = REVOKED if error.code in _REVOKED else LINE_LOST
+                self._give_up(Ending(reason, error.message))
             else:
-                self._continue(source)
-                return
-        self._give_up(Ending(LINE_LOST, f"no connection within {OUTAGE_SECONDS:.0f} s: {why}"))
+                self._wait(error.message)
+        else:
+            self._continue(source)
+
+    def _failed(self, failure: Failure) -> None:
+        if self._again is _no_more:  # aborted
+            return
+        self._log.failure("a log could not be continued", failure)
+        self._resuming = None
+        self._give_up(Ending(INTERNAL, "internal error"))
 
     def _rest(self) -> LogOptions:
         """Return the options of the part that is missing."""
@@ -237,7 +261,3 @@ def _nothing(_: object) -> None:
 
 async def _no_more(options: LogOptions) -> FramedText:
     raise CancelledError
-
-
-def _cancelled(failure: Failure) -> None:
-    failure.trap(CancelledError)
