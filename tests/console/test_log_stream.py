@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.console.log_stream`, in memory.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -21,17 +22,26 @@ from twisted_exec.testing.http import MemoryClient, MemoryServer
 from twisted_exec.wire.log_frames import FrameDecoder, Framing
 
 
+class UnreadableJournal(Journal):
+    """A journal on a disk that fails."""
+
+    def read(self, offset: int, limit: int) -> bytes:
+        if offset < self.end:
+            raise OSError(errno.EIO, "Input/output error")
+        return b""
+
+
 class Logs(Dispatcher):
     """Answers with a journal's log, with the options that the test says."""
 
     def __init__(self, sessions: Sessions, journal: Journal) -> None:
         super().__init__()
-        self._sessions, self._journal = sessions, journal
+        self._sessions, self.journal = sessions, journal
         self.options = LogOptions()
 
     async def dispatch(self, request: Request) -> None:
         session = self._sessions.open(request.subject)
-        await LogStream(request, self._journal, self.options).run(session)
+        await LogStream(request, self.journal, self.options).run(session)
 
 
 class LogStreamTests(SynchronousTestCase):
@@ -112,6 +122,17 @@ class LogStreamTests(SynchronousTestCase):
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: why]", client.received())
         self.assertTrue(client.closed)
         self.assertEqual(self.journal._watchers, {})
+
+    def test_unreadable(self) -> None:
+        """A journal that cannot be read ends the log; the console goes on."""
+        self.journal = self.logs.journal = UnreadableJournal()
+        client = self.follow()
+        self.journal.append(b"more\n")
+        self.assertIn(
+            b"[twisted-exec: InternalError: the journal cannot be read]", client.received()
+        )
+        self.assertTrue(client.closed)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
 
     def test_leaves(self) -> None:
         """A follower that leaves is forgotten."""

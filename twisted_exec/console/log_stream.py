@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending
+from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.text.stream import TextAnswer
 
@@ -32,12 +33,15 @@ class LogStream:
     :raises BadRequest: the journal does not have the boot or the offset.
     """
 
+    _log = Logger()
+    _text: TextAnswer
+
     def __init__(
         self, request: Request, journal: IJournal, options: LogOptions, machine: str = ""
     ) -> None:
         self._journal, self._reader = journal, LogReader(journal, options, machine)
         self._framed, self._clock = options.frames, request.channel.site.reactor
-        self._text = TextAnswer(request, self._pause, self._resume)
+        self._request = request
         self._paused = self._pumping = False
         self._soon: IDelayedCall | None = None
 
@@ -47,7 +51,8 @@ class LogStream:
 
         :raises CancelledError: the client disconnected.
         """
-        text = self._text
+        text = self._text = TextAnswer(self._request, self._pause, self._resume)
+        del self._request
         try:
             text.begin([self._reader.framing.header()] if self._framed else ())
             session.carry(self._end, lambda: text.cut("cut"))
@@ -85,6 +90,10 @@ class LogStream:
                     break
             else:
                 self._go_on()
+        except Exception:  # the console calls this, too, and must not fail with its readers
+            self._log.failure("a journal cannot be read")
+            self._end(Ending(INTERNAL, "the journal cannot be read"))
+            return
         finally:
             self._pumping = False
         if self._reader.over:
