@@ -88,6 +88,8 @@ class JournalContract:
         journal.unwatch(changed)
         journal.unwatch(changed)
         self.assertEqual(calls, [(3, False), (3, True)])
+        journal.append(b"of a dying process")
+        self.assertEqual(journal.end, 3)
 
     def test_lines(self: Any) -> None:
         """Lines are counted from the end; text after the last newline is a line."""

@@ -99,7 +99,8 @@ class IJournal(Interface):
 
     def append(data: bytes) -> None:
         """
-        Add output, then call the watchers.  Never waits and never fails.
+        Add output, then call the watchers; drop it if the journal is closed.  Never waits and never
+        fails.
 
         :param data: at least 1 byte.
         """

@@ -253,6 +253,8 @@ class Journal:
         return self._tail.end
 
     def append(self, data: bytes) -> None:
+        if self.closed:
+            return
         files = self._files or self.files
         now = self._last_time = self.used_at = max(self._last_time, self.now())
         if now - self._mark < _MARK_NANOSECONDS:
