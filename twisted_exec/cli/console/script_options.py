@@ -32,17 +32,19 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
     script = parser.add_argument_group("scripts")
     script.add_argument(
         "--expect",
+        dest="steps",
         metavar="RE",
         action=_Step,
-        default=None,
+        default=(),
         help="wait until the machine prints text that matches this regular expression (RE2); may be "
         "given several times, also between --send; exit code 124 if it does not come",
     )
     script.add_argument(
         "--send",
+        dest="steps",
         metavar="TEXT",
         action=_Step,
-        default=None,
+        default=(),
         help="type this text; \\r is the Enter key, and \\n, \\t, \\e, \\\\ and \\xHH stand for "
         "their characters",
     )
@@ -53,7 +55,6 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         help="run this command in the shell that waits at the machine's prompt, print its output "
         "alone, and exit with its code",
     )
-    parser.set_defaults(steps=())
 
 
 class _Step(argparse.Action):
@@ -68,15 +69,15 @@ class _Step(argparse.Action):
     ) -> None:
         assert isinstance(values, str)
         try:
-            step = _step(self.dest, values)
+            step = _step(self.option_strings[0], values)
         except ValueError as error:
             raise argparse.ArgumentError(self, str(error)) from None
         namespace.steps = (*namespace.steps, step)
 
 
-def _step(kind: str, text: str) -> Any:
+def _step(option: str, text: str) -> Any:
     """:raises ValueError: the text is not valid; the message is for the user."""
-    if kind == "send":
+    if option == "--send":
         from twisted_exec.cli.console.script import unescaped
 
         return unescaped(text)
