@@ -292,6 +292,26 @@ class RetentionTests(Case):
         self.assertFalse(store.has(KEY))
         self.assertEqual(os.path.exists(os.path.join(self.path, KEY)), False)
 
+    def test_deleted_machines(self) -> None:
+        """The names of deleted machines are known as long as their journals are retained."""
+        store = self.store()
+        store.journal(KEY).append(b"last words\n")
+        store.journal("0" * 32).append(b"of another machine\n")
+        store.deleted(KEY, {"machine": "vm-1"})
+        self.stop(store)
+        store = self.store()
+        ((journal, facts),) = store.deleted_machines()
+        self.assertEqual((journal.read(0, 99), journal.closed), (b"last words\n", True))
+        self.assertEqual(facts, {"machine": "vm-1"})
+        store.revive(KEY)
+        self.assertEqual(list(store.deleted_machines()), [])
+        store.journal(KEY).append(b"again\n")
+        store.deleted(KEY)
+        for content in (b"", b"[", b"[]", b"1"):
+            with open(os.path.join(self.path, KEY, "facts"), "wb") as file:
+                file.write(content)
+            self.assertEqual(list(store.deleted_machines()), [])
+
     def test_revived(self) -> None:
         """A machine that is created again continues its journal."""
         store = self.store()

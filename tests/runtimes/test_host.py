@@ -178,6 +178,27 @@ class ShippingTests(HostCase):
         metrics = metrics_text(host.streams.registry).decode()
         self.assertIn('twisted_exec_shipping_lag_bytes{sink="files"}', metrics)
 
+    async def test_deleted(self) -> None:
+        """The last lines of a deleted machine are sent after a restart, if they were not before."""
+        directory = os.path.join(self.directory, "consoles")
+        document = {"sinks": {"files": {"kind": "files", "directory": directory}}}
+        host = await self.ready()
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(request)).machine.metadata.id
+        journal = host.runtime._supervisors[id].journal
+        await self.until(lambda: journal.end)
+        journal.append(b"last words\n")
+        await client.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        await host.stopService()
+        self.assertEqual(self.shipped(directory), b"")
+
+        await self.ready(shipping=parse_shipping(document))
+        await self.until(lambda: b"last words" in self.shipped(directory))
+        (name,) = os.listdir(directory)
+        self.assertRegex(name, r"^default_x_.*\.log$")
+
     def shipped(self, directory: str) -> bytes:
         if not os.path.isdir(directory):
             return b""

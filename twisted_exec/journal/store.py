@@ -9,11 +9,12 @@ removed.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -60,6 +61,8 @@ _DISTRUST_SECONDS = 86_400.0
 _KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
 _DELETED = "deleted"
+_FACTS = "facts"
+_MAX_FACTS_BYTES = 64 << 10
 
 _Result = TypeVar("_Result")
 
@@ -224,6 +227,21 @@ class JournalStore:
         journal.close()
         return journal
 
+    def deleted_machines(self) -> Iterator[tuple[Journal, Mapping[str, str]]]:
+        """Iterate over the retained journals of deleted machines, with the facts about them."""
+        for key in self._layer.listdir(self.path):
+            if not _KEY.fullmatch(key):
+                continue
+            try:
+                self._layer.stat(self._file(key, _DELETED))
+                with opened(self._layer, self._file(key, _FACTS)) as file:
+                    facts = json.loads(self._layer.pread(file, _MAX_FACTS_BYTES, 0))
+            except (OSError, ValueError):
+                continue  # it exists, or was deleted under an earlier release
+            journal = self.of_deleted(key)
+            if journal is not None and isinstance(facts, dict):
+                yield journal, {str(name): str(value) for name, value in facts.items()}
+
     def revive(self, key: str) -> None:
         """The machine with this key exists again; its journal continues."""
         place = self._places.get(key)
@@ -234,8 +252,12 @@ class JournalStore:
         except OSError:
             pass
 
-    def deleted(self, key: str) -> None:
-        """The machine was deleted: its journal is complete, and is retained for a while."""
+    def deleted(self, key: str, facts: Mapping[str, str] | None = None) -> None:
+        """
+        The machine was deleted: its journal is complete, and is retained for a while.
+
+        :param facts: names of the machine, for :meth:`deleted_machines`.
+        """
         place = self._places.get(key)
         if place is None:
             return
@@ -246,6 +268,9 @@ class JournalStore:
                     self._layer, self._file(key, _DELETED), os.O_WRONLY | os.O_CREAT
                 ) as file:
                     self._layer.write(file, f"{self._now()}\n".encode())
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                with opened(self._layer, self._file(key, _FACTS), flags) as file:
+                    self._layer.write(file, json.dumps(dict(facts or {})).encode())
             except OSError as error:
                 self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
         place.journal.close_descriptor()

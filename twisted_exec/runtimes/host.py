@@ -8,7 +8,7 @@ interface last, so no request meets an unprepared runtime.  The stop has the opp
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,23 +158,18 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         return self.runtime.log(request, **facts)
 
     def _ship(self, record: Record, journal: Any) -> None:
+        self._ship_as(record.facts(), journal)
+
+    def _ship_as(self, facts: Mapping[str, str], journal: Any) -> None:
         if self.shipping is not None:
             labels = Labels(
-                machine=record.name or record.id,
-                namespace=record.namespace,
-                uid=record.uid,
-                machine_class=record.class_name,
+                machine=facts.get("machine", ""),
+                namespace=facts.get("namespace", ""),
+                uid=facts.get("uid", ""),
+                machine_class=facts.get("class", ""),
                 others=self.shipping.labels,
             )
             self.shipping.add(labels, journal)
-
-    def set_alerts(self, request: console_pb2.SetAlertsRequest) -> Deferred[Any]:
-        """See :meth:`IConsoleAlerts.set_alerts`."""
-        return self.runtime.set_alerts(request)
-
-    def list_matches(self, request: console_pb2.ListMatchesRequest) -> Deferred[Any]:
-        """See :meth:`IConsoleAlerts.list_matches`."""
-        return self.runtime.list_matches(request)
 
     async def start(self) -> None:
         """See :meth:`AsyncService.start`."""
@@ -188,6 +183,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         self.runtime.startService()
         if self.shipping is not None:
             self.shipping.startService()
+            for journal, facts in self.runtime.journals.deleted_machines():
+                self._ship_as(facts, journal)  # lines that the last runtime has not sent
         self.streams.startService()
         self.iri.startService()
         self._log.info(

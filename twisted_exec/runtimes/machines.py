@@ -109,6 +109,15 @@ class Record:
             resource=self._owner.resource,
         )
 
+    def facts(self) -> dict[str, str]:
+        """Return the machine's names, for the time after its deletion."""
+        return {
+            "machine": self.name or self.id,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "class": self.class_name,
+        }
+
     def to_machine(self) -> pb.Machine:
         """Return a copy for the runtime interface.  Volumes and interfaces are attached while it is on."""
         is_on = self.state in (pb.MACHINE_RUNNING, pb.MACHINE_SUSPENDED)

@@ -570,7 +570,7 @@ class MachineRuntime(Service):
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
         )
         # Readers of the log end now; later output of the dying processes is dropped.
-        self.journals.deleted(record.journal_key)
+        self.journals.deleted(record.journal_key, record.facts())
         record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:
