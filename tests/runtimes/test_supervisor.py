@@ -58,7 +58,12 @@ class MemoryRun(MemoryConsole):
             raise_ = Deferred()  # type: Deferred[Any]
             raise_.errback(self._driver.refusal)
             return raise_
-        return super().connect(factory)
+        return super().connect(factory).addCallback(self._print_early)
+
+    def _print_early(self, line: Any) -> Any:
+        if self._driver.early:
+            line.dataReceived(self._driver.early)
+        return line
 
 
 @implementer(IMachineDriver)
@@ -73,6 +78,7 @@ class MemoryDriver:
         self.refuses = False
         self.refusal = ServiceUnavailable("no QEMU here")
         self.refusals = 0
+        self.early = b""
 
     def missing(self) -> str:
         return ""
@@ -123,6 +129,16 @@ class SupervisorTests(SynchronousTestCase):
         self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_RUNNING])
         self.run_.says(b"hello")
         self.assertEqual(self.attach().since(), b"hello")
+
+    def test_early_output(self) -> None:
+        """Output from before the line counts as open belongs to the new boot."""
+        self.driver.early = b"# "
+        self.supervisor.power_on()
+        self.run_.says(b"hello")
+        self.run_.close(ConnectionDone())
+        self.clock.advance(1)
+        found = [(boot.number, boot.offset) for boot in self.supervisor.journal.boots()]
+        self.assertEqual(found, [(1, 0), (2, 7)])
 
     def test_off(self) -> None:
         """Power off ends the viewers with the reason, stops the run, and leaves no session."""

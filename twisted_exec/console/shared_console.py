@@ -16,6 +16,7 @@ accepts no more, before the line is open, and during a BREAK.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -147,6 +148,8 @@ class SharedConsole:
 
     :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
+    :param before_output: called once, before the first output is written to the journal; that may
+        be before the line is open.
     :ivar ending: how the console ended; ``None`` while it lasts.
     """
 
@@ -158,8 +161,10 @@ class SharedConsole:
         journal: IJournal | None = None,
         size: TerminalSize | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        before_output: Callable[[], None] | None = None,
     ) -> None:
         self.clock = clock
+        self._before_output = before_output
         self.limits = limits
         self.journal = Journal() if journal is None else journal
         self.floor = Floor()
@@ -283,6 +288,9 @@ class SharedConsole:
     # Called by the line.
 
     def _printed(self, data: bytes) -> None:
+        before, self._before_output = self._before_output, None
+        if before is not None:
+            before()
         self.journal.append(data)
         self.last_output_at = self.clock.seconds()
         for viewer in list(self._viewers):

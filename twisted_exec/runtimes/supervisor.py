@@ -85,7 +85,7 @@ class Supervisor:
         self._delay_seconds = 0.0
         self._adopted = adopted
         self._start_problem = ("", "")
-        self._shutting_down = self._released = False
+        self._shutting_down = self._released = self._is_boot = False
         self.is_starting = False
         self.run: IRun | None = None
         self.console: SharedConsole | None = None
@@ -203,11 +203,26 @@ class Supervisor:
             run: IRun = driver.adopt(self._facts, self._adopted)
         else:
             run = driver.run(self._facts)
+        # A line that recovers leads to a machine that runs anyway.
+        self._is_boot = not (
+            self._adopted or IJournalWriter.providedBy(run) or IRecoveringTransport.providedBy(run)
+        )
         size = None if self.console is None else self.console.size
         self.console = SharedConsole(
-            run, self._clock, journal=self.journal, size=size, limits=self._limits
+            run,
+            self._clock,
+            journal=self.journal,
+            size=size,
+            limits=self._limits,
+            before_output=self._record_boot,
         )
         return run, self.console
+
+    def _record_boot(self) -> None:
+        """Record the boot before its first output."""
+        if self._is_boot:
+            self._is_boot = False
+            self.journal.booted("Started")
 
     def _started(self, _: object, run: IRun) -> bool:
         self.run = run
@@ -221,9 +236,7 @@ class Supervisor:
             reason, message = "Adopted", f'machine "{label}" has been running without us'
         else:
             reason, message = "Started", f'machine "{label}" is running'
-            # A line that recovers leads to a machine that runs anyway.
-            if writer is None and not IRecoveringTransport.providedBy(run):
-                self.journal.booted(reason)
+            self._record_boot()
         self._adopted = ()
         self._facts.event("Normal", reason, message)
         return True
