@@ -18,8 +18,10 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
 from twisted_exec.streaming.http.upgrade_client import Asking, AskingFactory, UpgradeRequest, ask
+from twisted_exec.wire.log_frames import HEADER
 
 CONTENT_TYPE = b"text/plain"
+_FRAMING = HEADER.lower()
 
 
 class Delivering(Protocol):
@@ -39,7 +41,7 @@ class Download:
     """
     A response whose head has arrived; its body is paused.
 
-    :ivar headers: those of the response, if they matter.
+    :ivar headers: the response headers about frames.
     :cvar is_waiting: there is no backend now; see
         :class:`~twisted_exec.streaming.text.resumption.ResumedLog`.
     """
@@ -89,7 +91,9 @@ class _Downloading(Asking):
         self.transport.pauseProducing()
         answered, self._answered = self._answered, None
         assert answered is not None
-        answered.callback(Download(self, event.headers.raw_items()))
+        # Not all headers: a follower may wait for hours.
+        framing = [each for each in event.headers.raw_items() if each[0].lower() == _FRAMING]
+        answered.callback(Download(self, framing))
         return False
 
     def _is_wanted(self, response: h11.Response) -> bool:
