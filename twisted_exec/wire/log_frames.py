@@ -111,6 +111,10 @@ class FrameDecoder:
 
         :raises RemoteProtocolError: a frame is too large.
         """
+        if not self._buffer and len(data) >= _HEAD.size:
+            size, state, offset, time_ns = _HEAD.unpack_from(data)
+            if len(data) == _HEAD.size + size:  # the usual case: one frame, without a copy
+                return [Frame(data[_HEAD.size :], offset, time_ns, state)]
         self._buffer += data
         frames: list[Frame] = []
         at = 0

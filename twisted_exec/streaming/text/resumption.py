@@ -155,8 +155,9 @@ class ResumedLog:
             return
         self._last = frames[-1]
         self._until, self._delay = None, FIRST_SECONDS
-        texts = [frame.text for frame in frames]
-        text = texts[0] if len(texts) == 1 else b"".join(texts)
+        text = frames[0].text
+        if len(frames) > 1:
+            text = b"".join([frame.text for frame in frames])
         self._received += len(text)
         if self._has_frames:
             self._deliver(b"".join(frame.encode() for frame in frames))
