@@ -173,6 +173,7 @@ class ShippingTests(HostCase):
         user = await open_console(answer.url, X_Twisted_Exec_User="ann")
         user.stream.write(b"echo panic-$((6*7))\n")
         await self.until(lambda: b"panic-42" in self.shipped(directory))
+        self.assertEqual(self.shipped(directory).count(b"panic-42"), 1)
         (name,) = os.listdir(directory)
         self.assertRegex(name, r"^default_x_.*\.log$")
         metrics = metrics_text(host.streams.registry).decode()

@@ -555,7 +555,6 @@ class MachineRuntime(Service):
         )
         self._supervisors[record.id] = supervisor
         self._journal_opened(record, journal)
-        self._journal_opened(record, supervisor.journal)
         if self._alerts is not None:
             self._alerts.add(record.uid, supervisor.journal)
         if record.spec.power == pb.POWER_ON:

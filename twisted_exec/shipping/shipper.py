@@ -86,6 +86,7 @@ class Shipper:
         self._rewinds = 0
         self._wake: Deferred[None] | None = None
         self._tasks: list[Deferred[None]] = []
+        self._cursors_fail = False
         self.problem = ""
 
     # Start and stop.
@@ -377,13 +378,15 @@ class Shipper:
         try:
             source.save()
         except OSError as error:
-            self._log.warn(
-                "the cursor of {machine} for {sink} cannot be written: {why}",
-                machine=source.labels.machine,
-                sink=self.sink.name,
-                why=error.strerror,
-            )
+            if not self._cursors_fail:
+                self._cursors_fail = True
+                self._log.warn(
+                    "{sink}: positions cannot be written: {why}; after a restart lines are repeated",
+                    sink=self.sink.name,
+                    why=error.strerror,
+                )
             return
+        self._cursors_fail = False
         if source.saved == source.accepted:
             self._unsaved.discard(source)
         if source.is_complete:
