@@ -33,7 +33,7 @@ from twisted_exec.testing.console import FakeConsole
 MACHINES = 1000
 _SIMULATED = 4
 _LINES_PER_HOUR, _DAYS = 100, 30
-_FULL_SPEED_BYTES = 400_000_000
+_FULL_SPEED_BYTES = 300_000_000
 _WORDS = (
     b"systemd kernel started stopped session user root cron sshd eth0 link up down usb device sda "
     b"attached removed mount unit timer daily reached target network online service main process "
@@ -166,16 +166,17 @@ def month(path: str) -> dict[str, float]:
 
 def start(path: str) -> dict[str, float]:
     """The start with the journals of 1 000 machines, each of which boots and prints."""
+    gc.freeze()  # as the programs do
     began = time.perf_counter()
     simulation = Simulation(path)
     slowest = 0.0
     for number in range(MACHINES):
-        at = time.perf_counter()
+        at = time.thread_time()
         journal = simulation.store.journal(key(number))
         simulation.store.revive(key(number))
         journal.booted("Started")
         journal.append(b"Booting\r\n")
-        slowest = max(slowest, time.perf_counter() - at)
+        slowest = max(slowest, time.thread_time() - at)
     seconds = time.perf_counter() - began
     at = time.perf_counter()
     journal.last_lines(1000)
@@ -200,7 +201,7 @@ def busy(path: str, *, disk: bool) -> dict[str, float]:
     journals = [
         simulation.store.journal(key(number)) if disk else Journal() for number in range(MACHINES)
     ]
-    seconds, rate = 120, 10_000_000
+    seconds, rate = 110, 10_000_000  # each segment is full once
     reads = rate // 1024
     began = resource.getrusage(resource.RUSAGE_SELF)
     at = 0
@@ -211,6 +212,8 @@ def busy(path: str, *, disk: bool) -> dict[str, float]:
             if not disk:
                 journal.discard_before(journal.end - (256 << 10))
             at += 1
+        simulation.clock.advance(1)
+    for _ in range(80):
         simulation.clock.advance(1)
     ended = resource.getrusage(resource.RUSAGE_SELF)
     cpu = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
@@ -227,7 +230,7 @@ def plain(path: str) -> dict[str, float]:
         os.open(os.path.join(path, str(number)), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number in range(MACHINES)
     ]
-    seconds, reads = 60, 10_000_000 // 1024
+    seconds, reads = 20, 10_000_000 // 1024
     began = time.process_time()
     for at in range(seconds * reads):
         os.write(files[at % MACHINES], pieces[(at * 7) % len(pieces)])
@@ -309,7 +312,7 @@ def full_speed(directory: Path, *, disk: bool) -> float:
             console.count(_FULL_SPEED_BYTES - len(piece))
             return (_FULL_SPEED_BYTES - len(piece)) / (time.perf_counter() - began) / 1e6
         finally:
-            process.terminate()
+            process.kill()
 
 
 _ROWS: dict[str, Any] = {

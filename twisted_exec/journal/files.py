@@ -44,7 +44,7 @@ _MAX_SEALED = 4
 @dataclass(frozen=True)
 class Place:
     """
-    Where and in which circumstances a journal is on disk.
+    The directory of a journal, and the circumstances of its use.
 
     :param layer: the module ``os``, or a stand-in.
     :param path: the directory; created if missing.

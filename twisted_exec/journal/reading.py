@@ -1,8 +1,8 @@
 """
 Reading the segments of a journal: bytes, lines, times and events.
 
-Whatever is asked for, at most a few blocks are read and decompressed: the index of each segment
-has the offset, the time and the number of newlines of each block.
+Each answer takes a few blocks at most, because the index of each segment has the offset,
+the time and the number of newlines of each block.
 """
 
 from __future__ import annotations

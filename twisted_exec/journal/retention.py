@@ -1,5 +1,5 @@
 """
-Which output is removed, sans I/O.
+Retention of journals, sans I/O.
 
 As in journald, whole segments are removed, the oldest first: those beyond their age, those of a
 journal beyond its size, and those of all journals beyond their size in all or while the file system

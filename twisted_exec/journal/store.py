@@ -485,7 +485,7 @@ class JournalStore:
             await self._in_thread(lambda: self._remove_segment(removal.key, removal.first or 0))
 
     def _remove_segment(self, key: str, first: int) -> None:
-        """Remove a segment of a journal that nobody uses; with the last one, all of it."""
+        """Remove a segment of a journal that is not in use; with the last one, all of it."""
         for kind in ("open", "sealed"):
             try:
                 self._layer.unlink(self._file(key, f"{first:016x}.{kind}"))
