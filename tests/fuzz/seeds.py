@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
+from twisted_exec.testing.collectors import encode_partial_success
 from twisted_exec.wire.remotecommand import messages as rc
 from twisted_exec.wire.spdy.frames import FrameWriter, data, go_away, ping, rst_stream
 
@@ -111,6 +112,8 @@ def all_seeds() -> Iterator[bytes]:
     ):
         yield seed("endings", rc.encode_status(ending), 0)
     yield seed("endings", rc.encode_status(rc.Ending(rc.COMPLETED, "", 7)).replace(b'"7"', b'"0"'))
+    yield seed("receipts", encode_partial_success(7, "too old"))
+    yield seed("receipts", b"\x08\x03\x12\x07too old")
     yield from (seed("texts", text) for text in _TEXTS)
     yield from (seed("queries", query) for query in _QUERIES)
 

@@ -30,6 +30,7 @@ from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.jose.keys import jwks_keys, signing_key
 from twisted_exec.auth.oidc.configuration import read_configuration
 from twisted_exec.auth.oidc.issuer import Claim, Issuer, user_of
+from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.errors import TLSConfigError
@@ -435,6 +436,19 @@ def protobufs(split: int, data: bytes) -> None:
             assert isinstance(found["kind"], str)
 
 
+def receipts(split: int, data: bytes) -> None:
+    """A log collector's answer is read, or is none; its texts are one bounded line."""
+    texts = [status_message(data)]
+    try:
+        receipt = read_receipt(data)
+    except ValueError:
+        pass
+    else:
+        assert receipt.rejected >= 0
+        texts.append(receipt.message)
+    assert all(text.isprintable() and len(text) <= 300 for text in texts)
+
+
 # Console servers.
 
 
@@ -569,5 +583,6 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "telnet": telnets,
     "tokens": tokens,
     "issuers": issuers,
+    "receipts": receipts,
     "reviews": reviews,
 }
