@@ -101,7 +101,7 @@ class PositionTests(LogCase):
             with open(os.path.join(self.directory, "serial.base"), "wb") as file:
                 file.write(content)
             self.assertEqual(self.missing(), b"one")
-            self.log.tidy()
+            self.log.tidy(self.log.position())
 
     def test_not_writable(self) -> None:
         """A directory that cannot be used is reported to the caller."""
@@ -129,7 +129,7 @@ class TidyTests(LogCase):
         self.carry(b"a" * (5 << 20))
         self.print(b"b" * 100)
         before = os.stat(self.log.path).st_blocks
-        self.log.tidy()
+        self.log.tidy(self.log.position())
         self.assertLess(os.stat(self.log.path).st_blocks, before // 2)
         self.assertEqual(self.missing(), b"b" * 100)
         self.print(b"c")
@@ -142,7 +142,7 @@ class TidyTests(LogCase):
         self.log.create()
         self.assertGreaterEqual(os.stat(self.log.path).st_blocks * 512, 1 << 20)
         self.carry(b"a" * (1 << 20))
-        self.log.tidy()
+        self.log.tidy(self.log.position())
         self.assertGreaterEqual(os.stat(self.log.path).st_blocks * 512, 1 << 20)
         self.assertEqual(self.log.size(), 1 << 20)
 
@@ -205,7 +205,7 @@ class MachineTests(QemuCase):
             self.addCleanup(run.stop)
             await self.open(run)
             self.assertTrue(run.is_complete)
-            log.tidy()
+            log.tidy(log.position())
         await self.longer(lambda: self.journal.end, 2000)
         await run.stop()
         lines = self.text().split(b"\n")

@@ -64,13 +64,14 @@ class LogPort(FileDescriptor):
     Reads the log from the journal's end on, and writes to the FIFO.
 
     :param line: gets the output, and is told of the end.
+    :ivar position: that of the first byte of the log that was not read.
     """
 
     def __init__(self, log: SerialLog, line: Any, watcher: LogWatcher, reactor: Any) -> None:
         super().__init__(reactor)
         self._serial_log, self._line, self._watcher = log, line, watcher
         self._descriptor = log.open_input()
-        self._position = log.position()
+        self.position = log.position()
         self._paused = False
         self._later: Any = None
         self._polls = False
@@ -93,9 +94,9 @@ class LogPort(FileDescriptor):
         self._later = None
         if self._paused or not self.connected:
             return
-        data = self._serial_log.read(self._position, READ_BYTES)
+        data = self._serial_log.read(self.position, READ_BYTES)
         if data:
-            self._position += len(data)
+            self.position += len(data)
             self._line.received(data)
         if len(data) == READ_BYTES:
             self._later = self.reactor.callLater(0, self.read)  # type: ignore[attr-defined]
@@ -106,8 +107,8 @@ class LogPort(FileDescriptor):
 
     def finish(self) -> None:
         """Read the rest and close: QEMU has ended."""
-        while self.connected and (data := self._serial_log.read(self._position, READ_BYTES)):
-            self._position += len(data)
+        while self.connected and (data := self._serial_log.read(self.position, READ_BYTES)):
+            self.position += len(data)
             self._line.received(data)
         self.loseConnection()
 

@@ -337,8 +337,8 @@ class QemuRun:
         return True
 
     def _tidy(self) -> None:
-        if self._serial_log is not None:
-            self._serial_log.tidy()
+        if self._serial_log is not None and self._log_port is not None:
+            self._serial_log.tidy(self._log_port.position)
         if isinstance(self._process, DetachedProcess):
             self._process.trim_log()
 

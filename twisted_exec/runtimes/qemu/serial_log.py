@@ -140,15 +140,20 @@ class SerialLog:
         self._write_base(self._journal.end, position + skipped, base["punched"] if base else 0)
         return skipped
 
-    def tidy(self) -> None:
-        """Free the disk blocks of what the journal has, and allocate others ahead."""
+    def tidy(self, position: int) -> None:
+        """
+        Free the disk blocks of what the journal has, and allocate others ahead.
+
+        :param position: that of the first byte that the journal lacks; the caller has counted it,
+            because :meth:`position` reads much of the journal.
+        """
         base = self._read_base()
         if base is None:
             return
         try:
-            end = min(self.position(), self.size()) // _BLOCK_BYTES * _BLOCK_BYTES
+            end = position // _BLOCK_BYTES * _BLOCK_BYTES
             if self._can_punch and end > base["punched"]:
-                self._write_base(base["journal"], base["log"], end)
+                self._write_base(self._journal.end, position, end)
                 self._punch(end)
             self._allocate()
         except OSError as error:
