@@ -67,6 +67,7 @@ class RuntimeCase(TestCase):
         self.table = ProcessTable(reactor, MARK)  # type: ignore[arg-type]
         self.leaders: list[Leader] = []
         self.events: list[tuple[str, str, str]] = []
+        self.boots: list[str] = []
         self.mark = f"test-{os.path.basename(self.directory)}"
 
     def pause(self) -> Deferred[None]:
@@ -85,6 +86,7 @@ class RuntimeCase(TestCase):
             marker=(MARK, f"{self.mark}/{id}"),
             started=self.leaders.append,
             event=lambda *arguments: self.events.append(arguments),
+            booted=lambda: self.boots.append(id),
         )
 
     def alive(self) -> list[int]:

@@ -72,6 +72,8 @@ class MachineFacts:
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
     :param is_on: returns whether the machine is switched on, also between two attempts to start it.
+    :param booted: call this when a driver of existing lines has switched the machine on.  Runs of other
+        drivers start their machine each time.
     :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the
         poollet does not pass them on.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime
@@ -94,6 +96,7 @@ class MachineFacts:
     event: Callable[[str, str, str], None]
     changed: Callable[[int, str, str], None] = _ignore_change
     is_on: Callable[[], bool] = lambda: False
+    booted: Callable[[], None] = lambda: None
     namespace: str = ""
     name: str = ""
     uid: str = ""

@@ -150,6 +150,7 @@ class DomainPower:
             if state in _OFF:
                 await self._ask("start")
                 self._facts.event("Normal", "PoweredOn", "the domain was started")
+                self._facts.booted()
             elif state == "paused":
                 await self._ask("resume")
         except ServiceUnavailable as problem:

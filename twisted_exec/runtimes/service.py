@@ -533,6 +533,7 @@ class MachineRuntime(Service):
             started=lambda leader: self._state.record_leaders(record.id, [leader]),
             event=lambda *event: self._event(record, *event),
             changed=lambda *change: self._supervisors[record.id].noticed(*change),
+            booted=lambda: self._supervisors[record.id].journal.booted("PoweredOn"),
             is_on=lambda: record.id in self._supervisors and self._supervisors[record.id].is_on,
             namespace=record.namespace,
             name=record.name,

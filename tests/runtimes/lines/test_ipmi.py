@@ -219,13 +219,14 @@ class PowerTests(SimulatedCase):
         """On switches on what is off."""
         await self.opened_line(power=True)
         self.assertEqual(self.bmc.power, "1")
-        self.assertEqual(self.reasons(), ["PoweredOn"])
+        self.assertEqual((self.reasons(), len(self.boots)), (["PoweredOn"], 1))
 
     async def test_already_on(self) -> None:
         """A chassis that is on is not switched."""
         self.bmc.set_power(True)
         await self.opened_line(power=True)
         self.assertEqual((self.bmc.power, self.reasons()), ("", []))
+        self.assertEqual(self.boots, [])
 
     async def test_off(self) -> None:
         """Off asks the system to shut down, and no more where it does."""

@@ -238,6 +238,7 @@ class Chassis:
             if not await self._is_on():
                 await self._ask("on")
                 self._facts.event("Normal", "PoweredOn", "the chassis was switched on")
+                self._facts.booted()
         except ServiceUnavailable as problem:
             raise CannotStart("PowerFailed", problem.message) from None
 
