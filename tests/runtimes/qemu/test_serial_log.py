@@ -137,6 +137,18 @@ class TidyTests(LogCase):
         # A journal of another epoch gets no zeros from the hole.
         self.assertEqual(SerialLog(self.directory, Journal()).position(), 5 << 20)
 
+    def test_failing_journal(self) -> None:
+        """Nothing is freed that the journal has in memory only."""
+        self.log.create()
+        self.carry(b"a" * (5 << 20))
+        self.journal.failure = "No space left on device"
+        before = os.stat(self.log.path).st_blocks
+        self.log.tidy(self.log.position())
+        self.assertGreaterEqual(os.stat(self.log.path).st_blocks, before)
+        self.journal.failure = ""
+        self.log.tidy(self.log.position())
+        self.assertLess(os.stat(self.log.path).st_blocks, before)
+
     def test_room_ahead(self) -> None:
         """Blocks for output are allocated ahead, also before the first tidying."""
         self.log.create()

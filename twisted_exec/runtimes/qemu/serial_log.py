@@ -152,7 +152,9 @@ class SerialLog:
             return
         try:
             end = position // _BLOCK_BYTES * _BLOCK_BYTES
-            if self._can_punch and end > base["punched"]:
+            # A journal whose disk fails has the newest output in memory only.
+            is_safe = not getattr(self._journal, "failure", "")
+            if self._can_punch and is_safe and end > base["punched"]:
                 self._write_base(self._journal.end, position, end)
                 self._punch(end)
             self._allocate()
