@@ -37,10 +37,13 @@ class FailingLayer:
     :ivar calls: the number of calls so far.
     :ivar kill_at: the process dies at this call.
     :ivar error: the number of the error of each writing call; 0 for none.
+    :ivar unreadable: the number of the error of each opening of a file; 0 for none.
+    :ivar bad_at: reading at this position of a file fails.
     """
 
     def __init__(self) -> None:
         self.calls, self.kill_at, self.error = 0, -1, 0
+        self.unreadable, self.bad_at = 0, -1
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(os, name)
@@ -54,6 +57,10 @@ class FailingLayer:
             writes = name in ("write", "pwrite", "fdatasync") or (
                 name == "open" and args[1] & os.O_CREAT
             )
+            if name == "open" and self.unreadable:
+                raise OSError(self.unreadable, os.strerror(self.unreadable))
+            if name == "pread" and args[2] == self.bad_at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             if self.error and writes:
                 raise OSError(self.error, os.strerror(self.error))
             return function(*args, **options)
@@ -314,6 +321,50 @@ class DamageTests(Case):
                 file.write(damage)
             again = self.journal(run=2)
             self.assertEqual((again.epoch, contents(again)), (journal.epoch, b"abc"))
+
+
+class UnreadableTests(Case):
+    """Files that cannot be read at present, for example for want of descriptors."""
+
+    def test_no_descriptors(self) -> None:
+        """Readers wait; nobody gets an error, and nothing counts as damaged."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.booted("Started")
+        for _ in range(30):
+            journal.append(b"y\n" * 32_768)
+        self.disk.seal_all()
+        journal.rest()
+        layer.unreadable = errno.EMFILE
+        self.assertEqual((journal.read(0, 9), journal.next_available(0)), (b"", 0))
+        self.assertEqual((journal.read(1_900_000, 9), journal.next_available(5)), (b"", 5))
+        self.assertEqual((journal.last_lines(3), journal.line_start(9)), (0, 0))
+        self.assertEqual((list(journal.events(0, 99)), journal.boots()), ([], ()))
+        self.assertEqual(journal.printed_since(0), journal.end)
+        journal.time_at(0)
+        journal.append(b"more\n")
+        self.assertEqual(journal.read(journal.end - 5, 9), b"more\n")
+        journal.booted("Started")
+        layer.unreadable = 0
+        self.assertEqual(journal.read(0, 4), b"y\ny\n")
+        self.assertIsNotNone(journal.retry())
+        self.assertEqual([each.number for each in journal.boots()], [1, 2])
+        self.assertEqual(missing_bytes(journal, 0, journal.end), 0)
+
+    def test_bad_sector(self) -> None:
+        """An error of the disk is damage: the block is a gap."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        for _ in range(20):
+            journal.append(b"y\n" * 32_768)
+        self.disk.seal_all()
+        journal.rest()
+        journal.read(0, 1)
+        layer.bad_at = 64
+        journal.rest()
+        self.assertEqual(journal.read(0, 9), b"")
+        self.assertEqual(journal.next_available(0), 65_536)
+        self.assertEqual(journal.read(65_536, 2), b"y\n")
 
 
 class RefusedTests(Case):

@@ -29,6 +29,7 @@ from .records import (
     SEALED_MAGIC,
     Damaged,
     Header,
+    NewerFormat,
     decode_header,
 )
 from .sealed_segment import SealedSegment, Segment
@@ -251,7 +252,7 @@ class Files:
         found: SealedSegment | None = None
         try:
             found = SealedSegment(self._layer, self.path(first, "sealed"), first, self.epoch)
-        except (Damaged, FileNotFoundError, Refused):
+        except (Damaged, FileNotFoundError, NewerFormat, Refused):
             pass  # a gap
         self._sealed[first] = found
         if len(self._sealed) > _MAX_SEALED:
@@ -267,7 +268,7 @@ class Files:
             header: Header | None = None
             try:
                 header = self._header_in(self.path(first, "sealed"), SEALED_MAGIC)
-            except (Damaged, FileNotFoundError, Refused):
+            except (Damaged, FileNotFoundError, NewerFormat, Refused):
                 pass
             self._headers[first] = header
         return self._headers[first]

@@ -32,6 +32,7 @@ from .tail import Tail
 
 _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000
+_MAX_NAME = 1000
 _MARK_NANOSECONDS = 10_000_000
 _TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
 _LAGGING_TAIL_BYTES = 1 << 20
@@ -219,6 +220,8 @@ class Journal:
         while self._events:
             files.record(self._events[0])
             self._events.popleft()
+        if self._reading is not None:
+            self._reading.rest()  # the boots may be more
         self._changed()
         return lost
 
@@ -399,7 +402,7 @@ class Journal:
         self._record(Kind.SIZE, rows=rows, columns=columns)
 
     def joined(self, session: str, user: str, role: str) -> None:
-        self._record(Kind.JOIN, session=session, user=user, role=role)
+        self._record(Kind.JOIN, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
 
     def left(self, session: str) -> None:
         self._record(Kind.LEAVE, session=session)

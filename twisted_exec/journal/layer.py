@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .records import Damaged
+
 
 class Refused(OSError):
     """A file of a journal belongs to another user, or is not a file."""
@@ -46,6 +48,21 @@ def open_file(layer: Any, path: str, flags: int) -> int:
         layer.close(descriptor)
         raise Refused(errno.EPERM, "it is not a file of our user", path)
     return descriptor
+
+
+def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
+    """
+    Read a part of a file.
+
+    :raises Damaged: the disk cannot read it.
+    """
+    try:
+        data: bytes = layer.pread(descriptor, size, position)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise Damaged("the disk cannot read a part of the file") from None
+    return data
 
 
 def sync_directory(layer: Any, path: str) -> None:

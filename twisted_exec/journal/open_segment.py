@@ -13,7 +13,7 @@ from typing import Any
 
 from .blocks import Block, Times
 from .interfaces import Event, Kind
-from .layer import open_file, opened
+from .layer import open_file, opened, read_output
 from .records import (
     FIRST_RECORD,
     OPEN_MAGIC,
@@ -352,7 +352,7 @@ class OpenSegment:
             if is_last
             else (self._positions[number + 1], self._firsts[number + 1])
         )
-        data = self._layer.pread(self._fd, limit - position, position)
+        data = read_output(self._layer, self._fd, limit - position, position)
         parts, times, size = [], Times(), 0
         for kind, time_ns, begin, end in records(data, self._seed):
             if kind == RecordKind.OUTPUT:

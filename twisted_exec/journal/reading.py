@@ -8,7 +8,9 @@ the time and the number of newlines of each block.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from .blocks import Block
 from .files import Files
@@ -18,6 +20,29 @@ from .sealed_segment import Segment
 from .tail import after_newline
 
 _NEWLINE = b"\n"
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _unless_unreadable(default: Any) -> Callable[[_Method], _Method]:
+    """
+    Return ``default`` if a file cannot be opened at present, for example for want of descriptors.
+
+    A reader must not fail with that: the error would end the line that prints.
+    """
+
+    def decorate(method: _Method) -> _Method:
+        @wraps(method)
+        def call(*arguments: Any) -> Any:
+            try:
+                return method(*arguments)
+            except OSError:
+                return default
+
+        return cast("_Method", call)
+
+    return decorate
+
+
 _MAX_BOOTS = 1000
 
 
@@ -44,6 +69,7 @@ class Reading:
 
     # Bytes.
 
+    @_unless_unreadable(b"")
     def read(self, offset: int, limit: int) -> bytes:
         """Return 1 to ``limit`` bytes, none at a gap and at the end."""
         block = self._block_at(offset)
@@ -81,10 +107,13 @@ class Reading:
         """See :meth:`.IJournal.next_available`."""
         files = self._files
         offset = max(files.start, offset)
-        while offset < files.end and self._block_at(offset) is None:
-            begin, end = self._hole(offset)
-            files.holes[begin] = end
-            offset = end
+        try:
+            while offset < files.end and self._block_at(offset) is None:
+                begin, end = self._hole(offset)
+                files.holes[begin] = end
+                offset = end
+        except OSError:
+            pass  # not readable at present
         return min(offset, files.end)
 
     def _hole(self, offset: int) -> tuple[int, int]:
@@ -103,6 +132,7 @@ class Reading:
 
     # Lines.
 
+    @_unless_unreadable(None)
     def after_newline(self, count: int, end: int) -> int | None:
         """Return the offset after newline ``count`` (from 1), counted back from ``end``."""
         for segment, number, newlines in self._blocks_before(end):
@@ -141,12 +171,14 @@ class Reading:
 
     # Times.
 
+    @_unless_unreadable(0)
     def time_at(self, offset: int) -> int:
         """Return the time of a byte; of the byte after a gap, if the byte is missing."""
         offset = self.next_available(offset)
         block = self._block_at(offset)
         return self._files.open.last_time if block is None else block.times.at(offset - block.first)
 
+    @_unless_unreadable(None)
     def since(self, moment: int) -> int | None:
         """Return the first offset with output at ``moment`` or later; ``None`` if there is none."""
         files = self._files
@@ -175,7 +207,8 @@ class Reading:
 
     # Events.
 
-    def events(self, first: int, last: int) -> Iterator[Event]:
+    @_unless_unreadable(())
+    def events(self, first: int, last: int) -> Sequence[Event]:
         """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
         found: list[Event] = []
@@ -191,7 +224,7 @@ class Reading:
                 time_ns = self.time_at(end)
                 found.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
         found = [each for each in found if first <= each.offset <= last]
-        yield from sorted(found, key=lambda each: each.offset)
+        return sorted(found, key=lambda each: each.offset)
 
     def _events(self, first: int) -> list[Event]:
         segment = self._files.segment(first)
@@ -200,7 +233,10 @@ class Reading:
     def boots(self) -> list[Boot]:
         """Return the newest boots."""
         if self._boots is None:
-            self._boots = self._read_boots()
+            try:
+                self._boots = self._read_boots()
+            except OSError:
+                return []  # not readable at present
         return self._boots
 
     def _read_boots(self) -> list[Boot]:

@@ -20,7 +20,7 @@ from .blocks import (
     index_place,
 )
 from .interfaces import Event
-from .layer import opened, sync_directory
+from .layer import opened, read_output, sync_directory
 from .open_segment import OpenSegment, check_segment
 from .records import HEADER_BYTES, SEALED_MAGIC, Damaged, decode_header
 
@@ -83,7 +83,7 @@ class SealedSegment:
         entry = self._index.entries[number]
         with opened(self._layer, self._path) as descriptor:
             return decode_block(
-                entry, self._layer.pread(descriptor, entry.stored_bytes, entry.position)
+                entry, read_output(self._layer, descriptor, entry.stored_bytes, entry.position)
             )
 
     def first_time(self, number: int) -> int:
