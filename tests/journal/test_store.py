@@ -336,6 +336,27 @@ class RetentionTests(Case):
         self.wait(120)
         self.assertFalse(store.has(KEY))
 
+    def test_quiet(self) -> None:
+        """Of a machine that has been quiet for long nothing is left, and its journal continues."""
+        store = self.store()
+        journal = store.journal(KEY, Retention(5, 0))
+        journal.booted("Started")
+        journal.append(b"old\n")
+        epoch = journal.epoch
+        self.wait(120)
+        past = self.now() - 6 * DAY * 10**9
+        for name in self.names():
+            os.utime(os.path.join(self.path, KEY, name), ns=(past, past))
+        self.wait(120)
+        self.assertEqual((journal.start, journal.end), (4, 4))
+        self.assertEqual(journal.boots()[-1].number, 1)
+        journal.booted("Started")
+        journal.append(b"new\n")
+        self.assertEqual((journal.read(4, 9), journal.epoch), (b"new\n", epoch))
+        self.assertEqual([each.number for each in journal.boots()], [1, 2])
+        again = self.store().journal(KEY)
+        self.assertEqual((again.start, again.end, contents(again)), (4, 8, b"new\n"))
+
     def test_vanished(self) -> None:
         """A directory that somebody removes breaks nothing."""
         store = self.store()
