@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import ManualDisk
+from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.console.log import LogReader
@@ -90,6 +90,9 @@ _OPTIONS = st.one_of(
 
 class OracleTests(SynchronousTestCase):
     """Each selection is that of the oracle."""
+
+    def setUp(self) -> None:
+        self.addCleanup(close_segments)
 
     @given(_STEPS, st.lists(_OPTIONS, min_size=1, max_size=4), st.floats(0, 1), st.floats(0, 1))
     def test_selections(

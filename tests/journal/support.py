@@ -12,6 +12,21 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.sealed_segment import seal
 
 
+def close_segments() -> None:
+    """
+    Close the segments that a test left open, as the end of a process does.
+
+    Journals are dropped without being closed to simulate that a program was killed.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}").removesuffix(" (deleted)")
+        except FileNotFoundError:
+            continue  # the descriptor of the listing itself
+        if target.endswith((".open", ".sealed")):
+            os.close(int(name))
+
+
 class ManualDisk:
     """
     The place of one journal; the test seals and forces output to the disk when it wants.

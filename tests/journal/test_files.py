@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import ManualDisk, contents, seal_one, sync
+from tests.journal.support import ManualDisk, close_segments, contents, seal_one, sync
 from twisted_exec.journal.files import UNSYNCED_BYTES
 from twisted_exec.journal.interfaces import Kind, missing_bytes
 from twisted_exec.journal.journal import Journal
@@ -74,6 +74,7 @@ class Case(SynchronousTestCase):
     now = 1_000 * SECOND
 
     def setUp(self) -> None:
+        self.addCleanup(close_segments)
         self.path = self.mktemp()
 
     def journal(self, layer: Any = os, run: int = 1, cut: int = 0, path: str = "") -> Journal:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.journal import JournalContract
-from tests.journal.support import ManualDisk
+from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 
@@ -18,6 +18,7 @@ class DiskJournalTests(JournalContract, SynchronousTestCase):
     """A journal with files, whose memory has only the newest output."""
 
     def make_journal(self) -> IJournal:
+        self.addCleanup(close_segments)
         return self.reopened(self.mktemp())
 
     def reopened(self, path: str) -> Journal:

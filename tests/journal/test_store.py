@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import contents
+from tests.journal.support import close_segments, contents
 from tests.journal.test_files import FailingLayer
 from twisted_exec.journal.interfaces import missing_bytes
 from twisted_exec.journal.retention import Retention, StoreLimits
@@ -28,6 +28,7 @@ class Case(SynchronousTestCase):
     """Stores in a directory of the test, whose time is that of a clock."""
 
     def setUp(self) -> None:
+        self.addCleanup(close_segments)
         self.path = self.mktemp()
         self.clock = Clock()
         self.ahead = 1_700_000_000.0
