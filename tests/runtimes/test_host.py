@@ -150,7 +150,7 @@ class FailureTests(HostCase):
         """A target in use is named, and a stop undoes the partial start."""
         first = await self.ready()
         other = self.host()
-        other.runtime._state._path = os.path.join(self.directory, "other")
+        other.runtime._state.path = os.path.join(self.directory, "other")
         error = await self.failure(other)
         self.assertIn("is in use by another process", str(error))
         await other.stopService()

@@ -40,7 +40,6 @@ from twisted_exec.shipping.service import Shipping
 from twisted_exec.tls.files import owner_only
 
 from .config import ClassConfig
-from .machines import Record
 from .processes import ProcessTable
 from .service import MARK, MachineRuntime
 
@@ -157,10 +156,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         """See :meth:`IMachineLogs.log`."""
         return self.runtime.log(request, **facts)
 
-    def _ship(self, record: Record, journal: Any) -> None:
-        self._ship_as(record.facts(), journal)
-
-    def _ship_as(self, facts: Mapping[str, str], journal: Any) -> None:
+    def _ship(self, facts: Mapping[str, str], journal: Any) -> None:
         if self.shipping is not None:
             labels = Labels(
                 machine=facts.get("machine", ""),
@@ -184,7 +180,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         if self.shipping is not None:
             self.shipping.startService()
             for journal, facts in self.runtime.journals.deleted_machines():
-                self._ship_as(facts, journal)  # lines that the last runtime has not sent
+                self._ship(facts, journal)  # lines that the last runtime has not sent
         self.streams.startService()
         self.iri.startService()
         self._log.info(

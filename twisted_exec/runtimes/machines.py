@@ -156,6 +156,7 @@ class Machines:
     quantities: Mapping[str, int]
     events: deque[event_pb2.Event] = field(default_factory=lambda: deque(maxlen=_MAX_EVENTS))
     _by_id: dict[str, Record] = field(default_factory=dict)
+    _by_uid: dict[str, Record] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(list(self._by_id.values()))
@@ -171,10 +172,9 @@ class Machines:
         :raises BadRequest: there is no such class.
         :raises TooManyRequests: the class has its maximal number of machines.
         """
-        uid = owner_of(template.metadata.labels).uid
-        for record in self._by_id.values():
-            if uid and record.uid == uid:
-                return record, False
+        existing = self.of_uid(owner_of(template.metadata.labels).uid)
+        if existing is not None:
+            return existing, False
         self._check_quantity(str(getattr(template.spec, "class")))
         metadata = meta_pb2.ObjectMetadata(
             id=uuid.uuid4().hex,
@@ -193,6 +193,8 @@ class Machines:
         record = Record(machine.metadata, spec, ignition_data=spec.ignition_data)
         spec.ignition_data = b""
         self._by_id[record.id] = record
+        if record.uid:
+            self._by_uid[record.uid] = record
         return record
 
     def _check_quantity(self, class_name: str) -> None:
@@ -216,6 +218,14 @@ class Machines:
             raise NotFound("machines", machine_id)
         return record
 
+    def of_uid(self, uid: str) -> Record | None:
+        """Return the machine of an API object; ``None`` if there is none, or ``uid`` is empty."""
+        return self._by_uid.get(uid)
+
+    def of_journal(self, key: str) -> Record | None:
+        """Return the machine with this :attr:`Record.journal_key`."""
+        return self._by_uid.get(key) or self._by_id.get(key)
+
     def find(self, filter: pb.MachineFilter) -> list[Record]:
         """Return the machines with this id and all of these labels; an empty filter matches all."""
         return [
@@ -225,7 +235,9 @@ class Machines:
         ]
 
     def remove(self, machine_id: str) -> None:
-        self._by_id.pop(machine_id, None)
+        record = self._by_id.pop(machine_id, None)
+        if record is not None and self._by_uid.get(record.uid) is record:
+            del self._by_uid[record.uid]
 
     def set_power(self, record: Record, power: int) -> bool:
         """

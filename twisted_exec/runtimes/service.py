@@ -76,9 +76,9 @@ class RuntimeClass:
     :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
         their own.
     :param quantity: maximal number of machines.
-    :param retention: how long output is retained; by default that of the runtime.
     :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
         with a wrong name has no line, and must not keep out the machine that the line is for.
+    :param retention: how long output is retained; by default that of the runtime.
     """
 
     name: str
@@ -111,8 +111,8 @@ class MachineRuntime(Service):
     :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
     :param log_url: returns the URL of a log for a token.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
-    :param journal_opened: called with each machine's journal when the machine is created or
-        adopted.
+    :param journal_opened: called with the facts of each machine (:meth:`Record.facts`) and its
+        journal, when the machine is created or adopted.
     :param retention: how long the output of classes without limits of their own is retained.
     :param journal_limits: limits of all journals.
     :ivar journals: the output of the machines' consoles, on disk.
@@ -131,7 +131,7 @@ class MachineRuntime(Service):
         exec_url: Callable[[str], str],
         log_url: Callable[[str], str] = lambda token: "",
         keep_machines: bool = False,
-        journal_opened: Callable[[Record, Any], None] = lambda record, journal: None,
+        journal_opened: Callable[[Mapping[str, str], IJournal], None] = lambda facts, journal: None,
         retention: Retention = DEFAULT_RETENTION,
         journal_limits: StoreLimits = DEFAULT_LIMITS_OF_JOURNALS,
         limits: Limits = DEFAULT_LIMITS,
@@ -287,9 +287,9 @@ class MachineRuntime(Service):
 
     def _retained(self, uid: str) -> tuple[Subject, IJournal]:
         """Find the journal of a machine that may be deleted."""
-        for record in self._machines:
-            if uid and record.uid == uid:
-                return record.subject(), self._supervisors[record.id].journal
+        record = self._machines.of_uid(uid)
+        if record is not None:
+            return record.subject(), self._supervisors[record.id].journal
         journal = self.journals.of_deleted(uid)
         if journal is None:
             message = f"the runtime retains no output of a machine with the UID {uid!r}"
@@ -555,7 +555,7 @@ class MachineRuntime(Service):
             adopted=adopted,
         )
         self._supervisors[record.id] = supervisor
-        self._journal_opened(record, journal)
+        self._journal_opened(record.facts(), journal)
         if self._alerts is not None:
             self._alerts.add(record.uid, supervisor.journal)
         if record.spec.power == pb.POWER_ON:
@@ -600,16 +600,16 @@ class MachineRuntime(Service):
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
 
     def _journal_failed(self, key: str, reason: str) -> None:
-        for record in self._machines:
-            if record.journal_key == key:
-                message = f"console output is in memory only, not on disk: {reason}"
-                self._event(record, "Warning", "JournalFull", message)
+        record = self._machines.of_journal(key)
+        if record is not None:
+            message = f"console output is in memory only, not on disk: {reason}"
+            self._event(record, "Warning", "JournalFull", message)
 
     def _journal_recovered(self, key: str, lost_bytes: int) -> None:
-        for record in self._machines:
-            if record.journal_key == key:
-                message = f"console output is on disk again; {lost_bytes} bytes were lost"
-                self._event(record, "Normal", "JournalRecovered", message)
+        record = self._machines.of_journal(key)
+        if record is not None:
+            message = f"console output is on disk again; {lost_bytes} bytes were lost"
+            self._event(record, "Normal", "JournalRecovered", message)
 
     def _event(self, record: Record, type: str, reason: str, message: str) -> None:
         level = LogLevel.warn if type == "Warning" else LogLevel.info

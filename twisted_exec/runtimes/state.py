@@ -26,27 +26,22 @@ class RuntimeState:
 
     :param path: the state directory; created if missing.
     :param keep: machines outlive the runtime.
+    :param journals: the journals of the machines' consoles, in this directory.
     :ivar id: id of the state directory, which marks the processes of its machines; empty before
         :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
-    :param journals: the journals of the machines' consoles, in this directory.
     :ivar storage: the machines on disk.
     """
 
     _log = Logger()
 
     def __init__(self, path: str, *, keep: bool, journals: JournalStore) -> None:
-        self._path = path
+        self.path = path
         self.journals = journals
         self.id = self.directory = ""
         self.storage = MachineStorage(os.path.join(path, "machines"), keep=keep)
         self._records: RunRecords | None = None
         self._lock: int | None = None
-
-    @property
-    def path(self) -> str:
-        """The state directory."""
-        return self._path
 
     def open(self) -> None:
         """
@@ -55,11 +50,11 @@ class RuntimeState:
         :raises StateInUse: another runtime uses the state directory.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
-        private_directory(self._path)
-        self._lock = lock(os.path.join(self._path, "runtime.lock"))
-        self.directory = runtime_directory(self._path)
-        self.id = identity(os.path.join(self._path, "runtime-id"))
-        self._records = RunRecords(os.path.join(self._path, "runs"))
+        private_directory(self.path)
+        self._lock = lock(os.path.join(self.path, "runtime.lock"))
+        self.directory = runtime_directory(self.path)
+        self.id = identity(os.path.join(self.path, "runtime-id"))
+        self._records = RunRecords(os.path.join(self.path, "runs"))
 
     async def close(self) -> None:
         """Force the journals to the disk, and release the lock.  Repeated calls do nothing."""
