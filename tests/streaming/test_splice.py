@@ -218,6 +218,80 @@ class MemoryTests(SynchronousTestCase):
         self.splice.cut("no backend")
         self.assertEqual(len(self.user.closed), 1)
 
+    def test_pause_user(self) -> None:
+        """From the call on no byte of the user passes; the machine's output does."""
+        self.join()
+        self.splice.user.dataReceived(b"before ")
+        self.splice.pause_user()
+        self.assertEqual(self.user.producerState, "paused")
+        self.splice.user.dataReceived(b"decrypted already")
+        self.splice.machine.dataReceived(b"printed")
+        self.assertEqual((self.machine.value(), self.user.value()), (b"before ", b"printed"))
+        self.splice.resume_user()
+        self.splice.user.dataReceived(b", and after")
+        self.assertEqual(self.machine.value(), b"before decrypted already, and after")
+        self.assertEqual(self.user.producerState, "producing")
+
+    def test_pause_user_and_flow(self) -> None:
+        """A machine whose buffer has room again does not resume a user whom the hop has paused."""
+        for machine_first in (True, False):
+            self.setUp()
+            self.join()
+            flow: Any = self.machine.producer
+            flow.pauseProducing()
+            self.splice.pause_user()
+            (flow.resumeProducing if machine_first else self.splice.resume_user)()
+            self.assertEqual(self.user.producerState, "paused")
+            (self.splice.resume_user if machine_first else flow.resumeProducing)()
+            self.assertEqual(self.user.producerState, "producing")
+
+    def test_pause_user_before_joined(self) -> None:
+        """A user who is paused before the machine is connected stays so."""
+        self.splice.pause_user()
+        self.splice.user.makeConnection(self.user)
+        self.splice.user.dataReceived(b"early")
+        self.splice.machine.makeConnection(self.machine)
+        self.assertEqual((self.machine.value(), self.user.producerState), (b"", "paused"))
+        self.splice.resume_user()
+        self.assertEqual((self.machine.value(), self.user.producerState), (b"early", "producing"))
+
+    def test_end_of_a_paused_user(self) -> None:
+        """Bytes of a paused user are dropped when the session ends; the user's end is noticed."""
+        for end in ("cut", "say", "lost", "left"):
+            self.setUp()
+            self.follow()
+            self.splice.pause_user()
+            self.splice.user.dataReceived(b"typed")
+            if end == "cut":
+                self.splice.cut("Revoked")
+            elif end == "say":
+                self.splice.say(ENDING)
+            else:
+                self.lose(self.splice.user if end == "left" else self.splice.machine)
+            self.splice.user.dataReceived(b"typed")
+            self.splice.pause_user()
+            if end != "left":
+                self.assertEqual(self.user.producerState, "producing", end)
+            self.splice.resume_user()
+            self.assertEqual(self.machine.value(), b"", end)
+        self.lose(self.splice.machine)
+        self.assertEqual(self.reasons, ["client closed"])
+        self.splice.pause_user()
+        self.splice.resume_user()
+
+    def test_typed_behind_the_end(self) -> None:
+        """
+        Nothing passes once the splice is cut or says its last message: a closing transport may
+        still queue what is written to it.
+        """
+        for end in (lambda: self.splice.cut("Revoked"), lambda: self.splice.say(ENDING)):
+            self.setUp()
+            self.follow()
+            self.splice.machine.dataReceived(b"\x82\x05\x01ab")  # the message is not complete
+            end()
+            self.splice.user.dataReceived(b"typed")
+            self.assertEqual(self.machine.value(), b"")
+
     def follow(self) -> None:
         self.splice.follow(frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True))
         self.join()
@@ -669,6 +743,30 @@ class SocketTests(PlacesTestCase):
         self.backend.transport.loseConnection()
         await self.finish("backend closed")
 
+    async def paused_user(self, front: str, back: str) -> None:
+        """Nothing that a paused user types arrives, even when the backend reads again."""
+        await self.start(front, back)
+        splice, size = self.relay.splices[0], 16 << 20  # more than the kernel buffers
+        self.backend.transport.pauseProducing()
+        self.user.transport.write(b"x" * size)
+        for _ in range(100):
+            await self.turn()
+        splice.pause_user()
+        passed = splice.bytes_to_machine
+        self.assertLess(passed, size)
+        self.backend.transport.resumeProducing()
+        await self.until(lambda: self.backend.size == passed)
+        for _ in range(50):
+            await self.turn()
+        self.assertEqual(self.backend.size, passed)
+        splice.resume_user()
+        await self.until(lambda: self.backend.size == size)
+        splice.pause_user()
+        self.user.transport.write(b"typed behind the end")
+        splice.cut("Revoked")
+        await self.finish("Revoked")
+        self.assertEqual(self.backend.size, size)
+
     async def turn(self) -> None:
         done: Deferred[None] = Deferred()
         reactor.callLater(0, done.callback, None)  # type: ignore[attr-defined]
@@ -733,7 +831,15 @@ def queued(transport: Any) -> int:
 def _matrix() -> None:
     pairs = [("tcp", "tcp"), ("tls", "tls"), ("tls", "unix"), ("unix", "tcp"), ("tcp", "tls")]
     for front, back in pairs:
-        names = ["both_ways", "tail", "user_resets", "backend_resets", "memory", "deaths"]
+        names = [
+            "both_ways",
+            "tail",
+            "user_resets",
+            "backend_resets",
+            "memory",
+            "deaths",
+            "paused_user",
+        ]
         if "tls" not in (front, back):
             names.append("half_close")
         for name in names:

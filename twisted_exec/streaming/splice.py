@@ -19,6 +19,10 @@ Rules, each the result of a failed test:
   discarded, and a time limit closes it.
 * Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are connected;
   those are buffered.
+* While the hop has paused the user (:meth:`Splice.pause_user`), the machine's transport must not
+  resume that user, although its buffer has room again.
+* A closing TCP transport still queues what is written to it.  So a splice that is cut drops what it
+  receives.
 
 A hop that must send the last message itself gives the splice
 :class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`, which track frame heads as they pass.
@@ -56,6 +60,10 @@ _TRACKED_BYTES = 1 << 10
 LOST = "the connection behind this hop was lost before the session's status"
 
 
+def _nothing(data: bytes) -> bytes:
+    return b""
+
+
 @implementer(IFramed, IHalfCloseableProtocol, IPushProducer)
 class SpliceEnd(Protocol):
     """
@@ -72,12 +80,14 @@ class SpliceEnd(Protocol):
     joined = False  # both ends are connected: bytes pass
     eof = False  # this end sends no more
     gone = False  # this end's connection is lost
+    _withheld = False  # the splice paused this end
+    _full = False  # the other transport paused this end
     _half_closed = False
     _closed = False
 
     def __init__(self, splice: Splice, name: str) -> None:
         self._splice, self.name = splice, name
-        self._early: list[bytes] = []
+        self._early: list[bytes] = []  # received before the ends were joined, or while withheld
 
     # Called by this end's transport
 
@@ -91,7 +101,7 @@ class SpliceEnd(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
-        if not self.joined:
+        if self._withheld or not self.joined:
             self._early.append(data)
             return
         if self.passing is not None:
@@ -113,10 +123,13 @@ class SpliceEnd(Protocol):
     # Called by the other end's transport, for which this end is the producer
 
     def pauseProducing(self) -> None:
+        self._full = True
         self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        self.transport.resumeProducing()
+        self._full = False
+        if not self._withheld:
+            self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
         """The other transport is dying; its ``connectionLost`` handles the rest."""
@@ -127,10 +140,38 @@ class SpliceEnd(Protocol):
         """Both ends are connected: start passing bytes."""
         self.joined = True
         self.transport.registerProducer(self.peer, True)
-        self.transport.resumeProducing()
+        if not self._withheld:
+            self.transport.resumeProducing()
+
+    def withhold(self) -> None:
+        """Pass no more bytes of this end: buffer those that its transport still delivers."""
+        if not self._can_pass:
+            return
+        self._withheld = True
+        if self.transport is not None:
+            self.transport.pauseProducing()
+
+    def release(self) -> None:
+        """Pass bytes again, beginning with those that were buffered."""
+        self._withheld = False
+        if not self.joined or self.gone:
+            return
+        self.flush()
+        if not self._full:
+            self.transport.resumeProducing()
+
+    def drop(self) -> None:
+        """Drop what this end still receives, and what was buffered."""
+        was_withheld, self._withheld = self._withheld, False
+        self._early.clear()
+        self.passing = _nothing
+        if was_withheld and self.joined and not self.gone:
+            self.transport.resumeProducing()  # or its end would stay unnoticed
 
     def flush(self) -> None:
         """Pass on what was buffered."""
+        if self._withheld:
+            return
         early, self._early = b"".join(self._early), []
         if early and self.passing is not None:
             early = self.passing(early)
@@ -149,12 +190,21 @@ class SpliceEnd(Protocol):
         if self._closed or (half and self._half_closed):
             return
         self._closed, self._half_closed = not half, True
+        if self._withheld:  # there is no other end any more
+            self.drop()
         self.transport.unregisterProducer()  # before closing, see above
         self.transport.resumeProducing()  # or its end would stay unnoticed
         if half:
             self.transport.loseWriteConnection()
         else:
             self.transport.loseConnection()
+
+    @property
+    def _can_pass(self) -> bool:
+        """Return whether bytes of this end may still reach the other one."""
+        return not (
+            self.gone or self.passing is _nothing or self.peer.gone or self.peer._half_closed
+        )
 
     @property
     def is_shut(self) -> bool:
@@ -225,9 +275,25 @@ class Splice:
         """Bytes received from the machine."""
         return self.machine.received
 
+    def pause_user(self) -> None:
+        """
+        Pass no more bytes from the user to the machine, from this moment on.
+
+        The user's connection is not read meanwhile, so an end of it stays unnoticed: the caller
+        resumes the user, or cuts the session, in less than a second.  Bytes that arrive all the
+        same are buffered; if the session ends first, they are dropped.
+        """
+        self.user.withhold()
+
+    def resume_user(self) -> None:
+        """Pass the user's bytes again; undoes :meth:`pause_user`."""
+        self.user.release()
+
     def cut(self, reason: str) -> None:
         """End the session: close each existing connection behind what was sent to it."""
         self._reason = reason  # set first: the connections' own ends follow
+        for end in self._ends:
+            end.drop()
         for end in self._ends:
             if end.transport is not None and not end.gone:
                 end.shut()
@@ -244,6 +310,7 @@ class Splice:
         if boundaries is None or self._words is not None or self.machine.gone or self.user.gone:
             return
         self._reason = ending.reason
+        self.user.drop()
         self._words = boundaries.last_words(ending)
         if boundaries.at_edge:
             self._speak()
@@ -275,7 +342,6 @@ class Splice:
         return passed
 
     def _hush(self) -> None:
-        self.machine.passing = lambda data: b""
         self.cut(self._reason)
 
     def _speak(self) -> None:
