@@ -10,14 +10,20 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.wire.session_terms import Terms
 
-REVOKED = Ending("AuthorizationWithdrawn", "why")
 ANN = Grant("m1", machine_uid="u1", user="ann", session="s1")
 AS_ANN = {"user": "ann", "machine_uid": "u1"}
 
 
-def _ignore(ending: Ending) -> None:
-    """Ending callback for streams that end by themselves."""
+class Stream:
+    """A live stream that ends by itself."""
+
+    def end(self, ending: Ending) -> None:
+        """Not called here."""
+
+    def hold_to(self, terms: Terms) -> None:
+        """Not called here."""
 
 
 class TokenTests(SynchronousTestCase):
@@ -40,7 +46,7 @@ class TokenTests(SynchronousTestCase):
         token = self.cache.insert(ANN)
         reservation = self.cache.reserve(token, **AS_ANN)
         self.assertEqual(reservation.grant, ANN)
-        reservation.commit(_ignore)
+        reservation.commit(Stream())
         with self.assertRaises(NotFound):
             self.cache.reserve(token, **AS_ANN)
         self.assertEqual(self.cache.outstanding, 0)
@@ -67,7 +73,7 @@ class TokenTests(SynchronousTestCase):
         reservation.release()
         reservation.release()
         self.assertEqual(self.cache.outstanding, 1)
-        self.cache.reserve(token, **AS_ANN).commit(_ignore)
+        self.cache.reserve(token, **AS_ANN).commit(Stream())
 
     def test_expired(self) -> None:
         """A token expires after exactly ``ttl_seconds``."""
@@ -122,7 +128,7 @@ class TokenTests(SynchronousTestCase):
     def test_unbound(self) -> None:
         """A token without a user works for any user, as with other runtimes."""
         for told in ({}, {"user": "ann"}, AS_ANN):
-            self.cache.reserve(self.cache.insert(Grant("m1")), **told).commit(_ignore)
+            self.cache.reserve(self.cache.insert(Grant("m1")), **told).commit(Stream())
 
     def test_forget_machine(self) -> None:
         """Tokens of a deleted machine are void."""
@@ -168,14 +174,14 @@ class LimitTests(SynchronousTestCase):
         reservation = self.cache.reserve(token, user="ann")
         with self.assertRaises(TooManyRequests):
             self.cache.insert(Grant("m", user="ann"))
-        reservation.commit(_ignore)
+        reservation.commit(Stream())
         self.cache.insert(Grant("m", user="ann"))
 
     def test_nothing_left(self) -> None:
         """Used and expired tokens leave nothing in memory."""
         for _ in range(1000):
             reservation = self.cache.reserve(self.cache.insert(ANN), **AS_ANN)
-            reservation.commit(_ignore)
+            reservation.commit(Stream())
             reservation.ended()
         for _ in range(2):
             self.cache.insert(ANN)
@@ -185,32 +191,30 @@ class LimitTests(SynchronousTestCase):
             self.assertEqual(len(getattr(self.cache, held)), 0)
 
 
-class EndTests(SynchronousTestCase):
-    """Tests for ending a stream by its token."""
+class StreamTests(SynchronousTestCase):
+    """Tests for finding a stream by its token."""
 
     def setUp(self) -> None:
         self.cache = RequestCache(Clock())
-        self.ended: list[Ending] = []
+        self.live = Stream()
         self.token = self.cache.insert(ANN)
 
     def test_live(self) -> None:
-        """A live stream's token ends the stream, for the same user only."""
+        """A live stream is found by its token, for the same user only."""
         reservation = self.cache.reserve(self.token, **AS_ANN)
-        reservation.commit(self.ended.append)
+        reservation.commit(self.live)
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, REVOKED, user="bob")
-        self.cache.end(self.token, REVOKED, user="ann")
-        self.assertEqual(self.ended, [REVOKED])
+            self.cache.stream(self.token, user="bob")
+        self.assertIs(self.cache.stream(self.token, user="ann"), self.live)
 
     def test_not_live(self) -> None:
-        """Before and after the stream, ending it by token raises NotFound."""
+        """Before and after the stream, its token raises NotFound."""
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, REVOKED)
+            self.cache.stream(self.token)
         reservation = self.cache.reserve(self.token, **AS_ANN)
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, REVOKED)
-        reservation.commit(self.ended.append)
+            self.cache.stream(self.token)
+        reservation.commit(self.live)
         reservation.ended()
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, REVOKED)
-        self.assertEqual(self.ended, [])
+            self.cache.stream(self.token)

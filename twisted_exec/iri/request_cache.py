@@ -16,11 +16,13 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.wire.session_terms import Terms
 
 EXEC, LOG = "exec", "log"
 """Purposes of a token."""
@@ -48,6 +50,16 @@ class Grant:
     purpose: str = EXEC
 
 
+class LiveStream(Protocol):
+    """An open stream, such as a :class:`~twisted_exec.streaming.sessions.registry.Session`."""
+
+    def end(self, ending: Ending) -> None:
+        """End the stream with a reason."""
+
+    def hold_to(self, terms: Terms) -> None:
+        """Change the terms of the session."""
+
+
 class Reservation:
     """One upgrade's hold on a token: call :meth:`commit` or :meth:`release`, once."""
 
@@ -57,13 +69,13 @@ class Reservation:
         self._digest = digest
         self._expires = expires
 
-    def commit(self, end: Callable[[Ending], None]) -> None:
+    def commit(self, stream: LiveStream) -> None:
         """
         Use up the token, because the upgrade is complete.
 
-        :param end: ends the stream, for :meth:`RequestCache.end`.
+        :param stream: for :meth:`RequestCache.stream`.
         """
-        self._cache._commit(self._digest, self.grant, end)
+        self._cache._commit(self._digest, self.grant, stream)
 
     def release(self) -> None:
         """
@@ -101,7 +113,7 @@ class RequestCache:
         # Insertion order is order of expiry: every token lives equally long.
         self._waiting: dict[bytes, tuple[float, Grant]] = {}
         self._reserved: dict[bytes, Grant] = {}
-        self._live: dict[bytes, tuple[Grant, Callable[[Ending], None]]] = {}
+        self._live: dict[bytes, tuple[Grant, LiveStream]] = {}
         self._held: Counter[str] = Counter()
 
     @property
@@ -154,26 +166,20 @@ class RequestCache:
         self._reserved[digest] = grant
         return Reservation(self, digest, expires, grant)
 
-    def end(
-        self,
-        token: str,
-        ending: Ending,
-        *,
-        session: str = "",
-        user: str = "",
-        machine_uid: str = "",
-    ) -> None:
+    def stream(
+        self, token: str, *, session: str = "", user: str = "", machine_uid: str = ""
+    ) -> LiveStream:
         """
-        End the live stream that was opened with a token.
+        Return the live stream that was opened with a token.
 
         :raises NotFound: there is none.
         """
-        grant, end = self._live.get(_digest(token), (None, None))
-        if grant is None or end is None or not _same(grant.session, session):
+        grant, stream = self._live.get(_digest(token), (None, None))
+        if grant is None or stream is None or not _same(grant.session, session):
             raise _unknown()
         if not (_same(grant.user, user) and _same(grant.machine_uid, machine_uid)):
             raise _unknown()
-        end(ending)
+        return stream
 
     def forget_machine(self, machine_id: str) -> None:
         """Void the outstanding tokens of a machine that is gone."""
@@ -182,10 +188,10 @@ class RequestCache:
                 del self._waiting[digest]
                 self._let_go(grant)
 
-    def _commit(self, digest: bytes, grant: Grant, end: Callable[[Ending], None]) -> None:
+    def _commit(self, digest: bytes, grant: Grant, stream: LiveStream) -> None:
         if self._reserved.pop(digest, None) is not None:
             self._let_go(grant)
-            self._live[digest] = grant, end
+            self._live[digest] = grant, stream
 
     def _release(self, digest: bytes, expires: float, grant: Grant) -> None:
         if self._live.pop(digest, None) is not None:

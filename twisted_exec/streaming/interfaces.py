@@ -36,6 +36,7 @@ from twisted_exec.wire.upgrade import HeaderSet
 if TYPE_CHECKING:
     from twisted_exec.api.logs import LogOptions
     from twisted_exec.streaming.context import RequestContext
+    from twisted_exec.wire.session_terms import Terms
 
 __all__ = [
     "COMPLETED",
@@ -59,6 +60,7 @@ __all__ = [
     "IOperable",
     "ISessionReviewer",
     "IStreamLocator",
+    "ITermsAttachment",
     "Location",
     "Role",
     "Subject",
@@ -232,6 +234,23 @@ class IOperable(IAttachment):
         """
 
 
+class ITermsAttachment(IAttachment):
+    """
+    An attachment that enforces the terms that concern all sessions of a console: who may take over,
+    how many sessions there may be, how many people input needs.
+
+    The stream enforces the others.  It refuses a session with such terms for an attachment without
+    this interface.
+    """
+
+    def terms_changed(terms: Terms) -> None:
+        """
+        The session is held to other terms from now on.
+
+        The first ones are :attr:`IAttachmentTransport.terms` at the time of ``attached``.
+        """
+
+
 class IAttachmentTransport(Interface):
     """
     The stream, as an attachment sees it.
@@ -246,6 +265,11 @@ class IAttachmentTransport(Interface):
     options = Attribute(
         "The stream options of the request (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input"
         " and terminal sizes of an observer do not reach the attachment."
+    )
+
+    terms = Attribute(
+        "What the session is held to at present (:class:`~twisted_exec.wire.session_terms.Terms`).  Input of"
+        " a user without the right to drive does not reach the attachment."
     )
 
     def write(data: bytes) -> None:

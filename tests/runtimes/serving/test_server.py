@@ -37,7 +37,9 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
+from twisted_exec.streaming.sessions.registry import terms_query
 from twisted_exec.tls.endpoints import BACKLOG
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 UPGRADE = (
     "Host: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -277,6 +279,71 @@ class ProbeTests(StreamCase):
             pass  # the last answer counts for a second
         self.assertIn("[-]state failed: disk full", self.text)
         self.assertEqual((await self.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n"))[0], 200)
+
+
+class TermsTests(StreamCase):
+    """Terms of a session, from the hop before."""
+
+    async def patch(self, token: str, terms: Terms, **headers: str) -> int:
+        message = "".join(
+            f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()
+        )
+        query = terms_query("s1", terms).decode()
+        code, _ = await self.ask(f"PATCH /exec/{token}?{query} HTTP/1.1\r\nHost: x\r\n{message}")
+        return code
+
+    async def test_observer(self) -> None:
+        """Who may only observe is attached as an observer, and typing is answered with a notice."""
+        await self.serve()
+        user = await self.open(self.token(), X_Twisted_Exec_Terms="right=observe")
+        user.stream.write(b"reboot\n")
+        await self.until(lambda: b"you may only observe this console" in user.got)
+        self.assertEqual(self.console.transport.value(), b"")
+
+    async def test_confirmed(self) -> None:
+        """The 101 repeats the terms; without terms it has no such header."""
+        await self.serve()
+        for terms, answer in (
+            ("right=observe&people=1", b"right=observe"),
+            ("right=drive\r\nX-Twisted-Exec-Terms: viewers=3", b"right=drive&viewers=3"),
+            ("", None),
+        ):
+            raw: Raw = await connectProtocol(UNIXClientEndpoint(reactor, self.path), Raw())
+            head = "".join(f"{key.replace('_', '-')}: {value}\r\n" for key, value in AS_ANN.items())
+            head += f"X-Twisted-Exec-Terms: {terms}\r\n" if terms else ""
+            request = f"GET /exec/{self.token()} HTTP/1.1\r\n{UPGRADE}{head}\r\n"
+            raw.transport.write(request.encode())
+            await self.until(lambda raw=raw: b"\r\n\r\n" in raw.got)
+            lines = raw.got.partition(b"\r\n\r\n")[0].split(b"\r\n")
+            headers = dict(line.lower().split(b": ", 1) for line in lines[1:])
+            self.assertEqual(headers.get(b"x-twisted-exec-terms"), answer)
+            raw.transport.abortConnection()
+            await raw.over
+
+    async def test_unknown(self) -> None:
+        """A session with terms of a later release is refused, and its token is not used up."""
+        await self.serve()
+        token = self.token()
+        error = await self.refusal(token, X_Twisted_Exec_Terms="recording=yes")
+        self.assertEqual(error.code, 400)
+        self.assertIn("this release does not know the term 'recording'", error.message)
+        await self.open(token)
+
+    async def test_changed(self) -> None:
+        """Input ends and begins again with the right to drive, in one session."""
+        await self.serve()
+        token = self.token()
+        user = await self.open(token)
+        user.stream.write(b"a")
+        await self.until(lambda: self.console.transport.value() == b"a")
+        self.assertEqual(await self.patch(token, Terms(right=Right.OBSERVE)), 200)
+        user.stream.write(b"b")
+        await self.until(lambda: b"you may only observe" in user.got)
+        self.assertEqual(await self.patch(token, FULL), 200)
+        user.stream.write(b"c")
+        await self.until(lambda: self.console.transport.value() == b"ac")
+        self.assertEqual(await self.patch(token, FULL, X_Twisted_Exec_User="bob"), 404)
+        self.assertEqual(await self.patch("mistyped", FULL), 404)
 
 
 class EndTests(StreamCase):

@@ -31,6 +31,7 @@ from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
 from twisted_exec.wire.remotecommand.messages import encode_size, encode_wish
+from twisted_exec.wire.session_terms import Right, Terms
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
@@ -74,6 +75,22 @@ class ServeTestCase(SynchronousTestCase):
         self.assertIn(b"101 Switching Protocols", peer.head)
         self.assertEqual(peer.messages()[:1], [b"\x01"])
         return peer
+
+
+class TermsTests(ServeTestCase):
+    """A session whose terms change."""
+
+    def test_waiting_input(self) -> None:
+        """Input that waits for the machine is dropped with the right to drive; its end is not."""
+        peer = self.connect()
+        self.attachment.transport.pause_input()
+        peer.send(b"\0reboot")
+        peer.send(b"\xff\0")
+        assert self.serving.server is not None
+        self.serving.server.hold_to(Terms(right=Right.OBSERVE))
+        self.attachment.transport.resume_input()
+        self.assertEqual(self.attachment.received, b"")
+        self.assertTrue(self.attachment.input_ends)
 
 
 class HandshakeTests(ServeTestCase):

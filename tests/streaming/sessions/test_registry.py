@@ -32,6 +32,9 @@ from twisted_exec.streaming.sessions.registry import (
     forwarded_session_id,
     parse_ending,
 )
+from twisted_exec.wire.session_terms import FULL, Right, Terms
+
+_OBSERVER = Terms(right=Right.OBSERVE)
 
 
 @implementer(IAuditSink)
@@ -83,6 +86,41 @@ class Watching:
 
     def ended(self, session: Session) -> None:
         self.calls.append(("ended", session.subject.session, session.counts()))
+
+
+class TermsTests(SynchronousTestCase):
+    """Tests for the terms of a session."""
+
+    def setUp(self) -> None:
+        self.sessions = Sessions(Trail(Records(), "apiserver", Clock()))
+        self.session = self.sessions.open(Subject("s-1"), terms=_OBSERVER)
+        self.held: list[Terms] = []
+
+    def carry(self) -> None:
+        self.session.carry(lambda _: None, lambda: None, hold_to=self.held.append)
+
+    def test_changed(self) -> None:
+        """The stream gets other terms, each once."""
+        self.carry()
+        for terms in (_OBSERVER, FULL, FULL, _OBSERVER):
+            self.session.hold_to(terms)
+        self.assertEqual(self.held, [FULL, _OBSERVER])
+        self.session.over("client closed")
+        self.session.hold_to(FULL)
+        self.assertEqual(self.held, [FULL, _OBSERVER])
+
+    def test_before(self) -> None:
+        """Terms that change before there is a stream reach the stream."""
+        self.session.hold_to(FULL)
+        self.carry()
+        self.assertEqual((self.held, self.session.terms), ([FULL], FULL))
+
+    def test_fixed(self) -> None:
+        """A stream whose terms cannot change ends."""
+        endings: list[Ending] = []
+        self.session.carry(endings.append, lambda: None)
+        self.session.hold_to(FULL)
+        self.assertEqual([each.reason for each in endings], [REVOKED])
 
 
 class WatcherTests(SynchronousTestCase):

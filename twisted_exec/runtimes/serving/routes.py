@@ -4,7 +4,8 @@ The routes of a runtime's stream server: ``/exec/TOKEN`` and ``/log/TOKEN``.
 A token opens one console once, without further credentials.  So a request is validated before its
 token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
 not consume it. ``DELETE`` of the same path ends the console with a reason; in this way reasons
-travel from an API server to the user.  A log is a plain GET with the query of
+travel from an API server to the user.  ``PATCH`` changes the terms of the session
+(:mod:`twisted_exec.wire.session_terms`).  A log is a plain GET with the query of
 :mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
 text.
 """
@@ -21,12 +22,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from twisted.internet.error import ConnectionDone
-from zope.interface import implementer
+from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.logs import parse
 from twisted_exec.api.status import APIError, Forbidden, MethodNotAllowed, NotFound
 from twisted_exec.console.log_stream import LogStream
-from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache, Reservation
+from twisted_exec.iri.request_cache import (
+    EXEC,
+    LOG,
+    Grant,
+    LiveStream,
+    RequestCache,
+    Reservation,
+)
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
@@ -44,7 +52,6 @@ from twisted_exec.streaming.interfaces import (
     Break,
     IAttachment,
     IAttachmentTransport,
-    IOperable,
     Role,
     Subject,
     TerminalSize,
@@ -52,14 +59,21 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
-from twisted_exec.streaming.sessions.registry import forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.registry import (
+    forwarded_session_id,
+    forwarded_terms,
+    parse_ending,
+    parse_terms_query,
+)
 from twisted_exec.tls.unix import peer_uid
+from twisted_exec.wire.session_terms import Terms
 
 if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
 
 USER_HEADER = b"X-Twisted-Exec-User"
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
@@ -129,6 +143,7 @@ class StreamRoutes(ServerRoutes):
         self._cache, self._sessions = cache, server.sessions
         self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
+        self._routes.add(["PATCH"], "/exec/{token}", self._hold_to)
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
 
@@ -137,8 +152,9 @@ class StreamRoutes(ServerRoutes):
             choose_protocol(request)
             origins = self._server.listening.allowed_origins
             refuse_other_sites(request, origins)
+            terms = forwarded_terms(request)
             reservation = self._reserve(request, names["token"], EXEC)
-        self._open(request, reservation)
+        self._open(request, reservation, terms)
 
     async def _read(self, read_log: ReadLog, request: Request, names: Mapping[str, str]) -> None:
         request.subject = replace(request.subject, subresource=LOG)
@@ -159,7 +175,7 @@ class StreamRoutes(ServerRoutes):
         except APIError:
             reservation.release()
             raise
-        reservation.commit(live.end)
+        reservation.commit(live)
         try:
             await stream.run(live)
         finally:
@@ -186,7 +202,7 @@ class StreamRoutes(ServerRoutes):
         request.subject = replace(request.subject, user=user, uid=uid)
         return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
 
-    def _open(self, request: Request, reservation: Reservation) -> None:
+    def _open(self, request: Request, reservation: Reservation, terms: Terms) -> None:
         """Serve the console; release the token if that fails."""
         try:
             machine, attachment = self._attach(reservation.grant)
@@ -196,11 +212,12 @@ class StreamRoutes(ServerRoutes):
             raise
         subject = request.subject = _subject(request.subject, reservation.grant, machine)
         try:
-            live = self._sessions.open(subject)
+            live = self._sessions.open(subject, terms=terms)
         except APIError:
             reservation.release()
             raise
-        self._serve(request, reservation, _notifying(attachment, reservation.ended), live)
+        notifying: Any = _NotifyingAttachment(attachment, reservation.ended)
+        self._serve(request, reservation, notifying, live)
 
     def _serve(
         self,
@@ -210,7 +227,7 @@ class StreamRoutes(ServerRoutes):
         live: LiveSession,
     ) -> None:
         # Before serve: the attachment may end before serve returns.
-        reservation.commit(live.end)
+        reservation.commit(live)
         try:
             serve(
                 request,
@@ -219,6 +236,7 @@ class StreamRoutes(ServerRoutes):
                 user=live.subject.user,
                 clock=self._server.clock,
                 record=live,
+                terms=live.terms,
             )
         except APIError as error:
             reservation.release()
@@ -230,14 +248,21 @@ class StreamRoutes(ServerRoutes):
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         session, ending = parse_ending(request.args)
-        self._cache.end(
+        self._stream(request, names, session).end(ending)
+        respond_json(request, 200, _SUCCESS)
+
+    async def _hold_to(self, request: Request, names: Mapping[str, str]) -> None:
+        session, terms = parse_terms_query(request.args)
+        self._stream(request, names, session).hold_to(terms)
+        respond_json(request, 200, _SUCCESS)
+
+    def _stream(self, request: Request, names: Mapping[str, str], session: str) -> LiveStream:
+        return self._cache.stream(
             names["token"],
-            ending,
             session=session,
             user=header_text(request, USER_HEADER),
             machine_uid=header_text(request, UID_HEADER),
         )
-        respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
 
 def header_text(request: Request, header: bytes) -> str:
@@ -269,12 +294,18 @@ def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
     )
 
 
-@implementer(IAttachment)
 class _NotifyingAttachment:
-    """Wraps an attachment and reports its end to ``ended``."""
+    """
+    Wraps an attachment and reports its end to ``ended``.
+
+    It provides the interfaces of the attachment.
+    """
+
+    _inner: Any
 
     def __init__(self, inner: IAttachment, ended: Callable[[], None]) -> None:
         self._inner, self._ended = inner, ended
+        directlyProvides(self, *providedBy(inner))
 
     def attached(self, transport: IAttachmentTransport) -> None:
         self._inner.attached(transport)
@@ -288,21 +319,12 @@ class _NotifyingAttachment:
     def input_ended(self) -> None:
         self._inner.input_ended()
 
-    def detached(self, reason: str) -> None:
-        self._ended()
-        self._inner.detached(reason)
-
-
-@implementer(IOperable)
-class _NotifyingOperable(_NotifyingAttachment):
-    """Wraps an attachment with BREAK and roles."""
-
-    _inner: Any
-
     def wished(self, wish: Break | Role) -> None:
         self._inner.wished(wish)
 
+    def terms_changed(self, terms: Terms) -> None:
+        self._inner.terms_changed(terms)
 
-def _notifying(attachment: IAttachment, ended: Callable[[], None]) -> _NotifyingAttachment:
-    wrapper = _NotifyingOperable if IOperable.providedBy(attachment) else _NotifyingAttachment
-    return wrapper(attachment, ended)
+    def detached(self, reason: str) -> None:
+        self._ended()
+        self._inner.detached(reason)

@@ -25,6 +25,7 @@ from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarr
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, STREAM_PROTOCOL
 from twisted_exec.streaming.remotecommand.websocket_carrier import ClientMessages, ServerMessages
 from twisted_exec.wire.channel import TERMINAL, Channel
+from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
 
@@ -79,6 +80,7 @@ def accept(
     user: ServerUser,
     *,
     session: str,
+    terms: Terms = FULL,
     clock: IReactorTime,
     limits: Limits = DEFAULT_LIMITS,
 ) -> None:
@@ -92,10 +94,14 @@ def accept(
         :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol`.
     :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
+    :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
     :raises ConnectionDone: the client has left.
     """
+    headers = {"Audit-Id": session}
+    if text := terms.text():
+        headers[TERMS_HEADER] = text
     take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
-    take(request, protocol, options, user, session, clock, limits)
+    take(request, protocol, options, user, headers, clock, limits)
 
 
 def _accept_websocket(
@@ -103,12 +109,12 @@ def _accept_websocket(
     protocol: str,
     options: StreamOptions,
     user: ServerUser,
-    session: str,
+    headers: dict[str, str],
     clock: IReactorTime,
     limits: Limits,
 ) -> None:
     (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
-    socket = ServerSocket(key.decode("ascii"), protocol, {"Audit-Id": session})
+    socket = ServerSocket(key.decode("ascii"), protocol, headers)
     hold_seconds = limits.hold_seconds if _may_be_deaf(request) else 0.0
     carrier = ServerMessages(socket, protocol, user, clock, hold_seconds)
     user.use(carrier)
@@ -127,7 +133,7 @@ def _accept_spdy(
     protocol: str,
     options: StreamOptions,
     user: ServerUser,
-    session: str,
+    headers: dict[str, str],
     clock: IReactorTime,
     limits: Limits,
 ) -> None:
@@ -142,8 +148,9 @@ def _accept_spdy(
         linger_seconds=limits.close_seconds,
     )
     user.use(carrier)
-    headers = [(STREAM_PROTOCOL, protocol.encode("ascii")), (b"Audit-Id", session.encode("ascii"))]
-    take_over(request, carrier, switching_protocols(SPDY, headers))
+    ours = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+    head = [(STREAM_PROTOCOL, protocol.encode("ascii")), *ours]
+    take_over(request, carrier, switching_protocols(SPDY, head))
 
 
 def over(

@@ -30,6 +30,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     IAttachmentTransport,
     IOperable,
+    ITermsAttachment,
     Role,
     TerminalSize,
 )
@@ -39,6 +40,7 @@ from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand.messages import SizeDecoder, encode_ending
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]\r\n"
@@ -49,6 +51,12 @@ Observers that asked for input get :meth:`.Floor.refusal` instead, which names t
 ``~f``: they may take over.  The streaming layer knows no floor, and a read-only session can never
 take over.
 """
+
+MAY_OBSERVE = (
+    b"\r\n[twisted-exec: you may only observe this console: what you type is not sent"
+    b" (your administrator can grant the verb drive on machines/console)]\r\n"
+)
+"""Notice to a user without the right to drive who types."""
 
 NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
 """Notice for a BREAK that cannot be sent."""
@@ -69,6 +77,7 @@ def serve(
     clock: IReactorTime,
     limits: Limits = DEFAULT_LIMITS,
     record: Session | None = None,
+    terms: Terms = FULL,
 ) -> ConsoleServer:
     """
     Answer a request with a console.
@@ -81,6 +90,7 @@ def serve(
     :param record: the session in this hop's
         :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one: it can end the
         stream, and learns of the end.
+    :param terms: what the session is held to.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake; nothing was sent.
     :raises ConnectionDone: the client has left.
@@ -94,8 +104,18 @@ def serve(
         clock=clock,
         limits=limits,
         record=record,
+        terms=terms,
     )
-    accept(request, protocol, options, server, session=session, clock=clock, limits=limits)
+    accept(
+        request,
+        protocol,
+        options,
+        server,
+        session=session,
+        terms=terms,
+        clock=clock,
+        limits=limits,
+    )
     return server
 
 
@@ -104,6 +124,7 @@ class ConsoleServer:
     """
     A session's stream at the machine's end; made by :func:`serve`.
 
+    :ivar terms: what the session is held to at present.
     :ivar bytes_to_machine: received input, without framing.
     :ivar bytes_to_user: sent output, without framing.
     """
@@ -118,8 +139,10 @@ class ConsoleServer:
         clock: IReactorTime,
         limits: Limits,
         record: Session | None,
+        terms: Terms = FULL,
     ) -> None:
         self.session, self.user, self.options = session, user, options
+        self.terms = terms
         self.bytes_to_machine = self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
@@ -146,6 +169,11 @@ class ConsoleServer:
     def protocol(self) -> str:
         """Name of the protocol version; empty for a WebSocket without subprotocol."""
         return self._carrier.protocol
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether the user asked to type, and may."""
+        return self.options.takes_input and self.terms.right >= Right.DRIVE
 
     @property
     def asked(self) -> StreamOptions:
@@ -200,6 +228,16 @@ class ConsoleServer:
     def unregisterProducer(self) -> None:
         self._producer = None
 
+    def hold_to(self, terms: Terms) -> None:
+        """Change the terms of the session; input that is not delivered yet is subject to the new ones."""
+        if terms == self.terms:
+            return
+        self.terms = terms
+        if not self.takes_input:
+            self._drop_input()
+        if ITermsAttachment.providedBy(self._attachment) and not self._detached:
+            self._attachment.terms_changed(terms)
+
     def cut(self) -> None:
         """Close without a status, when the time for one has passed."""
         self._carrier.abort()
@@ -208,7 +246,7 @@ class ConsoleServer:
 
     def connected(self) -> None:
         if self._record is not None:
-            self._record.carry(self.end, self.cut)
+            self._record.carry(self.end, self.cut, hold_to=self.hold_to)
 
     def opened(self) -> None:
         if not self._ending:
@@ -219,7 +257,7 @@ class ConsoleServer:
         if self._ending:
             return
         if channel is Channel.STDIN and not self._input_over:
-            if self.options.takes_input:
+            if self.takes_input:
                 self._take(data)
             else:
                 self._refuse()
@@ -262,6 +300,8 @@ class ConsoleServer:
         """
         if self.options.read_only:
             self._tell_once(READ_ONLY)
+        elif self.options.takes_input:
+            self._tell_once(MAY_OBSERVE)
 
     def _tell_once(self, notice: bytes) -> None:
         if notice not in self._refused:
@@ -274,7 +314,7 @@ class ConsoleServer:
             self._size = event
             if self._next_size is None:
                 self._resize()
-        elif self.options.takes_input and not self._input_over:
+        elif self.takes_input and not self._input_over:
             self._take(event)
 
     def _resize(self) -> None:
@@ -311,6 +351,16 @@ class ConsoleServer:
             else:
                 self._tell_once(NO_BREAK if isinstance(data, Break) else NO_ROLES)
         if was_full and self._queued < self._limits.input_bytes:
+            self._carrier.transport.resumeProducing()
+
+    def _drop_input(self) -> None:
+        was_full = self._queued >= self._limits.input_bytes
+        over = None in self._input
+        self._input.clear()
+        self._queued = 0
+        if over:
+            self._take(None)
+        if was_full and not self._ending:
             self._carrier.transport.resumeProducing()
 
     # Output

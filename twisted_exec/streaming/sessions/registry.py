@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol as Typing
 from urllib.parse import urlencode
@@ -43,6 +43,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import Openings
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms, parse_terms, stricter
 from twisted_exec.wire.stream_options import StreamOptions
 
 _REASONS = frozenset(
@@ -60,6 +62,8 @@ _REASONS = frozenset(
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
+_MOST_TERMS = 4
+"""Headers with terms that are read; a hop sends one."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +105,21 @@ class Session:
     :ivar ending: the reason that this side gave for ending the session, if it did.
     :ivar evidence: the credentials and the decision that allowed the session, for as long as it
         lives; ``None`` when the session is not reviewed.
+    :ivar terms: what the session is held to.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     """
 
     def __init__(
-        self, sessions: Sessions, subject: Subject, audit: AuditSession, evidence: object = None
+        self,
+        sessions: Sessions,
+        subject: Subject,
+        audit: AuditSession,
+        evidence: object = None,
+        terms: Terms = FULL,
     ) -> None:
         self.subject, self.evidence = subject, evidence
         self.ending: Ending | None = None
+        self.terms = terms
         self.client_info = ClientInfo()
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
@@ -116,6 +127,8 @@ class Session:
         self._waits: Callable[[Ending], None] | None = None
         self._end: Callable[[Ending], None] | None = None
         self._cut: Callable[[], None] | None = None
+        self._hold_to: Callable[[Terms], None] | None = None
+        self._changed = False  # the terms changed before there was a stream
         self._over = False
 
     def wait(self, end: Callable[[Ending], None]) -> None:
@@ -133,6 +146,7 @@ class Session:
         end: Callable[[Ending], None],
         cut: Callable[[], None],
         counts: Callable[[], tuple[int, int]] = _no_bytes,
+        hold_to: Callable[[Terms], None] | None = None,
     ) -> None:
         """
         Take note that the stream is up.
@@ -140,16 +154,20 @@ class Session:
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
         :param cut: ends the stream now.
         :param counts: returns the bytes to the machine and to the user so far.
+        :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
         """
         if self._over:
             return  # a connection was lost while the stream was being set up
         self._waits = None
         self._end, self._cut, self.counts = end, cut, counts
+        self._hold_to = hold_to
         self._sessions.metrics.opened()
         if self._sessions.watcher is not None:
             self._sessions.watcher.began(self)
         if self.ending is not None:
             end(self.ending)
+        elif self._changed:
+            self._apply_terms()
 
     def end(self, ending: Ending) -> None:
         """End the session as soon as it has a stream that can carry the reason; the first call counts."""
@@ -159,6 +177,26 @@ class Session:
         end = self._end or self._waits
         if end is not None:
             end(ending)
+
+    def hold_to(self, terms: Terms) -> None:
+        """
+        Change the terms of the session.
+
+        A stream that cannot change them ends.
+        """
+        if terms == self.terms or self.ending is not None or self._over:
+            return
+        self.terms = terms
+        if self._end is None:
+            self._changed = True
+        else:
+            self._apply_terms()
+
+    def _apply_terms(self) -> None:
+        if self._hold_to is not None:
+            self._hold_to(self.terms)
+        else:
+            self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
 
     def cut(self) -> None:
         """End the session now, without a reason for the user."""
@@ -192,7 +230,7 @@ class Session:
                 self._sessions.watcher.ended(self)
         elif code is not None:
             self._sessions.metrics.refused(code)
-        self._end = self._cut = self._waits = None
+        self._end = self._cut = self._waits = self._hold_to = None
         self.evidence = None  # credentials hold the memory of the connection that they came by
         self.counts = _no_bytes
         self._sessions.forget(self)
@@ -229,20 +267,21 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._live)
 
-    def open(self, subject: Subject, evidence: object = None) -> Session:
+    def open(self, subject: Subject, evidence: object = None, terms: Terms = FULL) -> Session:
         """
         Open a session.  It counts towards the limits until it is :meth:`~Session.over`.
 
         :param evidence: the session's ``context.evidence``, for
             :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; without it the session is
             not reviewed.
+        :param terms: what the session is held to.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
         :raises ServiceUnavailable: this hop is stopping.
         """
         if self._closing:
             self.refused(subject, ServiceUnavailable.code, self._closing)
             raise ServiceUnavailable(self._closing, retry_after_seconds=1)
-        session = Session(self, subject, self.trail.start(subject), evidence)
+        session = Session(self, subject, self.trail.start(subject), evidence, terms)
         self._live[session] = None
         self._by_id[subject.session] = (*self._by_id.get(subject.session, ()), session)
         self._per_user[subject.user] += 1
@@ -381,6 +420,61 @@ def ending_query(session: str, ending: Ending) -> bytes:
     message = ending.message[:_MAX_MESSAGE]
     fields = {"session": session, "reason": ending.reason, "message": message}
     return urlencode(fields).encode("ascii")
+
+
+def terms_query(session: str, terms: Terms) -> bytes:
+    """Return the query of the ``PATCH`` that changes the terms of a session at the next hop."""
+    return urlencode({"session": session, "terms": terms.text()}).encode("ascii")
+
+
+def parse_terms_query(args: Mapping[bytes, list[bytes]]) -> tuple[str, Terms]:
+    """
+    Read the query of a ``PATCH`` that changes the terms of a session.
+
+    :param args: as ``request.args``.
+    :return: the session's id and the terms.
+    :raises BadRequest: the query names no session, or has terms that this release does not know.
+    """
+    session, text = (
+        args.get(name, [b""])[0].decode("ascii", "replace") for name in (b"session", b"terms")
+    )
+    if not _SESSION_ID.match(session):
+        raise BadRequest("the query has no valid session= for the terms to apply to")
+    return session, terms_of(text)
+
+
+def terms_of(text: str) -> Terms:
+    """
+    Parse terms from the hop before ours.
+
+    :raises BadRequest: they are malformed, or this release does not know them.
+    """
+    try:
+        return parse_terms(text)
+    except RemoteProtocolError as problem:
+        raise BadRequest(str(problem)) from None
+
+
+def forwarded_terms(request: IRequest) -> Terms:
+    """
+    Return the terms that the previous hop holds the session to (``X-Twisted-Exec-Terms``).
+
+    Terms only restrict, so they count whoever sends them.
+
+    :raises BadRequest: see :func:`terms_of`.
+    """
+    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(TERMS_HEADER.encode(), [])
+    terms = FULL
+    for value in values[:_MOST_TERMS]:
+        terms = stricter(terms, terms_of(value.decode("ascii", "replace")))
+    return terms
+
+
+def enforced_terms(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the terms that the next hop has confirmed in the headers of its answer."""
+    name = TERMS_HEADER.lower().encode()
+    values = [value for key, value in headers if key.lower() == name]
+    return values[-1].decode("ascii", "replace") if values else ""
 
 
 def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:

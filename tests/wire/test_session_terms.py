@@ -1,0 +1,84 @@
+"""Tests for :mod:`twisted_exec.wire.session_terms`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms, stricter
+
+_NUMBERS = st.integers(0, 10**12 - 1)
+_TERMS = st.builds(
+    Terms,
+    right=st.sampled_from(Right),
+    people=st.integers(1, 10),
+    viewers=_NUMBERS,
+    idle_seconds=_NUMBERS,
+    until=_NUMBERS,
+    policy=st.sampled_from(["", "default/night", "a/b, c/d"]),
+)
+
+
+class TermsTests(SynchronousTestCase):
+    """Terms between hops."""
+
+    def test_text(self) -> None:
+        """Only what restricts is named."""
+        self.assertEqual(FULL.text(), "")
+        self.assertEqual(Terms(right=Right.OBSERVE).text(), "right=observe")
+        terms = Terms(Right.DRIVE, 2, 3, 600, 1_800_000_000, "default/night")
+        self.assertEqual(
+            terms.text(),
+            "right=drive&people=2&viewers=3&idle_seconds=600&until=1800000000"
+            "&policy=default%2Fnight",
+        )
+
+    @given(_TERMS)
+    def test_parsed(self, terms: Terms) -> None:
+        """What one hop writes another one reads."""
+        self.assertEqual(parse_terms(terms.text()), terms)
+
+    @given(_TERMS, _TERMS)
+    def test_stricter(self, one: Terms, other: Terms) -> None:
+        """The stricter terms allow nothing that one of both does not allow."""
+        both = stricter(one, other)
+        for terms in (one, other):
+            self.assertLessEqual(both.right, terms.right)
+            self.assertGreaterEqual(both.people, terms.people)
+            for name in ("viewers", "idle_seconds", "until"):
+                if getattr(terms, name):
+                    self.assertTrue(0 < getattr(both, name) <= getattr(terms, name))
+        self.assertEqual(stricter(one, one), one)
+        self.assertEqual(stricter(one, FULL), one)
+
+    def test_repeated(self) -> None:
+        """Of a repeated term the stricter one counts."""
+        terms = parse_terms("right=observe&right=takeover&viewers=3&viewers=0")
+        self.assertEqual(terms, Terms(Right.OBSERVE, viewers=3))
+
+    def test_restricting(self) -> None:
+        """The name of a policy restricts nothing by itself."""
+        self.assertFalse(FULL.restricting)
+        self.assertFalse(Terms(policy="a/b").restricting)
+        self.assertTrue(Terms(people=2).restricting)
+
+    def test_refused(self) -> None:
+        """Terms that cannot be enforced are no terms."""
+        for text in (
+            "right",
+            "right=",
+            "right=Observe",
+            "right=4",
+            "recording=yes",
+            "people=-1",
+            "people=two",
+            "until=1e9",
+            "viewers=9999999999999",
+            "policy=a%0ab",
+            "policy=" + "x" * 2000,
+            "&",
+        ):
+            with self.assertRaises(RemoteProtocolError, msg=text):
+                parse_terms(text)

@@ -1,0 +1,137 @@
+"""
+The terms of a console session: what its user may do, and until when.
+
+A *right* is one of the verbs of ``machines/console``.  The hop that authorizes a session knows the
+user's right, and ConsolePolicies add further terms.  The hop that decodes the stream enforces them.
+So each hop sends the terms to the next one in the header ``X-Twisted-Exec-Terms`` of the request
+that opens the stream, and the hop that enforces them repeats the header in its 101.  A hop that
+gets no such answer ends the session, because an older release would ignore the header.
+
+Terms only restrict.  A session without any has the header neither in its request nor in its answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from urllib.parse import parse_qsl, urlencode
+
+from twisted_exec.wire.errors import RemoteProtocolError
+
+TERMS_HEADER = "X-Twisted-Exec-Terms"
+
+_LONGEST = 2048
+_NUMBER = re.compile(r"[0-9]{1,12}\Z")
+_POLICIES = re.compile(r"[-a-z0-9./, ]{0,1024}\Z")
+
+
+class Right(IntEnum):
+    """What a user may do at a console; a higher right includes the lower ones."""
+
+    OBSERVE = 1
+    """See the output."""
+    DRIVE = 2
+    """Type, while no other user has the floor."""
+    TAKEOVER = 3
+    """Take the floor from another user."""
+
+    @property
+    def verb(self) -> str:
+        """The verb of ``machines/console``."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """
+    The terms of one session.
+
+    :param right: the highest right of the user.
+    :param people: users who must be connected before the machine gets input.
+    :param viewers: most sessions at the console; 0 for any number.
+    :param idle_seconds: longest time without input or output; 0 for any.
+    :param until: when the session ends, in seconds since 1970; 0 for no such time.
+    :param policy: the names of the ConsolePolicies, for messages.
+    """
+
+    right: Right = Right.TAKEOVER
+    people: int = 1
+    viewers: int = 0
+    idle_seconds: int = 0
+    until: int = 0
+    policy: str = ""
+
+    def text(self) -> str:
+        """Return the terms for the header; empty for :data:`FULL`."""
+        words = [
+            (name, value.verb if isinstance(value, Right) else str(value))
+            for name in _NAMES
+            if (value := getattr(self, name)) != getattr(FULL, name)
+        ]
+        return urlencode(words)
+
+    @property
+    def restricting(self) -> bool:
+        """Whether a hop that ignores the terms would allow too much."""
+        return replace(self, policy="") != FULL
+
+
+FULL = Terms()
+"""Nothing is restricted."""
+
+_NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy")
+
+
+def stricter(one: Terms, other: Terms) -> Terms:
+    """Return terms that satisfy both."""
+    policies = [one.policy, *(each for each in (other.policy,) if each != one.policy)]
+    return Terms(
+        min(one.right, other.right),
+        max(one.people, other.people),
+        _lower(one.viewers, other.viewers),
+        _lower(one.idle_seconds, other.idle_seconds),
+        _lower(one.until, other.until),
+        ", ".join(filter(None, policies)),
+    )
+
+
+def parse_terms(text: str) -> Terms:
+    """
+    Parse the header.
+
+    :raises RemoteProtocolError: it has a term that this release cannot enforce, or is malformed.
+    """
+    if len(text) > _LONGEST:
+        raise RemoteProtocolError("the terms of the session are too long")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True) if text else []
+    except ValueError:
+        raise RemoteProtocolError("the terms of the session are malformed") from None
+    terms = FULL
+    for name, value in pairs:
+        terms = stricter(terms, _term(name, value))
+    return terms
+
+
+def _term(name: str, value: str) -> Terms:
+    if name == "right" and value.upper() in Right.__members__ and value.islower():
+        return Terms(right=Right[value.upper()])
+    if name == "policy" and _POLICIES.match(value):
+        return Terms(policy=value)
+    if _NUMBER.match(value):
+        number = int(value)
+        if name == "people":
+            return Terms(people=number)
+        if name == "viewers":
+            return Terms(viewers=number)
+        if name == "idle_seconds":
+            return Terms(idle_seconds=number)
+        if name == "until":
+            return Terms(until=number)
+    raise RemoteProtocolError(f"this release does not know the term {name!r} of the session")
+
+
+def _lower(one: int, other: int) -> int:
+    """Return the lower limit; 0 is no limit."""
+    return min(one, other) if one and other else one or other
