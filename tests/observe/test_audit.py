@@ -47,6 +47,8 @@ SUBJECT = {
     "pool": "pool-a",
     "caller": "",
     "agent": "",
+    "address": "192.0.2.7",
+    "reason": "INC-7",
     "password": "not audited",
 }
 
@@ -69,7 +71,9 @@ class TrailTests(SynchronousTestCase):
         session = self.trail.start(SUBJECT)
         self.clock.advance(2.5)
         session.end("Completed", bytes_to_machine=3, bytes_to_user=70)
-        facts = {key: value for key, value in SUBJECT.items() if key != "password"}
+        other = {"password", "reason"}
+        facts = {key: value for key, value in SUBJECT.items() if key not in other}
+        facts["declared_reason"] = "INC-7"
         self.assertEqual(
             self.sink.records,
             [

@@ -87,6 +87,35 @@ class ConsoleTests(PoolletCase):
         self.assertIn(b"Audit-Id: ", head)
         self.assertIn(b"sec-websocket-version: 13\r\n", head.lower())
 
+    async def test_reason(self) -> None:
+        """The reason that the API server sends is on record and goes on to the runtime."""
+        await self.start()
+        await self.view([(b"X-Twisted-Exec-Reason", b"INC%207")])
+        (head,) = self.lines.heads
+        self.assertIn(b"X-Twisted-Exec-Reason: INC%207\r\n", head)
+        self.assertEqual(self.audit.events[0]["declared_reason"], "INC 7")
+
+    async def test_reason_of_a_direct_user(self) -> None:
+        """The header of a user without a proxy does not count."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        await self.view([(b"X-Twisted-Exec-Reason", b"INC%207")], user=b"", identity=JANE)
+        (head,) = self.lines.heads
+        self.assertNotIn(b"INC", head)
+        self.assertEqual(self.audit.events[0]["declared_reason"], "")
+
+    async def test_address(self) -> None:
+        """The address that a trusted proxy reports is on record; a direct user cannot choose it."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        header = (b"X-Forwarded-For", b"198.51.100.1, 192.0.2.9")
+        await self.view([header])
+        self.assertEqual(self.audit.events[0]["address"], "192.0.2.9")
+        await self.view([(header[0], b"192.0.2.9, forged")])
+        self.assertEqual(self.audit.events[1]["address"], "127.0.0.1")
+        await self.view([header], user=b"", identity=JANE)
+        self.assertEqual(self.audit.events[2]["address"], "127.0.0.1")
+
     async def test_direct_user(self) -> None:
         """A user without a proxy needs both permissions."""
         await self.start()

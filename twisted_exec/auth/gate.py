@@ -12,11 +12,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
+from ipaddress import ip_address
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
 from twisted_exec.auth.credentials import NO_CREDENTIALS, CredentialHeaders, PresentedCredentials
 from twisted_exec.auth.impersonation import impersonation
@@ -119,6 +121,7 @@ class Gate:
             but a page in their browser.
         :raises APIError: the impersonation makes no sense, or nothing can be decided now.
         """
+        reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         context.learn(user=sender.name)
@@ -131,6 +134,10 @@ class Gate:
         if context.caller is not None:
             session = self._session_of(context)
             context.learn(user=user.name, caller=context.caller.name, session=session)
+        if sender.forwarded_by is not None:
+            context.learn(address=_reported_address(context.request) or context.subject.address)
+        if reason and (context.caller is not None or sender.forwarded_by is not None):
+            context.learn(reason=reason_of_headers(reason))
         if sender.forwarded_by is not None and not credentials.impersonates:
             credentials = self._proxy_credentials(credentials.certificate)
         context.evidence = Evidence(credentials, sender, user)
@@ -278,6 +285,20 @@ class Gate:
                 await self.authorize(attributes)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
+
+
+def _reported_address(request: Request) -> str:
+    """
+    Return the address of the client that a trusted proxy reports; empty if it reports none.
+
+    A proxy appends the address to the header of its client, which may contain anything.
+    """
+    reported = request.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])[-1]
+    last = reported.rpartition(b",")[2].strip()
+    try:
+        return str(ip_address(last.decode("ascii")))
+    except ValueError:
+        return ""
 
 
 @lru_cache(maxsize=_PROXIES)

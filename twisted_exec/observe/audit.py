@@ -35,7 +35,11 @@ SUBJECT_KEYS = (
     "pool",
     "caller",
     "agent",
+    "address",
+    "declared_reason",
 )
+_FACTS = {"declared_reason": "reason"}
+"""Keys whose fact has another name: ``reason`` of a record is why the session ended."""
 _LONGEST_VALUE = 2048
 _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
@@ -217,7 +221,7 @@ class Facts(Protocol):
     """The subject of a session: a mapping, or an object that returns facts like one."""
 
     def get(self, fact: str, /) -> Any:
-        """Return a fact of :data:`SUBJECT_KEYS`."""
+        """Return a fact of :data:`SUBJECT_KEYS`; ``reason`` is the declared reason."""
 
 
 class Trail:
@@ -258,7 +262,7 @@ class Trail:
         self.start(subject).end(reason, code=code)
 
     def _record(self, event: str, subject: Facts, fields: Mapping[str, Any]) -> None:
-        facts = {key: str(subject.get(key) or "") for key in SUBJECT_KEYS}
+        facts = {key: str(subject.get(_FACTS.get(key, key)) or "") for key in SUBJECT_KEYS}
         moment = self._now().astimezone(UTC)
         stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._sink.record({"time": stamp, "hop": self._hop, "event": event, **facts, **fields})

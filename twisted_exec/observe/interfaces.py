@@ -19,6 +19,6 @@ class IAuditSink(Interface):
         :param event: JSON-ready.  Keys: ``time`` (RFC 3339, UTC), ``hop``
             (``apiserver``, ``poollet``, ``runtime``), ``event`` (``start`` or
             ``end``), ``session``, ``user``, ``namespace``, ``machine``, ``uid``,
-            ``pool``, ``caller``; an end also ``bytes_to_machine``,
+            ``pool``, ``caller``, ``address``, ``declared_reason``; an end also ``bytes_to_machine``,
             ``bytes_to_user``, ``seconds``, ``reason`` and, for a refusal, ``code``.
         """

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from twisted_exec.api.reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
 from twisted_exec.streaming.http.outcomes import naming, outcome
@@ -73,6 +74,15 @@ class RequestContext:
         At once, not when everything is known: the record of a refusal has what is known by then.
         """
         self.subject = replace(self.subject, **facts)
+
+    def learn_reason(self) -> None:
+        """
+        Add the reason of the query to the subject, unless the previous hop sent one.
+
+        :raises BadRequest: it is not valid.
+        """
+        if not self.subject.reason:
+            self.learn(reason=reason_of_query(self.request.args))
 
     @property
     def is_identified(self) -> bool:

@@ -105,6 +105,10 @@ class Subject:
     """The proxy, or the impersonating user, that acts for ``user``; empty without one."""
     agent: str = ""
     """The client's ``User-Agent``, unverified."""
+    address: str = ""
+    """The host that the request comes from."""
+    reason: str = ""
+    """The reason that the user declares, see :mod:`twisted_exec.api.reasons`."""
 
     def get(self, fact: str) -> str:
         """Return a fact by its name, for the audit record."""

@@ -110,6 +110,38 @@ class ConsoleTests(ChainTestCase):
             self.assertEqual(last[key], value)
         self.assertEqual((last["bytes_to_machine"], last["bytes_to_user"]), (5, 5))
 
+    async def test_reason(self) -> None:
+        """The reason of the query is on record and reaches the poollet in our own header."""
+        await self.open(query="?reason=INC-7%20f%C3%BCr%20Ada&tty=1")
+        self.assertEqual(self.audit[0]["declared_reason"], "INC-7 für Ada")
+        _, path, headers = self.pool.requests[0]
+        self.assertEqual(headers["x-twisted-exec-reason"], ["INC-7%20f%C3%BCr%20Ada"])
+        self.assertNotIn("reason", path)
+
+    async def test_bad_reason(self) -> None:
+        """A reason with control characters, or a long one, is refused with the cause, and on record."""
+        self.assertIn("U+001B", await self.refused(400, query="?reason=a%1B%5B2J"))
+        self.assertIn("256", await self.refused(400, query="?reason=" + "x" * 257))
+        self.assertEqual([code for _, code in self.ends()], [400, 400])
+        self.assertEqual(self.pool.requests, [])
+
+    async def test_reason_of_a_hop(self) -> None:
+        """Only a caller that acts for another user may send the header of a hop."""
+        header = (b"X-Twisted-Exec-Reason", b"INC%208")
+        await self.open(headers=[*WEBSOCKET, header])
+        self.assertEqual(self.audit[0]["declared_reason"], "")
+        self.assertNotIn("x-twisted-exec-reason", self.pool.requests[0][2])
+        acting = [(b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
+        await self.open(headers=[*WEBSOCKET, *acting, header])
+        self.assertEqual(self.audit[1]["declared_reason"], "INC 8")
+        self.assertEqual(self.pool.requests[1][2]["x-twisted-exec-reason"], ["INC%208"])
+        await self.refused(400, headers=[*WEBSOCKET, *acting, (header[0], b"a%0Ab")])
+
+    async def test_address(self) -> None:
+        """The record names the address of the client."""
+        await self.open()
+        self.assertEqual(self.audit[0]["address"], "127.0.0.1")
+
     async def test_6_create_whatever_the_method(self) -> None:
         """Opening a console needs ``create``; ``get`` alone opens none, GET or POST."""
         role = {

@@ -177,6 +177,16 @@ class ConsoleTests(HostCase):
             self.assertEqual((record["session"], record["uid"]), ("session-1", "uid-x"))
         self.assertNotIn(token, json.dumps(list(self.records)))
 
+    async def test_reason(self) -> None:
+        """The reason is on record here and in the target, and reaches the target's poollet."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        reason = (b"X-Twisted-Exec-Reason", b"INC%207")
+        await self.use(host, token, headers=(*WEBSOCKET, *FOR_JANE, reason))
+        self.assertEqual(self.records[0]["declared_reason"], "INC 7")
+        self.assertEqual(self.audit[0]["declared_reason"], "INC 7")
+        self.assertEqual(self.pool.requests[0][2]["x-twisted-exec-reason"], ["INC%207"])
+
     async def test_once(self) -> None:
         """A complete upgrade uses a token up; whatever is less does not."""
         host = await self.ready()

@@ -170,6 +170,15 @@ class ConsoleTests(StreamCase):
         user = await self.open(self.token(), Audit_Id="other")
         self.assertEqual(user.stream.session, "s1")
 
+    async def test_reason(self) -> None:
+        """The reason that the poollet sends is on record; a malformed reason does not burn the token."""
+        await self.serve()
+        token = self.token()
+        refused = await self.refusal(token, X_Twisted_Exec_Reason="a%0Ab")
+        self.assertEqual(refused.code, 400)
+        await self.open(token, X_Twisted_Exec_Reason="INC%207")
+        self.assertEqual(self.audit()[-1]["declared_reason"], "INC 7")
+
     async def test_bound(self) -> None:
         """Another user or machine in the headers is as good as a wrong token, and does not burn it."""
         await self.serve()

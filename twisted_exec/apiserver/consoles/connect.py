@@ -36,6 +36,7 @@ from twisted_exec.api.kinds import (
 )
 from twisted_exec.api.kinds.deleted_consoles import log_path as deleted_log_path
 from twisted_exec.api.logs import parse
+from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
@@ -136,6 +137,7 @@ class MachineLocator:
             return await self._found(context, context.target)
 
     async def _found(self, context: RequestContext, target: Target) -> Location:
+        context.learn_reason()
         permission = attributes_of(context.user, self.verb, target)
         await self._gate.authorize_session(context, permission)
         headers = forwarded_headers(context.user)
@@ -146,7 +148,7 @@ class MachineLocator:
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         path = self._dialect.poollet_path(target.namespace, target.name, target.subresource)
         location = self.poollet(await self.pool(target.name, pool), context, path)
-        return replace(location, headers=headers)
+        return replace(location, headers=(*headers, *reason_headers(context.subject.reason)))
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""

@@ -24,6 +24,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import DELETEDCONSOLES
+from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
     Conflict,
@@ -178,6 +179,7 @@ class ExecLocator:
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
+        context.learn_reason()
         await self.gate.authorize_session(context, *self.access.permissions(context))
         machine = await self._machine(context.subject)
         context.learn(uid=machine["metadata"]["uid"])
@@ -208,6 +210,7 @@ class ExecLocator:
             headers=[
                 (USER_HEADER, quote(subject.user, safe="").encode("ascii")),
                 (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
+                *reason_headers(subject.reason),
             ],
             streams=TERMINAL,
         )

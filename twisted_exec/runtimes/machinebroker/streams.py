@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.logs import parse
+from twisted_exec.api.reasons import REASON_HEADER, reason_headers, reason_of_headers
 from twisted_exec.api.status import BadGateway, BadRequest, Conflict, NotFound
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -108,7 +109,8 @@ class TargetUpstream:
         server = ServerWay(self.config, "the target cluster", self.reactor)
         try:
             location = await server.to(subject, path, acting=acting, streams=TERMINAL)
-            return replace(location, ends_here=self.ends_here)
+            headers = (*location.headers, *reason_headers(subject.reason))
+            return replace(location, headers=headers, ends_here=self.ends_here)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
 
@@ -141,6 +143,8 @@ class BrokerLocator:
         session = forwarded_session_id(request) or context.subject.session
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         context.learn(session=session, user=user, uid=uid, subresource=self.purpose)
+        reason = request.requestHeaders.getRawHeaders(REASON_HEADER, ())
+        context.learn(reason=reason_of_headers(reason))
         self._check(request)
         refuse_other_sites(request, self.allowed_origins)
         claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=self.purpose)

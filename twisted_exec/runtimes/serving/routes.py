@@ -25,6 +25,7 @@ from twisted.internet.error import ConnectionDone
 from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.logs import parse
+from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, MethodNotAllowed, NotFound
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import (
@@ -197,9 +198,12 @@ class StreamRoutes(ServerRoutes):
         Reserve the request's token.
 
         :raises NotFound: the token is not valid for this user, machine and purpose.
+        :raises BadRequest: the reason is not valid.
         """
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         request.subject = replace(request.subject, user=user, uid=uid)
+        reason = reason_of_headers(request.requestHeaders.getRawHeaders(REASON_HEADER, ()))
+        request.subject = replace(request.subject, reason=reason)
         return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
 
     def _open(self, request: Request, reservation: Reservation, terms: Terms) -> None:

@@ -149,7 +149,8 @@ class Request(server.Request):
     def process(self) -> None:
         self.site = self.channel.site
         agent = (self.getHeader(b"user-agent") or b"").decode("latin-1")
-        self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT])
+        address = str(getattr(self.getClientAddress(), "host", ""))
+        self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT], address=address)
         # RFC 9110, section 6.6.1; clients compare their clock with it.
         self.setHeader(b"Date", _date(int(time.time())))
         self.site.resource.render(self)

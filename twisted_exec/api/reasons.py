@@ -1,0 +1,75 @@
+"""
+The reason that a user declares for a session, such as the number of a ticket.
+
+A client sends it in the query key ``reason`` of the request that opens the session.  The first hop
+checks it.  Each hop writes it into its audit records, and sends it to the next hop in the header
+``X-Twisted-Exec-Reason``, as percent-encoded UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, unquote_to_bytes
+
+from twisted_exec.api.status import BadRequest
+
+REASON_HEADER = b"X-Twisted-Exec-Reason"
+LONGEST_REASON = 256
+"""Characters."""
+
+
+def check_reason(text: str) -> str:
+    """
+    Return a reason without the spaces around it; an empty text is no reason.
+
+    :raises BadRequest: it is too long, or has characters that a terminal or an editor does not show
+        as they are.
+    """
+    reason = text.strip(" ")
+    if len(reason) > LONGEST_REASON:
+        raise BadRequest(
+            f"the reason has {len(reason)} characters, more than {LONGEST_REASON}: shorten it"
+        )
+    hidden = next((character for character in reason if not character.isprintable()), "")
+    if hidden:
+        raise BadRequest(
+            f"the reason has a control or invisible character (U+{ord(hidden):04X}): remove it"
+        )
+    return reason
+
+
+def reason_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
+    """
+    Return the reason in a query; empty if it has none.
+
+    :param args: as ``request.args``.
+    :raises BadRequest: the reason is not valid.
+    """
+    return _only(args.get(b"reason", ()), unquoted=False)
+
+
+def reason_of_headers(values: Sequence[bytes]) -> str:
+    """
+    Return the reason in the header of the previous hop; empty if there is no header.
+
+    :param values: of :data:`REASON_HEADER`.
+    :raises BadRequest: the reason is not valid.
+    """
+    return _only(values, unquoted=True)
+
+
+def reason_headers(reason: str) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header for the next hop; none without a reason."""
+    return ((REASON_HEADER, quote(reason, safe="").encode("ascii")),) if reason else ()
+
+
+def _only(values: Sequence[bytes], *, unquoted: bool) -> str:
+    if not values:
+        return ""
+    if len(values) > 1:
+        raise BadRequest("the request has more than one reason: give it once")
+    (value,) = values
+    try:
+        return check_reason((unquote_to_bytes(value) if unquoted else value).decode("utf-8"))
+    except UnicodeDecodeError:
+        raise BadRequest("the reason is not UTF-8") from None
