@@ -25,7 +25,11 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.kinds import crds, spaces
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
 from twisted_exec.apiserver.aggregated import rbac_rules
-from twisted_exec.auth.rbac.bootstrap import bootstrap_objects
+from twisted_exec.auth.rbac.bootstrap import (
+    CONSOLE_APPROVER,
+    CONSOLE_POLICY_EDITOR,
+    bootstrap_objects,
+)
 from twisted_exec.auth.rbac.rules import Rule
 from twisted_exec.nodeserver import rbac_rules as node_needs
 from twisted_exec.spacemanager import rbac_rules as space_needs
@@ -43,6 +47,8 @@ CRDS = "spaces/crds"
 SPACE_MANAGER = "exec-spacemanager"
 """Name of Space Managers, their ServiceAccount and their namespace."""
 RBAC = "rbac.authorization.k8s.io/v1"
+UNBOUND = (CONSOLE_APPROVER, CONSOLE_POLICY_EDITOR)
+"""Roles for people that are part of no other role."""
 PEOPLE = "system:aggregate-to-"
 """Prefix of roles that are aggregated to Kubernetes' own ``admin``, ``edit`` and ``view``."""
 
@@ -90,7 +96,9 @@ def roles_of(dialect: Dialect) -> list[Object]:
 
 def roles_of_sessions() -> list[Object]:
     """Return the roles of people for console sessions, which all dialects share."""
-    return list(_of_people(bootstrap_objects(()), {SESSIONS}, "sessions"))
+    objects = bootstrap_objects(())
+    unbound = [each for each in objects if each["metadata"]["name"] in UNBOUND]
+    return [*_of_people(objects, {SESSIONS}, "sessions"), *map(_ours, unbound)]
 
 
 def _of_people(objects: Iterable[Object], groups: set[str], whose: str) -> Iterator[Object]:

@@ -21,6 +21,8 @@ from twisted_exec.api.kinds.network import ipam, networks, routing
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pods.node_pods import BINDINGS, NODE_PODS
+from twisted_exec.api.kinds.policies.consolepolicies import CONSOLEPOLICIES
+from twisted_exec.api.kinds.policies.consolerequests import CONSOLEREQUESTS
 from twisted_exec.api.kinds.rbac import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
@@ -60,9 +62,19 @@ _OTHERS: tuple[Kind, ...] = (
     CONSOLESESSIONS,
     DELETEDCONSOLES,
     CONSOLEALERTS,
+    CONSOLEPOLICIES,
+    CONSOLEREQUESTS,
     SPACES,
     SPACEPROVIDERDESCS,
     CLUSTERPROFILES,
+)
+
+_OF_CONSOLES = (
+    CONSOLESESSIONS,
+    CONSOLEALERTS,
+    DELETEDCONSOLES,
+    CONSOLEPOLICIES,
+    CONSOLEREQUESTS,
 )
 
 
@@ -84,7 +96,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     """Return the kinds of an aggregated API server: those that a cluster does not have already."""
     own = [kind for dialect in dialects for kind in of(dialect)]
-    return (*own, CONSOLESESSIONS, CONSOLEALERTS, DELETEDCONSOLES, *_all_beside(dialects))
+    return (*own, *_OF_CONSOLES, *_all_beside(dialects))
 
 
 def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:
@@ -116,6 +128,8 @@ __all__ = [
     "CLUSTERROLES",
     "CONSOLE",
     "CONSOLEALERTS",
+    "CONSOLEPOLICIES",
+    "CONSOLEREQUESTS",
     "CONSOLESESSIONS",
     "DELETEDCONSOLES",
     "EVENTS",

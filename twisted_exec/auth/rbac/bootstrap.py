@@ -17,6 +17,10 @@ The list of console sessions, with users and their addresses, is in ``edit``, wh
 consoles too.  Ending other users' sessions is in ``admin``.
 
 ConsoleAlerts are in ``edit``, which includes logs: their Events show the lines that match.
+
+ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them, as neither can change a
+ResourceQuota in Kubernetes: that needs ``console-policy-editor``.  ``edit`` creates ConsoleRequests;
+``admin`` and ``console-approver`` approve those of other users.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ _REQUESTS = "certificatesigningrequests"
 _EVENTS = ("", "events.k8s.io")
 _SESSIONS = ("console.twisted-exec.dev",)
 _SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
+CONSOLE_APPROVER = "console-approver"
+CONSOLE_POLICY_EDITOR = "console-policy-editor"
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _ISSUER = (
     "/.well-known/openid-configuration",
@@ -109,8 +115,15 @@ _SYSTEM_ROLES = [
         _on("localsubjectaccessreviews", ("create",), ("authorization.k8s.io",)),
         _on("consolesessions deletedconsoles", ("delete", "deletecollection"), _SESSIONS),
         _on("deletedconsoles/log", ("get",), _SESSIONS),
+        _on("consolerequests/approval", ("get", "update", "patch"), _SESSIONS),
         part_of="admin",
     ),
+    _role(
+        CONSOLE_APPROVER,
+        _on("consolerequests", _READ, _SESSIONS),
+        _on("consolerequests/approval", ("get", "update", "patch"), _SESSIONS),
+    ),
+    _role(CONSOLE_POLICY_EDITOR, _on("consolepolicies", (*_READ, *_WRITE), _SESSIONS)),
     _role(
         "system:basic-user",
         _on(
@@ -296,8 +309,8 @@ def bootstrap_objects(
             _on("secrets", (*_READ, *_WRITE), ("",)),
             _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
             _on("serviceaccounts/token", ("create",), ("",)),
-            _on("consolesessions deletedconsoles", _READ, _SESSIONS),
-            _on("consolealerts", _WRITE, _SESSIONS),
+            _on("consolesessions deletedconsoles consolerequests", _READ, _SESSIONS),
+            _on("consolealerts consolerequests", _WRITE, _SESSIONS),
             _on("spaces", _WRITE, _SPACES),
             _on("clusterprofiles", _WRITE, _INVENTORY),
             part_of="edit",
@@ -306,7 +319,7 @@ def bootstrap_objects(
             "system:aggregate-to-view",
             *(rule for dialect in several for rule in _viewing(dialect)),
             _on("events", _READ, _EVENTS),
-            _on("consolealerts consolealerts/status", _READ, _SESSIONS),
+            _on("consolealerts consolealerts/status consolepolicies", _READ, _SESSIONS),
             _on("namespaces serviceaccounts services", _READ, ("",)),
             _on(
                 "spaces spaces/status spaceproviderdescs spaceproviderdescs/status", _READ, _SPACES

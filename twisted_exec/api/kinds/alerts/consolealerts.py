@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from twisted_exec.api import fields, names, patterns, selectors
+from twisted_exec.api import fields, names, patterns
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.alerts.presets import PRESETS, SEVERITIES, THROTTLE_SECONDS, WARNING
+from twisted_exec.api.kinds.common import validation
 from twisted_exec.api.kinds.common.schemas import LABEL_SELECTOR
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.resource import Resource
@@ -21,7 +22,6 @@ from twisted_exec.api.schema import array, integer, moment, string, struct
 MOST_PATTERNS = 64
 MOST_POOLS = 256
 _LONGEST_THROTTLE_SECONDS = 7 * 24 * 3600
-_MOST_SELECTOR_TERMS = 64
 
 WATCHING, DEGRADED, UNSUPPORTED = STATES = ("Watching", "Degraded", "Unsupported")
 
@@ -147,7 +147,7 @@ def _validate(alert: Object) -> list[Cause]:
 
 
 def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    yield from _selector_problems(spec.get("selector", {}))
+    yield from validation.label_selector(spec.get("selector", {}), "spec.selector")
     presets, given = spec.get("presets", []), spec.get("patterns", [])
     if not presets and not given:
         yield fields.required("spec.patterns", "an alert needs presets or patterns")
@@ -160,26 +160,6 @@ def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
         if pattern["name"] in names_before:
             yield fields.duplicate(f"spec.patterns[{at}].name", pattern["name"])
         names_before.add(pattern["name"])
-
-
-def _selector_problems(selector: Mapping[str, Any]) -> Iterator[Cause]:
-    terms = len(selector.get("matchLabels", {})) + sum(
-        1 + len(each.get("values", ())) for each in selector.get("matchExpressions", ())
-    )
-    if terms > _MOST_SELECTOR_TERMS:
-        yield fields.too_many("spec.selector", terms, _MOST_SELECTOR_TERMS)
-        return
-    try:
-        parsed = selectors.of_object(selector)
-    except ValueError as error:
-        yield fields.invalid("spec.selector", selector, str(error))
-        return
-    for requirement in parsed.requirements:
-        for problem in names.qualified_name(requirement.key):
-            yield fields.invalid("spec.selector", requirement.key, problem)
-        for value in sorted(requirement.values):
-            for problem in names.label_value(value):
-                yield fields.invalid("spec.selector", value, problem)
 
 
 def _pattern_problems(pattern: Mapping[str, Any], field: str) -> Iterator[Cause]:

@@ -18,13 +18,15 @@ from ipaddress import (
 )
 from typing import Any
 
-from twisted_exec.api import fields, names, quantity
+from twisted_exec.api import fields, names, quantity, selectors
 from twisted_exec.api.fields import Cause
 
 IPV4, IPV6 = "IPv4", "IPv6"
 FAMILIES = (IPV4, IPV6)
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+
+_MOST_SELECTOR_TERMS = 64
 
 
 def reference(
@@ -58,6 +60,27 @@ def labels(values: Mapping[str, str], field: str) -> Iterator[Cause]:
             yield fields.invalid(field, key, problem)
         for problem in names.label_value(value):
             yield fields.invalid(field, value, problem)
+
+
+def label_selector(selector: Mapping[str, Any], field: str) -> Iterator[Cause]:
+    """Check a label selector that fits its schema: its size, its keys, operators and values."""
+    terms = len(selector.get("matchLabels", {})) + sum(
+        1 + len(each.get("values", ())) for each in selector.get("matchExpressions", ())
+    )
+    if terms > _MOST_SELECTOR_TERMS:
+        yield fields.too_many(field, terms, _MOST_SELECTOR_TERMS)
+        return
+    try:
+        parsed = selectors.of_object(selector)
+    except ValueError as error:
+        yield fields.invalid(field, selector, str(error))
+        return
+    for requirement in parsed.requirements:
+        for problem in names.qualified_name(requirement.key):
+            yield fields.invalid(field, requirement.key, problem)
+        for value in sorted(requirement.values):
+            for problem in names.label_value(value):
+                yield fields.invalid(field, value, problem)
 
 
 def positive(resources: Mapping[str, Any], key: str, field: str) -> Iterator[Cause]:

@@ -1,0 +1,3 @@
+"""
+Rules about the use of consoles, and requests for approval.
+"""

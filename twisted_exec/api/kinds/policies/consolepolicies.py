@@ -1,0 +1,223 @@
+"""
+Console policies: conditions under which consoles of machines may be used.
+
+The API server evaluates the policies of a machine's namespace when a session opens, and again
+whenever a policy, a label or a request changes.  Policies only restrict: a user also needs the
+permission for the console.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twisted_exec.api import fields, patterns, times
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.common import validation
+from twisted_exec.api.kinds.common.schemas import LABEL_SELECTOR
+from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.policies import hours
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.schema import array, integer, string, struct
+
+GROUP = "console.twisted-exec.dev"
+REQUIRED, OPTIONAL, NONE, ONCE = "Required", "Optional", "None", "Once"
+STRICT, COMPATIBLE = "Strict", "Compatible"
+MOST_PEOPLE = 10
+
+_MOST_VIEWERS = 1000
+_LONGEST_SECONDS = 30 * 86_400
+
+_HOURS = struct(
+    {
+        "days": {
+            **array(
+                string(enum=list(hours.DAYS)),
+                "days are the days of the week on which the hours begin. Without days, the hours are those of "
+                "every day.",
+                unique=True,
+            ),
+            "maxItems": len(hours.DAYS),
+        },
+        "from": string("from is the time at which the hours begin, such as 08:00."),
+        "to": string(
+            "to is the time at which the hours end, such as 18:00, or 24:00 for the end of the day. If it is "
+            "before from, the hours end on the next day."
+        ),
+    },
+    required=["from", "to"],
+)
+_SPEC = struct(
+    {
+        "selector": {
+            **LABEL_SELECTOR,
+            "description": "selector selects machines of the policy's namespace by their labels. An empty selector "
+            "selects all of them.",
+        },
+        "reason": string(
+            "reason is Required if a session needs a reason, such as the number of a ticket; else Optional.",
+            enum=[REQUIRED, OPTIONAL],
+            default=OPTIONAL,
+        ),
+        "reasonPattern": string(
+            "reasonPattern is a regular expression in the syntax of RE2 that the reason must contain, such as "
+            "OPS-[0-9]+. It needs reason: Required.",
+            minLength=1,
+            maxLength=patterns.MOST_BYTES,
+        ),
+        "maxSeconds": integer(
+            "maxSeconds is the longest duration of a session. Its user is warned before the end.",
+            minimum=1,
+            maximum=_LONGEST_SECONDS,
+        ),
+        "idleSeconds": integer(
+            "idleSeconds is the longest time that a session may last without input. Its user is warned before "
+            "the end.",
+            minimum=1,
+            maximum=_LONGEST_SECONDS,
+        ),
+        "hours": {
+            **array(
+                _HOURS,
+                "hours are the times of the week at which the consoles may be used. Sessions end with the "
+                "hours. Without hours there is no limit.",
+            ),
+            "maxItems": hours.MOST_WINDOWS,
+        },
+        "timeZone": string(
+            "timeZone is the IANA name of the time zone of hours, such as Europe/Berlin. Defaults to UTC.",
+            minLength=1,
+            maxLength=64,
+        ),
+        "viewers": integer(
+            "viewers is the largest number of sessions at one console at the same time.",
+            minimum=1,
+            maximum=_MOST_VIEWERS,
+        ),
+        "people": integer(
+            "people is the number of different users that must be connected to the console before it accepts "
+            "input. 2 is the rule of four eyes. A ServiceAccount and an impersonated user do not count as "
+            "people, and cannot use the console if people is more than 1.",
+            minimum=1,
+            maximum=MOST_PEOPLE,
+            default=1,
+        ),
+        "approval": string(
+            "approval is Required if another user must approve a ConsoleRequest first, Once if in addition each "
+            "approval is for one session, else None.",
+            enum=[NONE, REQUIRED, ONCE],
+            default=NONE,
+        ),
+        "approvers": string(
+            "approvers says who approves requests, for the message to users who need an approval. It grants "
+            "nothing.",
+            maxLength=256,
+        ),
+        "verbs": string(
+            "verbs is Strict if only the verbs observe, drive and takeover of machines/console allow the use of "
+            "the console. With Compatible, create on machines/exec allows it as well.",
+            enum=[STRICT, COMPATIBLE],
+            default=COMPATIBLE,
+        ),
+    },
+    description="spec is the conditions, and the machines to which they apply.",
+)
+
+
+def _validate(policy: Object) -> list[Cause]:
+    return list(_problems(policy.get("spec", {})))
+
+
+def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    yield from validation.label_selector(spec.get("selector", {}), "spec.selector")
+    yield from _reason_problems(spec)
+    viewers, people = spec.get("viewers"), spec.get("people", 1)
+    if viewers is not None and viewers < people:
+        detail = f"must be at least people, {people}: no console would ever accept input"
+        yield fields.invalid("spec.viewers", viewers, detail)
+    windows = spec.get("hours")
+    if windows == []:
+        yield fields.invalid(
+            "spec.hours",
+            [],
+            "must have an item, or be left out: without hours nobody could connect",
+        )
+    if windows is not None:
+        yield from hours.problems(windows, "spec.hours")
+    if "timeZone" in spec:
+        if not windows:
+            yield fields.forbidden("spec.timeZone", "has a meaning only with spec.hours")
+        try:
+            hours.time_zone(spec["timeZone"])
+        except ValueError as error:
+            yield fields.invalid("spec.timeZone", spec["timeZone"], str(error))
+    approvers = spec.get("approvers", "")
+    if not approvers.isprintable():
+        yield fields.invalid("spec.approvers", approvers, "must not have control characters")
+
+
+def _reason_problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    pattern = spec.get("reasonPattern")
+    if pattern is None:
+        return
+    field = "spec.reasonPattern"
+    if spec.get("reason") != REQUIRED:
+        yield fields.forbidden(field, "has a meaning only with spec.reason: Required")
+    if problem := patterns.problem(pattern):
+        yield fields.invalid(field, pattern, problem)
+    elif not patterns.SUPPORTED:
+        yield fields.invalid(
+            field, pattern, f"this server cannot search it: {patterns.UNSUPPORTED}"
+        )
+
+
+def _selector(policy: Object) -> str:
+    selector = policy.get("spec", {}).get("selector") or {}
+    terms = [f"{key}={value}" for key, value in sorted(selector.get("matchLabels", {}).items())]
+    for each in selector.get("matchExpressions", ()):
+        values = f" ({','.join(each['values'])})" if each.get("values") else ""
+        terms.append(f"{each['key']} {each['operator']}{values}")
+    return ",".join(terms) or "<all>"
+
+
+def _duration(key: str) -> Any:
+    def read(policy: Object) -> str:
+        value = policy.get("spec", {}).get(key)
+        return times.human(value) if value else "<none>"
+
+    return read
+
+
+def _value(key: str, default: str) -> Any:
+    return lambda policy: str(policy.get("spec", {}).get(key, default))
+
+
+def _hours(policy: Object) -> str:
+    spec = policy.get("spec", {})
+    spans = [
+        " ".join(filter(None, (",".join(each.get("days", ())), f"{each['from']}-{each['to']}")))
+        for each in spec.get("hours", ())
+    ]
+    return f"{'; '.join(spans)} {spec.get('timeZone', 'UTC')}" if spans else "<any>"
+
+
+CONSOLEPOLICIES = Kind(
+    resource=Resource(GROUP, "v1alpha1", "consolepolicies", "ConsolePolicy"),
+    singular="consolepolicy",
+    description="ConsolePolicy restricts the use of consoles of machines: by a reason, an approval, hours, "
+    "time and people. Several policies for one machine apply together.",
+    schema={"spec": _SPEC},
+    required=("spec",),
+    columns=(
+        Column("Machines", _selector, "The selector of machines"),
+        Column("Reason", _value("reason", OPTIONAL), "Whether a session needs a reason"),
+        Column("Approval", _value("approval", NONE), "Whether a session needs an approval"),
+        Column("People", _value("people", "1"), "The users that input needs"),
+        Column("Max", _duration("maxSeconds"), "The longest duration of a session"),
+        Column("Idle", _duration("idleSeconds"), "The longest time without input"),
+        Column("Hours", _hours, "The times at which the consoles may be used", priority=1),
+        Column("Verbs", _value("verbs", COMPATIBLE), "The permissions that count", priority=1),
+    ),
+    counts_generation=True,
+    validate=_validate,
+)
