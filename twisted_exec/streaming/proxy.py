@@ -44,7 +44,13 @@ from twisted_exec.streaming.http.upgrade_client import (
     connect_first,
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import (
+    IDENTITY_HEADERS,
+    SHUTTING_DOWN,
+    Ending,
+    IStreamLocator,
+    Location,
+)
 from twisted_exec.streaming.remotecommand.negotiation import (
     STREAM_PROTOCOL,
     UPGRADE_REQUIRED,
@@ -74,6 +80,9 @@ from twisted_exec.wire.upgrade import (
     is_answer,
     switching_protocols,
 )
+
+STOP_SECONDS = 2.0
+"""From the decision to end a session because this hop stops until the session is cut."""
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -108,7 +117,8 @@ class Proxy:
     :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         hop before this one waits for its answer.
-    :param end_seconds: from the request to end a session until the session is cut.
+    :param end_seconds: from the decision to end a session until the session is cut; a hop that
+        stops waits longer, :data:`STOP_SECONDS`, because nobody has lost a right.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: returns the headers that never reach the next hop; called once
@@ -130,7 +140,7 @@ class Proxy:
         connect_seconds: float = 5,
         answer_seconds: float = 10,
         wait_seconds: float = 3,
-        end_seconds: float = 2,
+        end_seconds: float = 0.5,
         drain_seconds: float = DRAIN_SECONDS,
         leave_seconds: float | None = None,
         cuts_when_refused: bool = True,
@@ -330,6 +340,7 @@ class _Passage:
         bridge = Translation(
             proxy.clock, lambda reason: self._over(reason, bridge), session=self._session_id
         )
+        self._session.wait(lambda _: bridge.pause_user())
         try:
             possible = await translate(
                 self._request,
@@ -356,6 +367,7 @@ class _Passage:
         bridge = Tunnel(
             proxy.clock, lambda reason: self._over(reason, bridge), session=self._session_id
         )
+        self._session.wait(lambda _: bridge.pause_user())
         try:
             protocol = await untunnel(self._request, self._reach_again, bridge)
         except UpgradeRefused as refused:
@@ -392,6 +404,8 @@ class _Passage:
             drain_seconds=proxy.drain_seconds,
             leave_seconds=proxy.leave_seconds,
         )
+        if self._session.ending is not None:
+            self._splice.pause_user()  # before its early bytes pass
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
         response = switching_protocols(
             upgrade, [*forwarded_response_headers(upgraded.headers), audit_id]
@@ -439,13 +453,24 @@ class _Passage:
         )
 
     def _end(self, ending: Ending) -> None:
-        """Send the reason, or let the next hop do so; cut the stream if that does not end it."""
-        clock, seconds = self._proxy.clock, self._proxy.end_seconds
-        late = self._late = clock.callLater(seconds, self._splice.cut, ending.reason)
+        """
+        Send the reason, or let the next hop do so; cut the stream if that does not end it.
+
+        The user's input stops now.  A next hop that has agreed to end the session takes none
+        either, and needs the user's part of the protocol's end, so input passes again from then on.
+        """
+        self._splice.pause_user()
+        seconds = STOP_SECONDS if ending.reason == SHUTTING_DOWN else self._proxy.end_seconds
+        late = self._proxy.clock.callLater(seconds, self._splice.sever, ending.reason)
+        self._late = late
         if self._location.ends_here:
             self._splice.say(ending)
             return
-        asking = self._asking = Deferred.fromCoroutine(self._ask_to_end(ending))
+        asking = self._asking = Deferred.fromCoroutine(self._ask_to_end(ending, seconds))
+
+        def agreed(_: None) -> None:
+            if late.active():
+                self._splice.resume_user()
 
         def refused(failure: Failure) -> None:
             if late.active():
@@ -453,9 +478,9 @@ class _Passage:
                 if self._proxy.cuts_when_refused:
                     late.reset(0)
 
-        asking.addErrback(refused)
+        asking.addCallbacks(agreed, refused)
 
-    async def _ask_to_end(self, ending: Ending) -> None:
+    async def _ask_to_end(self, ending: Ending, seconds: float) -> None:
         """:raises Exception: the next hop will not."""
         if self._location.later is not None:
             self._location = await self._location.later()
@@ -464,9 +489,7 @@ class _Passage:
         path = _joined(location.path, ending_query(self._known_as, ending))
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:
-            await ask(
-                connection, head, clock=self._proxy.clock, timeout_seconds=self._proxy.end_seconds
-            )
+            await ask(connection, head, clock=self._proxy.clock, timeout_seconds=seconds)
         except UpgradeRefused as answer:
             if not 200 <= answer.code < 300:
                 raise

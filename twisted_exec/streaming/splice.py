@@ -299,6 +299,16 @@ class Splice:
                 end.shut()
         self._drain()
 
+    def sever(self, reason: str) -> None:
+        """
+        End the session although the machine's side does not: reset its connection.
+
+        What waits for the machine is dropped; the user still receives what was sent.
+        """
+        self.cut(reason)
+        if self.machine.transport is not None and not self.machine.gone:
+            self.machine.transport.abortConnection()
+
     def say(self, ending: Ending) -> None:
         """
         End the session with a last message, behind the message that is being passed.

@@ -26,6 +26,7 @@ from twisted_exec.streaming.interfaces import (
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
+    REVOKED,
     Break,
     Ending,
     IStreamLocator,
@@ -576,6 +577,52 @@ class EndTests(TranslateTestCase):
         self.assertEqual((self.user.received, self.user.endings), (b"last", [ending]))
         self.over(MACHINE_DELETED)
         self.assertEqual(len(self.foreign.asked), 2)
+
+    def test_input_behind_the_end(self) -> None:
+        """Nothing that the user sends after the decision reaches the machine."""
+        client = self.open()
+        client.write(b"before")
+        self.network.pump()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
+        client.write(b"behind")
+        self.network.pump()
+        self.assertEqual(self.attachment.received, b"before")
+
+    def test_input_while_opening(self) -> None:
+        """Nor does anything if the session was to end before its stream was up."""
+        attach = self.foreign.make
+
+        def revoke() -> RecordingAttachment:
+            self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
+            return attach()
+
+        self.foreign.make = revoke
+        opening = self.ask()
+        opening.addCallback(lambda client: client.write(b"early"))
+        self.network.pump()
+        self.assertEqual(self.attachment.received, b"")
+        self.assertEqual([each.reason for each in self.user.endings], [REVOKED])
+
+    def test_paused_user(self) -> None:
+        """A paused user's input waits, in its order."""
+        client = self.open()
+        (session,) = self.sessions.live()
+        translation: Any = session._cut.__self__  # type: ignore[union-attr]
+        translation.pause_user()
+        translation.input(Channel.STDIN, b"read already, ")
+        client.write(b"and typed")
+        self.network.pump()
+        self.assertEqual(self.attachment.received, b"")
+        translation.resume_user()
+        self.network.pump()
+        self.assertEqual(self.attachment.received, b"read already, and typed")
+        translation.pause_user()
+        translation.input_over()
+        self.network.pump()
+        self.assertEqual(self.attachment.input_ends, 0)
+        translation.resume_user()
+        self.network.pump()
+        self.assertEqual(self.attachment.input_ends, 1)
 
     def test_cut_by_the_hop(self) -> None:
         """A cut by the hop ends the session without a status for the user."""

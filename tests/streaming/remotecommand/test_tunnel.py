@@ -27,13 +27,14 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_text
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import (
+    REVOKED,
     SHUTTING_DOWN,
     Ending,
     IStreamLocator,
     Location,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS
+from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS, Tunnel
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
 from twisted_exec.wire.upgrade import switching_protocols
@@ -330,6 +331,41 @@ class EndTests(TunnelTestCase):
         self.clock.pump([15, 15])
         self.over(SHUTTING_DOWN)
         self.assertIsNotNone(user.lost)
+
+    def test_input_behind_the_end(self) -> None:
+        """Nothing that the user sends after the decision reaches a next hop that was busy then."""
+        user, end = self.open()
+        end.transport.pauseProducing()
+        for _ in range(20):
+            self.say(user, BytesMessage(NOISE * 64))
+        self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
+        user.transport.write(self.frames.send(BytesMessage(b"typed")))
+        self.network.pump()
+        end.transport.resumeProducing()
+        self.network.pump()
+        self.assertNotIn(b"typed", end.received)
+        self.assertIsNotNone(end.lost)
+
+    def test_paused_user(self) -> None:
+        """A paused user's bytes wait, also when the next hop has room again."""
+        user, end = self.open()
+        end.transport.pauseProducing()
+        for _ in range(20):
+            self.say(user, BytesMessage(NOISE * 64))
+        (tunnel,) = self.tunnels()
+        tunnel.pause_user()
+        end.transport.resumeProducing()
+        self.network.pump()
+        passed = len(end.received)
+        self.assertLess(passed, len(NOISE) * 64 * 20)
+        tunnel.message_received(b"decrypted already")
+        tunnel.resume_user()
+        self.network.pump()
+        self.assertEqual(len(end.received), len(NOISE) * 64 * 20 + len(b"decrypted already"))
+
+    def tunnels(self) -> list[Tunnel]:
+        """The tunnels of the open sessions."""
+        return [session._cut.__self__ for session in self.sessions.live()]  # type: ignore
 
     def test_cut_by_the_hop(self) -> None:
         """A drain without time closes both connections at once."""

@@ -132,6 +132,7 @@ class Translation:
         self._status_sent = False  # the user got the status, or never will
         self._asked = StreamOptions()
         self._refused = False  # an observer got the notice
+        self._withheld: list[tuple[Channel, bytes | None]] | None = None  # input of a paused user
         self._unsent = 0  # bytes of input since the machine's buffer was full
         self._reason = ""
         self._beat: IDelayedCall | None = None
@@ -208,9 +209,35 @@ class Translation:
 
     # From the user to the machine
 
+    def pause_user(self) -> None:
+        """As :meth:`~twisted_exec.streaming.splice.Splice.pause_user`."""
+        if self._withheld is None and not self._status_sent:
+            self._withheld = []
+            if self._user.open and not self._user.gone:
+                self._user.carrier.transport.pauseProducing()
+
+    def resume_user(self) -> None:
+        """As :meth:`~twisted_exec.streaming.splice.Splice.resume_user`."""
+        withheld, self._withheld = self._withheld, None
+        for channel, data in withheld or ():
+            if data is None:
+                self.input_over()
+            else:
+                self.input(channel, data)
+        if self._user.open and not self._user.gone and self._unsent < self._limits.input_bytes:
+            self._user.carrier.transport.resumeProducing()
+
+    def _withhold(self, channel: Channel, data: bytes | None) -> bool:
+        """Keep input of a paused user; return whether the user is paused."""
+        if self._withheld is None:
+            return False
+        self._withheld.append((channel, data))
+        self._user.carrier.transport.pauseProducing()  # not yet, if it was paused before it came
+        return True
+
     def input(self, channel: Channel, data: bytes) -> None:
         """Pass input or a size on."""
-        if self._status_sent or self._machine.over:
+        if self._status_sent or self._machine.over or self._withhold(channel, data):
             return
         if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
             self._refuse(channel)
@@ -237,14 +264,16 @@ class Translation:
 
         Version 4 over WebSocket cannot; the session goes on without.
         """
-        if not self._machine.over and self._machine.carrier.can_half_close:
+        if self._status_sent or self._machine.over or self._withhold(Channel.STDIN, None):
+            return
+        if self._machine.carrier.can_half_close:
             self._machine.carrier.end(Channel.STDIN)
 
     def _machine_flow(self, full: bool) -> None:
         if full:
             return
         was_full, self._unsent = self._unsent >= self._limits.input_bytes, 0
-        if was_full and not self._user.gone:
+        if was_full and not self._user.gone and self._withheld is None:
             self._user.carrier.transport.resumeProducing()
 
     # From the machine to the user
@@ -298,7 +327,7 @@ class Translation:
             return
         while self._buffered and self._user.open:
             self._send(*self._buffered.popleft())
-        self._status_sent, self._reason = True, reason
+        self._status_sent, self._reason, self._withheld = True, reason, None
         carrier = self._user.carrier
         carrier.send_status(_in_words_of(carrier.protocol, ending))
         carrier.transport.resumeProducing()  # to notice when it leaves

@@ -129,9 +129,15 @@ class Tunnel:
         self.bytes_to_machine = self.bytes_to_user = 0
         self.machine = _MachineEnd(self)
         self._socket: _Socket
-        self._early: list[bytes] = []
+        self._is_answered = False
+        self._early: list[
+            bytes
+        ] = []  # before the backend is connected, or while the user is paused
         self._reason = ""
         self._user_gone = False
+        self._user_paused = False  # by the hop
+        self._machine_full = False
+        self._is_over = False
         self._closing: IDelayedCall | None = None  # time limit of the user's connection
         self._leaving: IDelayedCall | None = None  # time limit of the backend's
 
@@ -147,6 +153,8 @@ class Tunnel:
         self._socket.on_flow(self.machine.pace)
         factory = server_factory(self._clock, limits.message_bytes)
         take_over(request, start(self._socket, factory, self, self._clock, limits.close_seconds))
+        self._is_answered = True
+        self._pace_user()
 
     # Called by the hop
 
@@ -154,8 +162,21 @@ class Tunnel:
         """End the session.  Port forwarding has no place for a reason."""
         self._over(ending.reason, GOING_AWAY)
 
+    def pause_user(self) -> None:
+        """As :meth:`~twisted_exec.streaming.splice.Splice.pause_user`."""
+        self._user_paused = True
+        self._pace_user()
+
+    def resume_user(self) -> None:
+        """As :meth:`~twisted_exec.streaming.splice.Splice.resume_user`."""
+        self._user_paused = False
+        if self.machine.transport is not None:
+            self._pass_early()
+        self._pace_user()
+
     def cut(self) -> None:
         """Close both connections at once."""
+        self._is_over = True
         self._reason = self._reason or "cut"
         for end in (self._socket, self.machine):
             if end.transport is not None:
@@ -165,13 +186,17 @@ class Tunnel:
 
     def connected(self) -> None:
         """The backend is connected: pass on what was buffered."""
-        early, self._early = b"".join(self._early), []
-        if early:
-            self.machine.transport.write(early)
+        if not self._user_paused:
+            self._pass_early()
         if self._user_gone:
             self._leave()
         else:
             self.machine.pace(self._socket.blocked)
+
+    def _pass_early(self) -> None:
+        early, self._early = b"".join(self._early), []
+        if early:
+            self.machine.transport.write(early)
 
     def from_machine(self, data: bytes) -> None:
         self.bytes_to_user += len(data)
@@ -189,8 +214,10 @@ class Tunnel:
         """Nothing to do: the backend's end exists already."""
 
     def message_received(self, message: bytes) -> None:
+        if self._is_over:
+            return  # a closing TCP transport would still queue it
         self.bytes_to_machine += len(message)
-        if self.machine.transport is None:
+        if self.machine.transport is None or self._user_paused:
             self._early.append(message)
         elif message:
             self.machine.transport.write(message)
@@ -217,6 +244,8 @@ class Tunnel:
     def _over(self, reason: str, code: int) -> None:
         """Close the user's side behind everything sent, and the backend with it."""
         self._reason = self._reason or reason
+        self._is_over = True
+        self._early.clear()
         if not self._user_gone:
             self._socket.close(code)
             self._socket.transport.resumeProducing()  # to notice when it leaves
@@ -237,14 +266,18 @@ class Tunnel:
             # collector's thresholds, and would pile up.
             del self._on_end, self._socket, self.machine
 
-    def pace_user(self, paused: bool) -> None:
+    def machine_flow(self, full: bool) -> None:
         """The backend's buffer is full, or has room again."""
-        if not self._user_gone:
-            transport = self._socket.transport
-            if paused:
-                transport.pauseProducing()
-            else:
-                transport.resumeProducing()
+        self._machine_full = full
+        self._pace_user()
+
+    def _pace_user(self) -> None:
+        if self._user_gone or not self._is_answered:
+            return
+        if self._machine_full or (self._user_paused and not self._is_over):
+            self._socket.transport.pauseProducing()
+        else:
+            self._socket.transport.resumeProducing()
 
 
 class _Socket(ServerSocket):
@@ -301,10 +334,10 @@ class _MachineEnd(Protocol):
     # IPushProducer
 
     def pauseProducing(self) -> None:
-        self._tunnel.pace_user(True)
+        self._tunnel.machine_flow(True)
 
     def resumeProducing(self) -> None:
-        self._tunnel.pace_user(False)
+        self._tunnel.machine_flow(False)
 
     def stopProducing(self) -> None:
         """``connectionLost`` follows."""
