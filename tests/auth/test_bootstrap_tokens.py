@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.auth.bootstrap_tokens`.
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any
 
 from twisted.logger import capturedLogs
@@ -74,6 +75,13 @@ class BootstrapTokenTests(SynchronousTestCase):
                 ),
             ),
         )
+
+    def test_expires(self) -> None:
+        """The user's credential ends with the token; without an expiry it does not."""
+        for changed, end in (({"expiration": "2027-01-15T08:00:01Z"}, NOW + 1), ({}, math.inf)):
+            user = self.user(token_secret(**changed))
+            assert user is not None
+            self.assertEqual(user.expires, end)
 
     def test_not_good(self) -> None:
         """An expired token, one for another use, or a missing one is unknown."""

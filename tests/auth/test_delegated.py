@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.auth.delegated`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from tests.auth import forge
 from tests.auth.support import credentials
 from twisted_exec.api.status import (
     APIError,
@@ -134,6 +136,19 @@ class DelegatedAuthenticatorTests(ReviewCase):
                 "spec": {"token": "secret"},
             },
         )
+
+    def test_expires(self) -> None:
+        """A valid token that is a JWT ends when it says so; the review does not tell."""
+        self.reviewer.answer = always({"authenticated": True, "user": {"username": "jane"}})
+        for token, end in (
+            (forge.token({"exp": 2_000_000_000}), 2e9),
+            (forge.token({"exp": "soon"}), math.inf),
+            (forge.token({}), math.inf),
+            (b"opaque", math.inf),
+        ):
+            user = self.successResultOf(self.ask(token=token.decode()))
+            assert user is not None
+            self.assertEqual(user.expires, end)
 
     def test_not_valid(self) -> None:
         """Any review but a clear yes with a name is a refusal."""

@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.auth.gate`.
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -94,6 +96,16 @@ class GateTests(CredentialsCase):
         visibility = self.successResultOf(Deferred.fromCoroutine(gate.authorize_visible(GET)))
         self.assertIs(visibility, answer.visibility)
         self.failureResultOf(Deferred.fromCoroutine(gate.authorize(GET)), Forbidden)
+
+    def test_expires(self) -> None:
+        """
+        Evidence ends with the credential; one that is accepted although it has ended, because
+        clocks differ, lasts until a review refuses it.
+        """
+        for end, expires in ((time.time() + 60, True), (time.time() - 1, False)):
+            self.tokens.expires = end
+            evidence: Any = self.identified(self.gate(), self.token).evidence
+            self.assertEqual(evidence.expires, end if expires else math.inf)
 
     def test_nobody(self) -> None:
         """Without a valid credential there is no user."""

@@ -132,6 +132,7 @@ class IssuedTests(AccountsCase):
             user.extra, {"authentication.kubernetes.io/credential-id": (f"JTI={jti}",)}
         )
         self.assertEqual(User(user.name, user.groups, user.uid), USER)
+        self.assertEqual(user.expires, int(NOW) + 600)
 
     def test_not_ours(self) -> None:
         """A token of another kind or issuer is left to other authenticators."""

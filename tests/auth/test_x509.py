@@ -102,6 +102,14 @@ class X509AuthenticatorTests(CredentialsCase):
             },
         )
 
+    def test_expires(self) -> None:
+        """The user's credential ends with the certificate, or with the CA that has signed it."""
+        soon = authority("users").issue_client("jane", life=timedelta(seconds=30))
+        user = self.user(soon)
+        assert user is not None
+        end = pem.certificates(soon.certificate_pem, "it")[0].not_valid_after_utc
+        self.assertEqual(user.expires, end.timestamp())
+
     def test_none(self) -> None:
         """Without a certificate, or without TLS, there is no user."""
         self.assertIsNone(self.user(None))

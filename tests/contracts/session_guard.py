@@ -4,6 +4,8 @@ Contract of the session guard: the same rules for API server, poollet and node s
 
 from __future__ import annotations
 
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -47,6 +49,7 @@ class Tokens:
 
     :ivar users: name by token.
     :ivar uids: UID by name, if known.
+    :ivar expires: the end of all tokens, in seconds since 1970.
     """
 
     credential_headers = NO_HEADERS
@@ -54,6 +57,7 @@ class Tokens:
     def __init__(self) -> None:
         self.users: dict[str, str] = {}
         self.uids: dict[str, str] = {}
+        self.expires = math.inf
         self.is_away = False
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
@@ -64,7 +68,7 @@ class Tokens:
             if token not in self.users:
                 raise Unauthorized("the token is not known")
             name = self.users[token]
-            return User(name, uid=self.uids.get(name, ""))
+            return User(name, uid=self.uids.get(name, ""), expires=self.expires)
 
         return Deferred.fromCoroutine(user())
 
@@ -111,7 +115,10 @@ class SessionGuardContract(SynchronousTestCase):
         self.tokens, self.permissions = Tokens(), Permissions()
         self.sessions = Sessions(Trail(_NoAudit(), "hop", self.clock))  # type: ignore[arg-type]
         self.reviewer = self.make_reviewer()
-        self.guard = SessionGuard(self.sessions, self.reviewer, self.clock)
+        self.began = time.time()
+        self.guard = SessionGuard(
+            self.sessions, self.reviewer, self.clock, now=lambda: self.began + self.clock.seconds()
+        )
         self.guard.startService()
         self.addCleanup(self.guard.stopService)
         self.endings: dict[str, Ending] = {}
@@ -186,6 +193,17 @@ class SessionGuardContract(SynchronousTestCase):
         del self.tokens.users["t-ann"]
         self.clock.advance(REVIEW_SECONDS)
         self.assertEqual(self.reasons(), {"ann": REVOKED})
+
+    def test_expired(self) -> None:
+        """The end of a credential ends its sessions at that moment."""
+        self.open("ann")
+        self.tokens.expires = self.began + 100
+        self.open("bob")
+        self.clock.pump([10] * 9 + [9.9])
+        self.assertEqual(self.endings, {})
+        self.clock.advance(0.2)
+        self.assertEqual(self.reasons(), {"bob": REVOKED})
+        self.assertIn("expired at 20", self.endings["bob"].message)
 
     def test_token_of_another(self) -> None:
         """A token that now belongs to another user ends the first user's session."""

@@ -4,6 +4,7 @@ Users as Kubernetes knows them.  Source: ``k8s.io/apiserver/pkg/authentication/u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ class User:
     :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
         identity.  Reviews of a session do not authenticate such a user again: the proxy does.  Set
         it only for proxies that end sessions themselves.
+    :param expires: the end of the credential that identified the user, in seconds since 1970;
+        infinite if nobody knows it.  Not part of the user's identity either.
     """
 
     name: str
@@ -24,3 +27,4 @@ class User:
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forwarded_by: User | None = field(default=None, compare=False, repr=False)
+    expires: float = field(default=math.inf, compare=False, repr=False)

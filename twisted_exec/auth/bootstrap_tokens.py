@@ -10,6 +10,7 @@ administrator needs it, and without any part of the token.
 from __future__ import annotations
 
 import hmac
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from twisted_exec.api.kinds.bootstraptokens import (
     SECRET,
     SECRET_TYPE,
     USER_PREFIX,
+    expires,
     extra_groups,
     is_expired,
     parts_of,
@@ -86,8 +88,9 @@ def user_of(
     if is_expired(values, now):
         return None
     try:
-        groups = (GROUP, *extra_groups(values))
+        groups, end = (GROUP, *extra_groups(values)), expires(values)
     except ValueError:
         return None
     name = f"{USER_PREFIX}{token_id}"
-    return User(name, with_authenticated(name, groups))
+    end = math.inf if end is None else end
+    return User(name, with_authenticated(name, groups), expires=end)

@@ -14,6 +14,7 @@ import json
 import random
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
@@ -34,6 +35,7 @@ from twisted_exec.auth.interfaces import (
     IAuthorizer,
     User,
 )
+from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.kube.interfaces import IKubeClient
 
@@ -163,7 +165,10 @@ class DelegatedAuthenticator:
         status = await self._reviews.ask(kinds.TOKENREVIEWS.resource, spec)
         if status.get("authenticated") is not True or not self._is_meant_for_us(status):
             return None
-        return _user(status.get("user"))
+        user = _user(status.get("user"))
+        # A review does not say when the token ends; the token does, and the review vouches for it.
+        claims = jwt.claimed(token)
+        return user if user is None or claims is None else replace(user, expires=claims.expires)
 
     def _is_meant_for_us(self, status: Mapping[str, Any]) -> bool:
         if not self._audiences:

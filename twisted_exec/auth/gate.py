@@ -8,6 +8,8 @@ session authenticates the same credentials and checks the same permissions again
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -83,12 +85,14 @@ class Evidence:
     :param sender: as authenticated.
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param allowed: the permissions, of the user and of others that speak for the user.
+    :param expires: the end of the credentials, in seconds since 1970; the session ends then.
     """
 
     credentials: PresentedCredentials
     sender: User
     user: User
     allowed: tuple[Attributes, ...] = ()
+    expires: float = math.inf
 
 
 @implementer(ISessionReviewer)
@@ -140,7 +144,10 @@ class Gate:
             context.learn(reason=reason_of_headers(reason))
         if sender.forwarded_by is not None and not credentials.impersonates:
             credentials = self._proxy_credentials(credentials.certificate)
-        context.evidence = Evidence(credentials, sender, user)
+        # Authenticators accept a token for some seconds after its end, since clocks differ; the
+        # reviews end such a session.
+        expires = sender.expires if sender.expires > time.time() else math.inf
+        context.evidence = Evidence(credentials, sender, user, expires=expires)
 
     async def sender(self, request: Request) -> User:
         """Return who sent a request, whomever they act as; errors as :meth:`identify`."""

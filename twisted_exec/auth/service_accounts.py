@@ -27,7 +27,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound, Unauthorized
 from twisted_exec.auth.groups import SERVICE_ACCOUNT_PREFIX, with_authenticated
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.jose.jwt import InvalidToken, claimed, claims_of, signed
+from twisted_exec.auth.jose.jwt import InvalidToken, claimed, claims_of, moment_of, signed
 from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey, VerifyingKey, pem_keys, signing_key
 from twisted_exec.auth.tokens import IAudienceAuthenticator, Known
 from twisted_exec.auth.x509 import CREDENTIAL_ID
@@ -263,7 +263,7 @@ class ServiceAccountAuthenticator:
         jti = claims.get("jti")
         if isinstance(jti, str) and jti:
             extra[CREDENTIAL_ID] = (f"JTI={jti}",)
-        return User(user, groups, uid, extra)
+        return User(user, groups, uid, extra, expires=moment_of(claims, "exp"))
 
     async def _there(self, kind: Kind, namespace: str, reference: object) -> tuple[str, str]:
         """

@@ -8,6 +8,7 @@ Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ _VERDICTS_KEPT = 1024
 
 
 @dataclass(frozen=True)
-class _Verdict:
+class Verdict:
     """
     The result of judging one certificate.
 
@@ -89,7 +90,7 @@ class CertificateJudge:
     ) -> None:
         self._clock, self._now = clock, now
         self._ca = _Given(ca) if isinstance(ca, bytes) else _followed(ca, apart_from, clock)
-        self._verdicts: OrderedDict[tuple[bytes, bytes], _Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[bytes, bytes], Verdict] = OrderedDict()
 
     def load(self) -> None:
         """
@@ -101,14 +102,15 @@ class CertificateJudge:
 
     def refusal(self, peer: PeerCertificate) -> str:
         """Why the certificate is not accepted; empty if it is."""
-        return self._verdict(peer).refusal
+        return self.verdict(peer).refusal
 
     def distrust(self, peer: PeerCertificate) -> str:
         """As :meth:`refusal`, but empty for a certificate of a trusted CA that has expired."""
-        verdict = self._verdict(peer)
+        verdict = self.verdict(peer)
         return "" if verdict.is_of_time else verdict.refusal
 
-    def _verdict(self, peer: PeerCertificate) -> _Verdict:
+    def verdict(self, peer: PeerCertificate) -> Verdict:
+        """Judge a certificate, or return an earlier result that still holds."""
         ca_pem, now, seconds = self._ca.get(), self._now(), self._clock.seconds()
         key = (ca_pem, peer.digest)
         verdict = self._verdicts.get(key)
@@ -120,9 +122,7 @@ class CertificateJudge:
             self._verdicts.popitem(last=False)
         return verdict
 
-    def _judge(
-        self, peer: PeerCertificate, ca_pem: bytes, now: datetime, logged: float
-    ) -> _Verdict:
+    def _judge(self, peer: PeerCertificate, ca_pem: bytes, now: datetime, logged: float) -> Verdict:
         seconds = self._clock.seconds()
         try:
             valid = verify(peer, ca_pem, now)
@@ -132,12 +132,12 @@ class CertificateJudge:
                 self._warn(peer, problem)
                 logged = seconds
             until = seconds + _REFUSED_SECONDS
-            return _Verdict(until, str(problem), now, now, logged, is_of_time=True)
+            return Verdict(until, str(problem), now, now, logged, is_of_time=True)
         except VerificationError as problem:
-            return _Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
+            return Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
         begin = max(each.not_valid_before_utc for each in valid)
         end = min(each.not_valid_after_utc for each in valid)
-        return _Verdict(seconds + _ACCEPTED_SECONDS, "", begin, end, logged)
+        return Verdict(seconds + _ACCEPTED_SECONDS, "", begin, end, logged)
 
     def _warn(self, peer: PeerCertificate, problem: OutsideValidity) -> None:
         begin, end = peer.leaf.not_valid_before_utc, peer.leaf.not_valid_after_utc
@@ -231,19 +231,24 @@ class X509Authenticator:
         """Return the user of a certificate if the CA signed it and it names one."""
         if peer is None or not peer.common_name:
             return None
-        refusal = self._judge.refusal(peer)
-        if refusal:
-            self._log.debug("no user by certificate: {refusal}", refusal=refusal)
+        verdict = self._judge.verdict(peer)
+        if verdict.refusal:
+            self._log.debug("no user by certificate: {refusal}", refusal=verdict.refusal)
             return None
-        return certified_user(peer)
+        return certified_user(peer, verdict.end)
 
 
 @lru_cache(maxsize=_VERDICTS_KEPT)
-def certified_user(peer: PeerCertificate) -> User:
-    """Return the user that a verified certificate names."""
+def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
+    """
+    Return the user that a verified certificate names.
+
+    :param end: of the validity of the certificate and those that vouch for it.
+    """
     name = peer.common_name
     return User(
         name,
         with_authenticated(name, peer.organizations),
         extra={CREDENTIAL_ID: (f"X509SHA256={peer.fingerprint}",)},
+        expires=math.inf if end is None else end.timestamp(),
     )

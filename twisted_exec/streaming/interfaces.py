@@ -184,8 +184,9 @@ class ISessionReviewer(Interface):
         Authenticate and authorize a session again.
 
         :param subject: user and object of the session.
-        :param evidence: what the hop's own gate put into ``context.evidence``; only this method
-            reads it.
+        :param evidence: what the hop's own gate put into ``context.evidence``.  Only this method
+            reads it, except for its attribute ``expires``, if it has one: the end of the
+            credentials in seconds since 1970, at which the session ends without a review.
         :return: fires with ``None`` when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its

@@ -315,9 +315,9 @@ class ClaimedTests(SynchronousTestCase):
     """Tests for :func:`twisted_exec.auth.jose.jwt.claimed`."""
 
     def test_claimed(self) -> None:
-        """``claimed`` returns the issuer, key and algorithm without verifying the signature."""
+        """``claimed`` returns issuer, key, algorithm and end without verifying the signature."""
         token = forge.token(CLAIMS, forge.rsa_key("attacker"))
-        self.assertEqual(jwt.claimed(token), Claimed(ISSUER, "k1", "RS256"))
+        self.assertEqual(jwt.claimed(token), Claimed(ISSUER, "k1", "RS256", CLAIMS["exp"]))
 
     def test_other_tokens(self) -> None:
         """Texts that are not JWTs return None; claims of a wrong type are returned as empty."""
@@ -335,7 +335,9 @@ class SignedTests(ClaimsCase):
         token = jwt.signed(CLAIMS, key).encode()
         self.keys = pem_keys(forge.public_pem(forge.rsa_key("ours")), "key")
         self.assertEqual(self.read(token), CLAIMS)
-        self.assertEqual(jwt.claimed(token), Claimed(ISSUER, self.keys[0].kid, "RS256"))
+        self.assertEqual(
+            jwt.claimed(token), Claimed(ISSUER, self.keys[0].kid, "RS256", CLAIMS["exp"])
+        )
 
     def test_text(self) -> None:
         """A claim can hold any text."""

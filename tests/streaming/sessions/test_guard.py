@@ -61,7 +61,10 @@ class GuardCase(SynchronousTestCase):
         self.sessions = Sessions(Trail(Records(), "poollet", self.clock))
         self.reviewer: Any = Reviewer()
         self.endings: dict[str, Ending] = {}
-        self.guard = SessionGuard(self.sessions, self.reviewer, self.clock)
+        self.now = 0.0
+        self.guard = SessionGuard(
+            self.sessions, self.reviewer, self.clock, now=lambda: self.now + self.clock.seconds()
+        )
         self.guard.startService()
         self.addCleanup(self.guard.stopService)
 
@@ -218,6 +221,76 @@ class DecisionTests(GuardCase):
         endings: list[Ending] = []
         session.carry(endings.append, lambda: None)
         self.assertEqual(endings, [Ending(REVOKED, "not any more")])
+
+
+class Expiring(str):
+    """Evidence with a credential that ends."""
+
+    expires: float
+
+
+class ExpiryTests(GuardCase):
+    """The end of credentials."""
+
+    def open_until(self, name: str, expires: float) -> Session:
+        evidence = Expiring(f"evidence of {name}")
+        evidence.expires = expires
+        return self.open_with(name, evidence)
+
+    def test_moment(self) -> None:
+        """A session ends in the moment in which its credential does, without a review."""
+        self.open_until("a", 7.5)
+        self.open("b")
+        self.clock.advance(7.4)
+        self.assertEqual(self.endings, {})
+        self.clock.advance(0.1)
+        message = "the certificate or token of this session expired at 1970-01-01T00:00:07Z"
+        self.assertEqual(list(self.endings), ["a"])
+        self.assertEqual(self.endings["a"].reason, REVOKED)
+        self.assertIn(message, self.endings["a"].message)
+        self.assertEqual(self.reviewer.reviewed, [])
+
+    def test_earlier(self) -> None:
+        """Credentials end in any order, whatever the order of their sessions."""
+        for name, moment in (("a", 300.0), ("b", 5.0), ("c", 200.0), ("d", 5.0)):
+            self.open_until(name, moment)
+        ends = {}
+        for second in range(301):
+            ends |= dict.fromkeys(self.endings.keys() - ends, second)
+            self.clock.advance(1)
+        self.assertEqual(ends, {"b": 5, "d": 5, "c": 200, "a": 300})
+
+    def test_over(self) -> None:
+        """A session that was over before is no reason to end another."""
+        self.open_until("a", 5).over("client closed")
+        self.open_until("b", 10)
+        self.clock.advance(5)
+        self.assertEqual(self.endings, {})
+        self.clock.advance(5)
+        self.assertEqual(list(self.endings), ["b"])
+
+    def test_far(self) -> None:
+        """A certificate for years needs no timer for years: no reactor could wait so long."""
+        self.open_until("a", 4e9)
+        self.assertLess(max(call.getTime() for call in self.clock.getDelayedCalls()), 100)
+
+    def test_time_of_day(self) -> None:
+        """A clock that is set forward ends sessions with the next look."""
+        self.open_until("a", 1000)
+        self.now = 2000.0
+        self.clock.pump([1] * 60)
+        self.assertEqual(list(self.endings), ["a"])
+
+    def test_before_the_start(self) -> None:
+        """Sessions from before the guard started count as well; a stopped one has no timer."""
+        self.successResultOf(self.guard.stopService())
+        self.open_until("a", 5)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.guard.startService()
+        self.clock.advance(5)
+        self.assertEqual(list(self.endings), ["a"])
+        self.successResultOf(self.guard.stopService())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class SpacingTests(GuardCase):

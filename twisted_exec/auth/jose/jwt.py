@@ -56,6 +56,7 @@ class Claimed:
     issuer: str
     kid: str
     algorithm: str
+    expires: float = math.inf
 
 
 class _Registry(jws.JWSRegistry):
@@ -75,7 +76,11 @@ def claimed(token: bytes) -> Claimed | None:
         return None
     values = (claims.get("iss"), head.get("kid", ""), head.get("alg"))
     issuer, kid, algorithm = (each if isinstance(each, str) else "" for each in values)
-    return Claimed(issuer, kid, algorithm)
+    try:
+        expires = moment_of(claims, "exp")
+    except InvalidToken:
+        expires = math.inf
+    return Claimed(issuer, kid, algorithm, expires)
 
 
 def claims_of(

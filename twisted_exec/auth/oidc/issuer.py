@@ -13,6 +13,7 @@ same holds for ``DOMAIN:system:...``, the names of poollets.  Source:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.jose.jwt import InvalidToken
+from twisted_exec.auth.jose.jwt import InvalidToken, moment_of
 from twisted_exec.auth.jose.keys import ALGORITHMS
 from twisted_exec.auth.oidc.cel import Expression, Rule
 from twisted_exec.auth.x509 import CREDENTIAL_ID
@@ -128,7 +129,9 @@ def user_of(claims: Mapping[str, Any], issuer: Issuer) -> User:
     user_info = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
     for rule in issuer.user_rules:
         rule.confirm(user_info)
-    return User(name, with_authenticated(name, groups), uid, extra | _credential(claims))
+    expires = moment_of(claims, "exp") if "exp" in claims else math.inf
+    extra |= _credential(claims)
+    return User(name, with_authenticated(name, groups), uid, extra, expires=expires)
 
 
 _Source = Claim | Expression | None

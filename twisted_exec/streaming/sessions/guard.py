@@ -8,6 +8,7 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
   and the session keeps that until it is over.  Nothing else remembers it.
 * The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, every few
   seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
+* At the end of a session's credentials, as far as the evidence knows it, the guard ends the session.
 * Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
 
 A review that cannot get an answer ends nothing: the hops depend on an API server that may restart,
@@ -16,6 +17,11 @@ guard.
 """
 
 from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -33,8 +39,15 @@ REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
 HINT_SECONDS = 0.1
 """From a hint to its review: a burst of changes, such as ``kubectl apply`` of roles, is one review."""
+LONGEST_WAIT_SECONDS = 60.0
+"""Until the next look at the time of day for credentials that end later: it may be set."""
 AT_ONCE = 8
 """Concurrent reviews: each may be a request to an API server that other hops ask, too."""
+
+
+_EXPIRED = (
+    "the certificate or token of this session expired at {}; open the console again with a new one"
+)
 
 
 class SessionGuard(Service):
@@ -44,6 +57,7 @@ class SessionGuard(Service):
     :param reviewer: decides again; see :class:`ISessionReviewer`.
     :param review_seconds: from the start of one round of reviews to the next.
     :param at_once: reviews that run concurrently.
+    :param now: the time of day, in seconds since 1970.
     """
 
     _log = Logger()
@@ -55,10 +69,14 @@ class SessionGuard(Service):
         clock: IReactorTime,
         review_seconds: float = REVIEW_SECONDS,
         at_once: int = AT_ONCE,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._sessions, self._reviewer, self._clock = sessions, reviewer, clock
         self._review_seconds, self._at_once = review_seconds, at_once
+        self._now = now
         self._loop: Deferred[None] | None = None
+        self._expiring: Deferred[None] | None = None
+        self._expiry: IDelayedCall | None = None
         self._timer: IDelayedCall | None = None
         self._hinted = False
         self._problem = ""
@@ -67,11 +85,18 @@ class SessionGuard(Service):
     def startService(self) -> None:
         """Review from now on; the first round is due after :data:`REVIEW_SECONDS`."""
         super().startService()
+        self._sessions.on_expiring = self._expect
+        self._expect(min((each.expires for each in self._sessions.live()), default=math.inf))
         self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
 
     def stopService(self) -> Deferred[None]:
         """Cancel the round that is under way; fires when nothing is left."""
         super().stopService()
+        self._sessions.on_expiring = None
+        if self._expiry is not None and self._expiry.active():
+            self._expiry.cancel()
+        if self._expiring is not None:
+            self._expiring.cancel()
         loop, self._loop = self._loop, None
         if loop is None:
             return succeed(None)
@@ -96,6 +121,38 @@ class SessionGuard(Service):
         :return: their number.
         """
         return self._sessions.end_object(key, ending)
+
+    def _expect(self, moment: float) -> None:
+        """Look for credentials that have ended at a moment, or earlier if another one comes first."""
+        if not self.running or moment == math.inf:
+            return
+        seconds = min(max(moment - self._now(), 0.0), LONGEST_WAIT_SECONDS)
+        timer = self._expiry
+        if timer is None or not timer.active():
+            self._expiry = self._clock.callLater(seconds, self._expire)
+        elif timer.getTime() > self._clock.seconds() + seconds:
+            timer.reset(seconds)
+
+    def _expire(self) -> None:
+        if self._expiring is not None and not self._expiring.called:
+            self._expiry = self._clock.callLater(HINT_SECONDS, self._expire)
+            return
+        self._expiring = Deferred.fromCoroutine(self._end_expired())
+        self._expiring.addErrback(self._stopped)
+
+    async def _end_expired(self) -> None:
+        """End the sessions whose credentials have ended."""
+        earliest, turns = math.inf, ShortTurns(self._clock)
+        for session in self._sessions.live():
+            if session.ending is not None or session.expires == math.inf:
+                continue
+            if session.expires <= self._now():
+                moment = datetime.fromtimestamp(session.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                session.end(Ending(REVOKED, _EXPIRED.format(moment)))
+                await turns.breathe()
+            else:
+                earliest = min(earliest, session.expires)
+        self._expect(earliest)
 
     async def _run(self) -> None:
         seconds = self._review_seconds

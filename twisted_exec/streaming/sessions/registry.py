@@ -12,6 +12,7 @@ to the next one *beside* the stream: as the query of a ``DELETE`` of the path th
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,6 +107,7 @@ class Session:
     :ivar evidence: the credentials and the decision that allowed the session, for as long as it
         lives; ``None`` when the session is not reviewed.
     :ivar terms: what the session is held to.
+    :ivar expires: the end of the credentials, in seconds since 1970.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     """
 
@@ -118,6 +120,7 @@ class Session:
         terms: Terms = FULL,
     ) -> None:
         self.subject, self.evidence = subject, evidence
+        self.expires: float = getattr(evidence, "expires", math.inf)
         self.ending: Ending | None = None
         self.terms = terms
         self.client_info = ClientInfo()
@@ -242,6 +245,7 @@ class Sessions:
 
     :ivar watcher: is called when streams begin and end.
     :ivar openings: the turns of streams that are being opened.
+    :ivar on_expiring: is called with the end of each new session's credentials, if they end.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow. Sessions without a user name count only in total.
@@ -258,6 +262,7 @@ class Sessions:
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self.limits = limits or SessionLimits.fitting()
         self.openings = Openings()
+        self.on_expiring: Callable[[float], None] | None = None
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
@@ -289,6 +294,8 @@ class Sessions:
         if problem:
             session.over(problem, code=TooManyRequests.code)
             raise TooManyRequests(problem, retry_after_seconds=10)
+        if session.expires < math.inf and self.on_expiring is not None:
+            self.on_expiring(session.expires)
         return session
 
     def _too_many(self, user: str) -> str:
