@@ -83,6 +83,13 @@ class ForwardedTests(SessionGuardTests):
 
     test_token_of_another = test_token_withdrawn
 
+    def test_expired(self) -> None:
+        """The poollet knows no end of such a user's credential; the proxy ends the session."""
+        self.tokens.expires = self.began + 5
+        self.open("ann")
+        self.clock.advance(100)
+        self.assertEqual(self.endings, {})
+
     def sources(self) -> Sequence[Tokens | Permissions]:
         """As :meth:`SessionGuardContract.sources`."""
         return [self.permissions]
