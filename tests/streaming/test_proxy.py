@@ -28,6 +28,8 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
     REVOKED,
     SHUTTING_DOWN,
     Ending,
@@ -737,6 +739,21 @@ class EndTests(ProxyTestCase):
         self.lose_backend()
         self.assertEqual(self.records.ends(), [(REVOKED, None)])
 
+    def test_status_on_its_way(self) -> None:
+        """
+        The last message of a machine that is gone may take 10 s through busy hops before the
+        stream is cut.
+        """
+        for reason in (POWERED_OFF, MACHINE_DELETED, POOL_DELETED):
+            self.setUp()
+            self.end(reason)
+            self.clock.advance(9.9)  # a busy next hop has not even answered
+            self.assertFalse(self.session_transport.aborted, reason)
+            self.session_transport.protocol.dataReceived(b"\x88\x00")
+            self.assertTrue(self.client.received().endswith(b"\x88\x00"), reason)
+            self.clock.advance(0.1)
+            self.assertTrue(self.session_transport.aborted, reason)
+
     def test_foreign(self) -> None:
         """A next hop that knows no such request has the stream cut at once."""
         self.end()
@@ -747,7 +764,7 @@ class EndTests(ProxyTestCase):
     def test_foreign_and_patient(self) -> None:
         """Unless cuts_when_refused is set, a refused DELETE cuts the stream only after 0.5 s."""
         self.proxy.cuts_when_refused = False
-        self.end()
+        self.end(REVOKED)
         self.control.protocol.dataReceived(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
         self.clock.advance(0.4)
         self.assertFalse(self.session_transport.aborted)
@@ -758,7 +775,7 @@ class EndTests(ProxyTestCase):
     def test_unreachable(self) -> None:
         """If the next hop cannot be reached, the stream is cut after 0.5 s."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
-        self.end()
+        self.end(REVOKED)
         self.clock.advance(0.5)
         self.assertTrue(self.session_transport.aborted)
         self.clock.advance(60)
@@ -778,7 +795,7 @@ class EndTests(ProxyTestCase):
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         late = self.locator.endpoints[0][1]
         client = self.ask()
-        self.end()
+        self.end(REVOKED)
         late.protocol.makeConnection(late.transport)
         late.connecting.callback(late.protocol)
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())

@@ -46,6 +46,9 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import (
     IDENTITY_HEADERS,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
     SHUTTING_DOWN,
     Ending,
     IStreamLocator,
@@ -84,6 +87,19 @@ from twisted_exec.wire.upgrade import (
 STOP_SECONDS = 2.0
 """From the decision to end a session because this hop stops until the session is cut."""
 
+GONE_SECONDS = 10.0
+"""
+The same if the machine is off or deleted, or its pool is.  Every hop decides at once, and on busy
+hosts the reason takes long to pass them all.
+"""
+
+_MORE_SECONDS = {
+    SHUTTING_DOWN: STOP_SECONDS,
+    POWERED_OFF: GONE_SECONDS,
+    MACHINE_DELETED: GONE_SECONDS,
+    POOL_DELETED: GONE_SECONDS,
+}
+
 
 def require_upgrade(request: IRequest) -> bytes:
     """
@@ -117,14 +133,14 @@ class Proxy:
     :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         hop before this one waits for its answer.
-    :param end_seconds: from the decision to end a session until the session is cut; a hop that
-        stops waits longer, :data:`STOP_SECONDS`, because nobody has lost a right.
+    :param end_seconds: from the decision to end a session until the session is cut; longer if nobody
+        has lost a right: :data:`STOP_SECONDS`, :data:`GONE_SECONDS`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: returns the headers that never reach the next hop; called once
         for each request.
     :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise
-        after ``end_seconds``, because its user may get the reason in another way.
+        at its time limit, because its user may get the reason in another way.
     """
 
     _log = Logger()
@@ -460,7 +476,7 @@ class _Passage:
         either, and needs the user's part of the protocol's end, so input passes again from then on.
         """
         self._splice.pause_user()
-        seconds = STOP_SECONDS if ending.reason == SHUTTING_DOWN else self._proxy.end_seconds
+        seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
         late = self._proxy.clock.callLater(seconds, self._splice.sever, ending.reason)
         self._late = late
         if self._location.ends_here:
