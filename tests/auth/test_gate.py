@@ -15,6 +15,7 @@ from tests.auth.support import CredentialsCase
 from tests.auth.test_credentials import KEY, KeyAuthenticator
 from tests.contracts.authorizer import GET, FixedAuthorizer, OnlyLabelled
 from tests.contracts.session_guard import Permissions, SessionGuardContract, Tokens
+from tests.streaming.sessions.test_guard import write
 from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import (
     APIError,
@@ -27,7 +28,9 @@ from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
+from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
 from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS
@@ -106,6 +109,17 @@ class GateTests(CredentialsCase):
             self.tokens.expires = end
             evidence: Any = self.identified(self.gate(), self.token).evidence
             self.assertEqual(evidence.expires, end if expires else math.inf)
+
+    def test_files(self) -> None:
+        """The gate knows the files of its authenticators, for a guard that watches them."""
+        users = write(self.mktemp(), b"t,ann,1")
+        tokens = BearerAuthenticator([TokenFileAuthenticator(users, self.clock)])
+        named = NamedCertificateAuthenticator(X509Authenticator(self.users_ca, self.clock), ["a"])
+        proxies = RequestHeaderAuthenticator(self.forwarding_ca, ["proxy"], self.clock)
+        fixed = X509Authenticator(b"no file", self.clock)
+        gate = Gate(UnionAuthenticator([proxies, named, fixed, tokens]), self.permissions)
+        paths = [path for each in gate.files() for path in each.paths]
+        self.assertEqual(paths, [self.forwarding_ca, self.users_ca, users])
 
     def test_nobody(self) -> None:
         """Without a valid credential there is no user."""

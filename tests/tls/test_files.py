@@ -120,6 +120,17 @@ class ReloadingTests(SynchronousTestCase):
             self.clock.advance(1)
         self.assertEqual(self.parsed, 1)
 
+    def test_look(self) -> None:
+        """A look reads changed files at once, and counts the values so far."""
+        self.assertEqual((self.reloading.look(), self.parsed), (0, 0))  # not wanted yet
+        self.reloading.load()
+        self.assertEqual(self.reloading.look(), 1)
+        write(self.directory, "value", b"22")
+        self.assertEqual(self.reloading.look(), 2)
+        self.assertEqual((self.reloading.get(), self.parsed), (22, 2))
+        write(self.directory, "value", b"half")
+        self.assertEqual((self.reloading.look(), self.reloading.get()), (2, 22))
+
     def test_broken_keeps_the_last(self) -> None:
         """While the file's content is invalid, the last valid value stays in use."""
         self.reloading.get()

@@ -224,7 +224,7 @@ def assemble(
         accepts_session=lambda session: not sessions.has(session),
     )
     gate = Gate(control_plane.authenticator, authorizer, policy)
-    guard = SessionGuard(sessions, gate, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE)
+    guard = SessionGuard(sessions, gate, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE, files=gate.files)
     control_plane.on_permission_change(guard.review_soon)
     workloads = [Workload.of_dialect(dialect) for dialect in dialects]
     if kubelets is not None:

@@ -9,7 +9,7 @@ and the removal of credentials before a request goes to the next hop.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -24,6 +24,7 @@ from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
+from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate, peer_certificate
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import HeaderSet, subprotocol_token
@@ -214,6 +215,20 @@ def _token_of(authorization: bytes) -> bytes:
     return token.strip() if scheme.lower() == b"bearer" else b""
 
 
+def files_of(authenticators: Iterable[object]) -> list[Reloading[Any]]:
+    """
+    Return the files of those authenticators that have some.
+
+    An authenticator with files that take users away when they are replaced has a method ``files``.
+    """
+    return [
+        each
+        for authenticator in authenticators
+        for each in getattr(authenticator, "files", list)()
+        if each.paths
+    ]
+
+
 @implementer(IAuthenticator)
 class UnionAuthenticator:
     """
@@ -252,6 +267,10 @@ class UnionAuthenticator:
             if user is not None:
                 return user
         return None
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files of all authenticators, for the guard of sessions."""
+        return files_of(self._authenticators)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
         """As :meth:`IProxyAuthenticator.proxy_problem`: any of them may trust the proxy."""

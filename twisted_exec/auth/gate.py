@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -22,7 +23,12 @@ from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
-from twisted_exec.auth.credentials import NO_CREDENTIALS, CredentialHeaders, PresentedCredentials
+from twisted_exec.auth.credentials import (
+    NO_CREDENTIALS,
+    CredentialHeaders,
+    PresentedCredentials,
+    files_of,
+)
 from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import (
     Attributes,
@@ -38,6 +44,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
 from twisted_exec.streaming.sessions.registry import forwarded_session_id
+from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
 
 _PROXIES = 256
@@ -115,6 +122,10 @@ class Gate:
         self.policy = policy or GatePolicy()
         reads = self.policy.impersonation is not Impersonation.DROPPED
         self.credential_headers = CredentialHeaders(authenticator, impersonation=reads)
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files of the authenticators: sessions are reviewed when one was replaced."""
+        return files_of([self._authenticator])
 
     async def identify(self, context: RequestContext) -> None:
         """

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -27,6 +28,7 @@ from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IProxyAuthenticator, User
 from twisted_exec.auth.x509 import CertificateJudge, certified_user
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -126,6 +128,10 @@ class RequestHeaderAuthenticator:
         :raises TLSConfigError: it is unusable.
         """
         self._judge.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the CA file, for the guard of sessions."""
+        return self._judge.files()
 
     @property
     def credential_headers(self) -> HeaderSet:

@@ -91,6 +91,11 @@ class AccountKeys:
         if self._signing is not None:
             self._signing.load()
 
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files."""
+        own = [] if self._signing is None else [self._signing]
+        return [*own, *self._known]
+
     def signing(self) -> SigningKey | None:
         """The key of new tokens, if there is one."""
         return None if self._signing is None else self._signing.get()
@@ -207,6 +212,10 @@ class ServiceAccountAuthenticator:
     def load(self) -> None:
         """As :meth:`AccountKeys.load`."""
         self._keys.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files of keys, for the guard of sessions."""
+        return self._keys.files()
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
         """As :meth:`ITokenAuthenticator.authenticate_token`, for this server's audiences."""

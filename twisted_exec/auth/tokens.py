@@ -14,13 +14,14 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials, files_of
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls.errors import TLSConfigError
@@ -77,6 +78,10 @@ class BearerAuthenticator:
         self, sources: Sequence[ITokenAuthenticator], audiences: Sequence[str] = ()
     ) -> None:
         self._sources, self._audiences = tuple(sources), tuple(audiences)
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files of all sources, for the guard of sessions."""
+        return files_of(self._sources)
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`: an unknown token is an error."""
@@ -148,6 +153,10 @@ class TokenFileAuthenticator:
             by content).
         """
         self._users.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the token file, for the guard of sessions."""
+        return [self._users]
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""

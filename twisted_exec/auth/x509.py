@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import product
+from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -89,7 +90,9 @@ class CertificateJudge:
         apart_from: str = "",
     ) -> None:
         self._clock, self._now = clock, now
-        self._ca = _Given(ca) if isinstance(ca, bytes) else _followed(ca, apart_from, clock)
+        self._ca: _Given | Reloading[bytes] = (
+            _Given(ca) if isinstance(ca, bytes) else (_followed(ca, apart_from, clock))
+        )
         self._verdicts: OrderedDict[tuple[bytes, bytes], Verdict] = OrderedDict()
 
     def load(self) -> None:
@@ -99,6 +102,10 @@ class CertificateJudge:
         :raises TLSConfigError: they are unusable.
         """
         self._ca.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the CA file."""
+        return [self._ca] if isinstance(self._ca, Reloading) else []
 
     def refusal(self, peer: PeerCertificate) -> str:
         """Why the certificate is not accepted; empty if it is."""
@@ -222,6 +229,10 @@ class X509Authenticator:
         :raises TLSConfigError: it cannot be used.
         """
         self._judge.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the CA file, for the guard of sessions."""
+        return self._judge.files()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`; a certificate of another CA gives ``None``."""

@@ -214,7 +214,7 @@ class NodeServer(AsyncService):
             max_body_bytes=MAX_BODY_BYTES,
             fitting=self.sessions.connections_beside,
         )
-        self.guard = SessionGuard(self.sessions, access.gate, reactor)
+        self.guard = SessionGuard(self.sessions, access.gate, reactor, files=access.gate.files)
         self._idleness = Idleness(self.sessions, reactor, settings.stream_idle_seconds)
         self._endings = Endings(self.guard, root_pods, leaves)
         self.serving = self._certificate(now) if settings.certificate_directory else None

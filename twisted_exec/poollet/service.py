@@ -322,7 +322,7 @@ class Poollet(Service):
             caller_of=proxy_of(gate, self._proxies),
             credential_headers=gate.credential_headers.current,
         )
-        self.guard = SessionGuard(self.sessions, gate, reactor)
+        self.guard = SessionGuard(self.sessions, gate, reactor, files=gate.files)
         dialect = settings.dialect
         self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
         self.health = Health(reactor)

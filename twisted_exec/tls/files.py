@@ -106,6 +106,7 @@ class Reloading(Generic[T]):
         self._seen: _Stamp | None = None
         self._complained: str = ""
         self._next_look = 0.0
+        self._loads = 0
 
     def load(self) -> T:
         """
@@ -117,6 +118,7 @@ class Reloading(Generic[T]):
         stamp = self._stamp()
         value = self._parse(*(read_file(path) for path in self.paths))
         self._value = [value]
+        self._loads += 1
         # The stamp comes before the read, so a change during the read is seen at the next check.
         self._seen = stamp
         self._complained = ""
@@ -133,6 +135,18 @@ class Reloading(Generic[T]):
         if self._clock.seconds() >= self._next_look:
             self._look()
         return self._value[0]
+
+    def look(self) -> int:
+        """
+        Read the files if they have changed, without the limit of once a second.
+
+        Nothing is opened before the first :meth:`load` or :meth:`get`.
+
+        :return: the number of values so far: it differs from an earlier one if there is a new value.
+        """
+        if self._value:
+            self._look()
+        return self._loads
 
     def _look(self) -> None:
         self._next_look = self._clock.seconds() + _LOOK_EVERY_SECONDS

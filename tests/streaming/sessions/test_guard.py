@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -21,12 +22,19 @@ from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     HINT_SECONDS,
+    LOOK_SECONDS,
     REVIEW_SECONDS,
     SessionGuard,
 )
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.tls.files import Reloading
 
 AWAY = ServiceUnavailable("away")
+
+
+def write(path: str, content: bytes) -> str:
+    Path(path).write_bytes(content)
+    return path
 
 
 class Reviewer:
@@ -291,6 +299,48 @@ class ExpiryTests(GuardCase):
         self.assertEqual(list(self.endings), ["a"])
         self.successResultOf(self.guard.stopService())
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class FileTests(GuardCase):
+    """Files of credentials, which may be replaced."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.successResultOf(self.guard.stopService())
+        self.path = write(self.mktemp(), b"one")
+        self.looks = 0
+        self.guard = SessionGuard(
+            self.sessions, self.reviewer, self.clock, files=lambda: [self.file]
+        )
+        self.file = Reloading([self.path], lambda content: content, self.clock)
+        self.file.load()
+        self.guard.startService()
+        self.addCleanup(self.guard.stopService)
+
+    def test_replaced(self) -> None:
+        """Sessions are reviewed a third of a second after the file was replaced, with the new one."""
+        self.open("a")
+        self.clock.pump([0.1] * 20)
+        self.assertEqual(self.reviewer.reviewed, [])
+        write(self.path, b"another")
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual(self.file.get(), b"another")
+        self.clock.advance(HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+        self.clock.pump([0.1] * 20)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+
+    def test_no_sessions(self) -> None:
+        """Without sessions there is nothing to look at."""
+        looks = []
+        self.patch(self.file, "look", lambda: looks.append(1))
+        self.clock.pump([0.1] * 20)
+        self.assertEqual(looks, [])
+
+    def test_stopped(self) -> None:
+        """A guard that was stopped looks no more."""
+        self.successResultOf(self.guard.stopService())
+        self.assertEqual([each for each in self.clock.getDelayedCalls() if each.active()], [])
 
 
 class SpacingTests(GuardCase):

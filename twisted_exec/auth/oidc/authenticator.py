@@ -146,6 +146,10 @@ class OIDCAuthenticator:
             asking = Deferred.fromCoroutine(self._tokens_of(issuer).keys.known())
             asking.addErrback(lambda failure: failure.trap(Unpublished))
 
+    def files(self) -> list[Reloading[Any]]:
+        """Return the configuration, for the guard of sessions."""
+        return [self._issuers]
+
     def close(self) -> None:
         """Stop fetching keys."""
         for tokens in self._known.values():

@@ -16,6 +16,7 @@ Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -29,10 +30,11 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.credentials import PresentedCredentials, check_declared
+from twisted_exec.auth.credentials import PresentedCredentials, check_declared, files_of
 from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.tls.files import Reloading
 from twisted_exec.wire.upgrade import HeaderSet
 
 PROXY = ("proxy",)
@@ -90,6 +92,10 @@ class NamedCertificateAuthenticator:
         """See :attr:`IAuthenticator.credential_headers`."""
         headers: HeaderSet = self._certificates.credential_headers
         return headers
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files of the certificates' authenticator, for the guard of sessions."""
+        return files_of([self._certificates])
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """See :meth:`IAuthenticator.authenticate`."""

@@ -9,6 +9,8 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
 * The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, every few
   seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
 * At the end of a session's credentials, as far as the evidence knows it, the guard ends the session.
+* While there are sessions, the guard looks at the files of users (tokens, CAs) and takes a replaced
+  one as a hint (:data:`LOOK_SECONDS`).
 * Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
 
 A review that cannot get an answer ends nothing: the hops depend on an API server that may restart,
@@ -20,8 +22,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -34,11 +37,17 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.interfaces import REVOKED, Ending, ISessionReviewer
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.tls.files import Reloading
 
 REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
 HINT_SECONDS = 0.1
 """From a hint to its review: a burst of changes, such as ``kubectl apply`` of roles, is one review."""
+LOOK_SECONDS = 0.2
+"""
+From one look at the files to the next: one stat(2) for each, 0.1 % of a core for six.  A watch by the kernel
+(inotify) costs a descriptor, and misses changes on network file systems.
+"""
 LONGEST_WAIT_SECONDS = 60.0
 """Until the next look at the time of day for credentials that end later: it may be set."""
 AT_ONCE = 8
@@ -58,6 +67,7 @@ class SessionGuard(Service):
     :param review_seconds: from the start of one round of reviews to the next.
     :param at_once: reviews that run concurrently.
     :param now: the time of day, in seconds since 1970.
+    :param files: returns the files that say who users are.
     """
 
     _log = Logger()
@@ -70,10 +80,13 @@ class SessionGuard(Service):
         review_seconds: float = REVIEW_SECONDS,
         at_once: int = AT_ONCE,
         now: Callable[[], float] = time.time,
+        files: Callable[[], Sequence[Reloading[Any]]] = tuple,
     ) -> None:
         self._sessions, self._reviewer, self._clock = sessions, reviewer, clock
         self._review_seconds, self._at_once = review_seconds, at_once
-        self._now = now
+        self._now, self._files = now, files
+        self._versions: list[int] = []
+        self._look: IDelayedCall | None = None
         self._loop: Deferred[None] | None = None
         self._expiring: Deferred[None] | None = None
         self._expiry: IDelayedCall | None = None
@@ -87,14 +100,18 @@ class SessionGuard(Service):
         super().startService()
         self._sessions.on_expiring = self._expect
         self._expect(min((each.expires for each in self._sessions.live()), default=math.inf))
+        if files := self._files():
+            self._versions = [each.look() for each in files]
+            self._look = self._clock.callLater(LOOK_SECONDS, self._look_at_files)
         self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
 
     def stopService(self) -> Deferred[None]:
         """Cancel the round that is under way; fires when nothing is left."""
         super().stopService()
         self._sessions.on_expiring = None
-        if self._expiry is not None and self._expiry.active():
-            self._expiry.cancel()
+        for timer in (self._expiry, self._look):
+            if timer is not None and timer.active():
+                timer.cancel()
         if self._expiring is not None:
             self._expiring.cancel()
         loop, self._loop = self._loop, None
@@ -121,6 +138,15 @@ class SessionGuard(Service):
         :return: their number.
         """
         return self._sessions.end_object(key, ending)
+
+    def _look_at_files(self) -> None:
+        self._look = self._clock.callLater(LOOK_SECONDS, self._look_at_files)
+        if not len(self._sessions):
+            return
+        versions = [each.look() for each in self._files()]
+        if versions != self._versions:
+            self._versions = versions
+            self.review_soon()
 
     def _expect(self, moment: float) -> None:
         """Look for credentials that have ended at a moment, or earlier if another one comes first."""
