@@ -20,6 +20,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
+from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 
@@ -114,9 +115,11 @@ class MemoryStream:
         room: int | None = None,
         user: str = "ann",
         options: StreamOptions | None = None,
+        terms: Terms = FULL,
     ) -> None:
         self.viewer = viewer
         self.user = user
+        self.terms = terms
         self.options = options or StreamOptions()
         self.room = room
         self.got = bytearray()
@@ -157,6 +160,11 @@ class MemoryStream:
 
     def unregisterProducer(self) -> None:
         self._producer = None
+
+    def hold_to(self, terms: Terms) -> None:
+        """The session is held to other terms."""
+        self.terms = terms
+        self.viewer.terms_changed(terms)
 
     def drop(self) -> None:
         """The stream goes away."""

@@ -10,13 +10,22 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import HINT, Floor, RoleNotices, display_name, not_sent, notice
 from twisted_exec.streaming.interfaces import Role
+from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
 class Person:
     """A participant that records its notices."""
 
-    def __init__(self, user: str, *, may_write: bool = True) -> None:
-        self.user, self.may_write = user, may_write
+    def __init__(
+        self, user: str, *, may_write: bool = True, may_take_over: bool = True, denied: bool = False
+    ) -> None:
+        self.user, self.may_write, self.may_take_over = (
+            user,
+            may_write and not denied,
+            may_take_over,
+        )
+        self.is_denied = denied
         self.role = Role.OBSERVER
         self.notices: list[bytes] = []
         self.promotions = 0
@@ -43,8 +52,8 @@ class ActTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.floor = Floor()
 
-    def join(self, user: str, *, may_write: bool = True, force: bool = False) -> Person:
-        person = Person(user, may_write=may_write)
+    def join(self, user: str, *, force: bool = False, **rights: bool) -> Person:
+        person = Person(user, **rights)
         self.floor.join(person, force=force)
         return person
 
@@ -164,10 +173,12 @@ class ActTests(SynchronousTestCase):
 
     def test_refusal(self) -> None:
         """The notice for an observer who types names the writer."""
-        self.join("ann")
-        self.assertIn(
-            b"what you type is not sent: the writer of this console is ann", self.floor.refusal()
-        )
+        ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
+        text = b"what you type is not sent: the writer of this console is ann (~f or --force"
+        self.assertIn(text, self.floor.refusal(self.join("eve")))
+        self.assertIn(b"is ann (wait until this console has no", self.floor.refusal(bob))
+        self.floor.leave(ann)
+        self.assertIn(b"this console has no writer (~f", self.floor.refusal(bob))
 
     def test_names(self) -> None:
         """A display name is printable and at most 64 characters long."""
@@ -178,10 +189,96 @@ class ActTests(SynchronousTestCase):
         self.assertEqual(notice("hi"), b"\r\n[twisted-exec: hi]\r\n")
 
 
+class RightTests(SynchronousTestCase):
+    """Users without the right to take over, or to type."""
+
+    def setUp(self) -> None:
+        self.floor = Floor()
+
+    def join(self, user: str, *, force: bool = False, **rights: bool) -> Person:
+        person = Person(user, **rights)
+        self.floor.join(person, force=force)
+        return person
+
+    def test_no_takeover(self) -> None:
+        """A user without the right to take over reads what to do instead, however often it asks."""
+        ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
+        text = bob.news()
+        self.assertIn("the writer of this console is ann; you are an observer (wait until", text)
+        self.assertNotIn("~f", text)
+        for _ in range(2):
+            self.floor.request_role(bob, Role.WRITER)
+            text = bob.news()
+            self.assertIn("you may not take over this console; its writer is ann (wait", text)
+            self.assertIn("your administrator for the verb takeover on machines/console)", text)
+        self.assertEqual((ann.writes, bob.writes, ann.news()), (True, False, ""))
+
+    def test_free_floor(self) -> None:
+        """Such a user may take a free floor, and reads when it is free."""
+        ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
+        bob.news()
+        self.floor.leave(ann)
+        self.assertIn("ann has left; this console has no writer (~f", bob.news())
+        self.floor.request_role(bob, Role.WRITER)
+        self.assertTrue(bob.writes)
+        self.assertIn("you are the writer of this console]", bob.news())
+        self.assertTrue(self.join("bob", may_take_over=False, force=True).writes)
+
+    def test_own_session(self) -> None:
+        """Such a user may take over from another session of its own."""
+        first = self.join("bob", may_take_over=False)
+        second = self.join("bob", may_take_over=False)
+        self.floor.request_role(second, Role.WRITER)
+        self.assertEqual((first.writes, second.writes), (False, True))
+        self.assertIn("bob, in another session, has taken over", first.news())
+
+    def test_taken_over(self) -> None:
+        """Such a user who loses the floor is not told to take it back."""
+        bob = self.join("bob", may_take_over=False)
+        self.join("ann", force=True)
+        text = bob.news()
+        self.assertIn("ann has taken over this console; you are an observer (wait until", text)
+
+    def test_denied(self) -> None:
+        """A user who may only observe gets a notice, and one for each request for the floor."""
+        eve = self.join("eve", denied=True, force=True)
+        for _ in range(2):
+            self.assertEqual(eve.news(), notice(MAY_ONLY_OBSERVE).decode())
+            self.floor.request_role(eve, Role.WRITER)
+        self.assertFalse(eve.writes)
+        ann = self.join("ann")
+        self.floor.leave(ann)
+        self.assertEqual(eve.news(), notice(MAY_ONLY_OBSERVE).decode())
+
+    def test_right_changes(self) -> None:
+        """Losing the right to type releases the floor; getting it again does not give it back."""
+        ann, bob = self.join("ann"), self.join("bob")
+        bob.news()
+        ann.may_write, ann.is_denied = False, True
+        self.floor.right_to_write_changed(ann)
+        self.assertEqual((ann.writes, bob.writes), (False, False))
+        self.assertEqual(ann.news(), notice(f"from now on {MAY_ONLY_OBSERVE}").decode())
+        self.assertIn("ann may no longer type; this console has no writer (~f", bob.news())
+        ann.may_write, ann.is_denied = True, False
+        self.floor.right_to_write_changed(ann)
+        self.assertFalse(ann.writes)
+        self.assertIn("you may type at this console again; this console has no", ann.news())
+        self.assertEqual(bob.news(), "")
+
+    def test_right_of_an_observer_changes(self) -> None:
+        """An observer who loses the right to type gets a notice, and nobody else does."""
+        ann, bob = self.join("ann"), self.join("bob")
+        bob.may_write, bob.is_denied = False, True
+        self.floor.right_to_write_changed(bob)
+        self.assertIn(MAY_ONLY_OBSERVE, bob.news())
+        self.assertEqual((ann.writes, ann.news()), (True, ""))
+
+
 State = tuple[str, ...]
 Act = tuple[str, int, Callable[[Floor, Person], None]]
 
 _USERS = ("ann", "ann", "bob", "")
+_MAY_NOT_TAKE_OVER = "bob"
 
 
 def _acts() -> Iterator[Act]:
@@ -192,49 +289,68 @@ def _acts() -> Iterator[Act]:
         yield "take", who, lambda floor, person: floor.request_role(person, Role.WRITER)
         yield "release", who, lambda floor, person: floor.request_role(person, Role.OBSERVER)
         yield "leave", who, lambda floor, person: floor.leave(person)
+        yield "lose", who, lambda floor, person: _change(floor, person, may_write=False)
+        yield "regain", who, lambda floor, person: _change(floor, person, may_write=True)
+
+
+def _standing(person: Person) -> str:
+    if person.writes:
+        return "writer"
+    if person.is_denied:
+        return "denied"
+    return "waiting" if person.may_write else "read-only"
 
 
 def _join(floor: Floor, person: Person, may_write: bool, force: bool) -> None:
     if person not in floor._participants:
-        person.may_write = may_write
+        person.may_write, person.is_denied = may_write, False
         floor.join(person, force=force)
+
+
+def _change(floor: Floor, person: Person, *, may_write: bool) -> None:
+    """Withdraw or return the right to type of a session that asked for input."""
+    if person in floor._participants and person.is_denied == may_write != person.may_write:
+        person.may_write, person.is_denied = may_write, not may_write
+        floor.right_to_write_changed(person)
 
 
 class EveryStateTests(SynchronousTestCase):
     """Every act in every reachable state."""
 
     def reached(self, acts: list[Act]) -> tuple[Floor, list[Person]]:
-        floor, people = Floor(), [Person(user) for user in _USERS]
+        floor = Floor()
+        people = [Person(user, may_take_over=user != _MAY_NOT_TAKE_OVER) for user in _USERS]
         for _, who, act in acts:
             act(floor, people[who])
         return floor, people
 
     def state(self, floor: Floor, people: list[Person]) -> State:
         return tuple(
-            ("writer" if person.writes else "waiting" if person.may_write else "read-only")
-            if person in floor._participants
-            else "away"
-            for person in people
+            _standing(person) if person in floor._participants else "away" for person in people
         )
 
     def check(self, name: str, who: int, before: State, after: State, people: list[Person]) -> None:
         """Check the invariants of one act."""
         writers = {_USERS[number] for number, role in enumerate(after) if role == "writer"}
         self.assertLessEqual(len(writers), 1, "two users are writers")
+        writers_before = {_USERS[number] for number, role in enumerate(before) if role == "writer"}
         for number, person in enumerate(people):
             text, was, is_now = person.news(), before[number], after[number]
             if number == who:
                 if name == "release" and was in ("writer", "waiting"):
                     self.assertEqual(is_now, "waiting")
                 if (name, was) in (("take", "waiting"), ("force", "away")):
-                    self.assertEqual(is_now, "writer")
+                    may = _USERS[who] != _MAY_NOT_TAKE_OVER or not writers_before - {_USERS[who]}
+                    self.assertEqual(is_now, "writer" if may else "waiting")
+                if name in ("lose", "regain"):
+                    self.assertNotEqual(is_now, "writer" if is_now != was else "")
                 continue
             self.assertTrue(is_now == was or (was, is_now) == ("writer", "waiting"), (was, is_now))
             if is_now != was:
                 self.assertIn(name, ("take", "force"))
                 self.assertIn("has taken over this console", text)
                 self.assertIn(display_name(_USERS[who]), text)
-            if was == "read-only":
+            if was in ("read-only", "denied"):
                 self.assertEqual(text, "")
 
     def test_all(self) -> None:
@@ -285,16 +401,38 @@ class RoleNoticesTests(SynchronousTestCase):
 
     def test_not_sent(self) -> None:
         """The notice that input is discarded has the reason."""
-        floor, ann = Floor(), Person("ann")
+        floor, ann, bob = Floor(), Person("ann"), Person("bob", may_take_over=False)
         floor.join(ann)
         for notice_, why in (
-            (floor.refusal(), "the writer of this console is ann"),
+            (floor.refusal(ann), "the writer of this console is ann"),
+            (floor.refusal(bob), "the writer of this console is ann"),
             (not_sent('line "vm" was lost: refused'), 'line "vm" was lost: refused'),
+            (MAY_OBSERVE, MAY_ONLY_OBSERVE),
         ):
             notices = RoleNotices()
             self.assertEqual(notices.not_sent, "")
             notices.feed(notice_)
             self.assertEqual(notices.not_sent, why)
+
+    def test_rights(self) -> None:
+        """Whoever reads the notices knows that the user may not type, and when it may again."""
+        floor, ann = Floor(), Person("ann", may_take_over=False)
+        bob = Person("bob", may_take_over=False)
+        floor.join(ann)
+        floor.join(bob)
+        reader = RoleNotices()
+        reader.feed(bob.news().encode())
+        self.assertEqual((reader.is_observer, reader.is_denied), (True, False))
+        for may_write in (False, True):
+            bob.may_write, bob.is_denied = may_write, not may_write
+            floor.right_to_write_changed(bob)
+            reader.feed(bob.news().encode())
+            self.assertEqual((reader.is_observer, reader.is_denied), (True, not may_write))
+        self.assertEqual(reader.not_sent, "")
+        floor.leave(ann)
+        floor.request_role(bob, Role.WRITER)
+        reader.feed(bob.news().encode())
+        self.assertEqual((reader.is_observer, reader.is_denied), (False, False))
 
     def test_any_split(self) -> None:
         """A notice is recognised wherever the output is split."""

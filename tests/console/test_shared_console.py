@@ -15,11 +15,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.floor import not_sent, notice
 from twisted_exec.console.shared_console import UNWATCHED_BYTES_PER_SECOND, LineEnded, SharedConsole
 from twisted_exec.console.viewer import Viewer, gap_mark
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
+    INPUT_DENIED,
     LINE_LOST,
     MACHINE_DELETED,
     Break,
@@ -28,12 +30,15 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 from .doubles import BreakableConsole, MemoryConsole, MemoryStream
 
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
+OBSERVE, DRIVE = Terms(right=Right.OBSERVE), Terms(right=Right.DRIVE)
 
 
 class SharedConsoleCase(SynchronousTestCase):
@@ -163,7 +168,7 @@ class RoleTests(SharedConsoleCase):
         for key in b"reset":
             bob.viewer.data_received(bytes((key,)))
         self.assertEqual(self.console.heard(), b"")
-        self.assertEqual(bob.since(), self.shared.floor.refusal())
+        self.assertEqual(bob.since(), self.shared.floor.refusal(bob.viewer))
         self.assertEqual(bob.viewer.bytes_to_machine, 0)
         self.assertEqual(self.ann.since(), b"=> ")
 
@@ -266,6 +271,102 @@ class RoleTests(SharedConsoleCase):
         bob.since()
         self.shared.end(DELETED)
         self.assertEqual((bob.since(), bob.ending), (b"", DELETED))
+
+
+class RightTests(SharedConsoleCase):
+    """What users may do at a console."""
+
+    def test_only_observe(self) -> None:
+        """A user without the right to drive is an observer, and a notice says so once."""
+        eve = self.attach(user="eve", terms=OBSERVE, options=StreamOptions(force=True))
+        self.assertEqual(eve.since(), notice(MAY_ONLY_OBSERVE))
+        self.assertNotIn("~f", MAY_ONLY_OBSERVE)
+        eve.viewer.data_received(b"x")  # a stream that does not enforce the right
+        for _ in range(3):
+            eve.viewer.input_refused()
+        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
+        self.assertEqual((self.console.heard(), eve.viewer.role), (b"", Role.OBSERVER))
+        self.assertIs(self.attach().viewer.role, Role.WRITER)
+
+    def test_only_observe_without_input(self) -> None:
+        """A session that did not ask for input gets no such notice."""
+        for options in (StreamOptions(read_only=True), StreamOptions(frozenset({Channel.STDOUT}))):
+            eve = self.attach(user="eve", terms=OBSERVE, options=options)
+            eve.viewer.wished(Role.WRITER)
+            eve.hold_to(DRIVE)
+            eve.hold_to(OBSERVE)
+            self.assertEqual((eve.since(), eve.viewer.role), (b"", Role.OBSERVER))
+
+    def test_only_observe_asks_for_the_floor(self) -> None:
+        """Each request of such a user for the floor, or for BREAK, is answered."""
+        eve = self.attach(user="eve", terms=OBSERVE)
+        eve.since()
+        eve.viewer.wished(Role.WRITER)
+        self.assertEqual(eve.since(), notice(MAY_ONLY_OBSERVE))
+        eve.viewer.wished(Break())
+        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
+        self.assertIs(eve.viewer.role, Role.OBSERVER)
+
+    def test_script_may_only_observe(self) -> None:
+        """A script whose user may only observe fails with the reason, but not without input."""
+        for types in (True, False):
+            script = self.attach(user="ci", terms=OBSERVE)
+            if types:
+                script.viewer.input_refused()
+            script.viewer.input_ended()
+            self.clock.advance(3)
+            ending = Ending(INPUT_DENIED, f"the input was not sent: {MAY_ONLY_OBSERVE}")
+            self.assertEqual(script.ending == ending, types)
+            self.assertIsNotNone(script.ending)
+
+    def test_drive_is_lost(self) -> None:
+        """With the right to drive a writer loses the floor; it and the waiting users get notices."""
+        ann, bob = self.attach(), self.attach(user="bob")
+        bob.since()
+        ann.hold_to(OBSERVE)
+        self.assertIs(ann.viewer.role, Role.OBSERVER)
+        self.assertEqual(ann.since(), notice(f"from now on {MAY_ONLY_OBSERVE}"))
+        self.assertIn(b"ann may no longer type; this console has no writer (~f", bob.since())
+        ann.viewer.data_received(b"a")
+        bob.viewer.wished(Role.WRITER)
+        bob.viewer.data_received(b"b")
+        self.assertEqual(self.console.heard(), b"b")
+        roles = [e.data.get("role") for e in self.shared.journal.events(0, 0) if e.kind == "role"]
+        self.assertEqual(roles, ["writer", "observer", "writer"])
+
+    def test_drive_returns(self) -> None:
+        """
+        With the right to drive again the session stays an observer, because keys that its user has
+        typed in vain must not reach the machine, and it may ask for the floor.
+        """
+        ann = self.attach()
+        ann.hold_to(OBSERVE)
+        ann.since()
+        ann.hold_to(DRIVE)
+        self.assertIn(b"you may type at this console again; this console has no", ann.since())
+        ann.viewer.data_received(b"a")
+        self.assertEqual(self.console.heard(), b"")
+        ann.viewer.wished(Role.WRITER)
+        ann.viewer.data_received(b"b")
+        self.assertEqual(self.console.heard(), b"b")
+
+    def test_takeover_is_lost(self) -> None:
+        """Without the right to take over, the writer stays the writer."""
+        ann = self.attach()
+        ann.hold_to(DRIVE)
+        ann.viewer.data_received(b"a")
+        self.assertEqual((self.console.heard(), ann.since()), (b"a", b""))
+
+    def test_force(self) -> None:
+        """A session without the right to take over does not take over when it joins."""
+        ann = self.attach()
+        bob = self.attach(user="bob", terms=DRIVE, options=StreamOptions(force=True))
+        self.assertEqual(ann.since(), b"")
+        self.assertIn(b"you may not take over this console; its writer is ann (wait", bob.since())
+        self.assertEqual((ann.viewer.role, bob.viewer.role), (Role.WRITER, Role.OBSERVER))
+        bob.hold_to(FULL)
+        bob.viewer.wished(Role.WRITER)
+        self.assertEqual((ann.viewer.role, bob.viewer.role), (Role.OBSERVER, Role.WRITER))
 
 
 class BreakTests(SynchronousTestCase):

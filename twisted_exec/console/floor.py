@@ -20,7 +20,12 @@ take over                writer; all other writers become observers, with a noti
                          that names the new writer
 release                  observer
 leave                    no other role changes
+loss of the right drive  observer, with a notice; as release for the others
 ======================== ==========================================================
+
+Taking the floor from another user needs the right to take over.  Without that right the session is
+an observer, with a notice, until the floor is free.  A user who gets the right to drive again stays
+an observer: the keys that this user has typed in vain must not reach the machine.
 
 When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.
 Other console servers promote an observer, who then types into a machine by mistake (conserver#107).
@@ -33,6 +38,7 @@ import re
 from typing import Protocol
 
 from twisted_exec.streaming.interfaces import Role
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 _MAX_NAME = 64
 _LONGEST_BYTES = 1024
@@ -40,6 +46,11 @@ _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
 _NOT_SENT = "what you type is not sent: "
 HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
+WAIT = (
+    "(wait until this console has no writer, or ask your administrator for the verb takeover on"
+    " machines/console)"
+)
+"""The end of each notice to an observer that cannot take over at present."""
 _TAKEN_OVER = "you have taken over this console"
 _WRITER = "you are the writer of this console"
 _NOW_WRITER = (_TAKEN_OVER, _WRITER)
@@ -57,7 +68,15 @@ class Participant(Protocol):
 
     @property
     def may_write(self) -> bool:
-        """True if the session asked for input."""
+        """True if the session asked for input, and its user has the right to drive."""
+
+    @property
+    def may_take_over(self) -> bool:
+        """True if the user may take the floor from another user."""
+
+    @property
+    def is_denied(self) -> bool:
+        """True if the session asked for input, but its user has no right to drive."""
 
     def tell(self, notice: bytes) -> None:
         """Show a notice to the user."""
@@ -102,15 +121,17 @@ class Floor:
         """
         participant.role = Role.OBSERVER
         self._participants.append(participant)
+        if participant.is_denied:
+            participant.tell(notice(MAY_ONLY_OBSERVE))
         if not participant.may_write:
             return
-        writers = self.writers
         if force:
             self._take_over(participant)
-        elif not writers or writers[0].user == participant.user:
+        elif self._is_free_to(participant):
             self._make_writer(participant)
         else:
-            participant.tell(notice(f"{self.status}; you are an observer {HINT}"))
+            hint = self._hint(participant)
+            participant.tell(notice(f"{self.status}; you are an observer {hint}"))
 
     def leave(self, participant: Participant) -> None:
         """Remove a session.  Repeated calls do nothing."""
@@ -122,23 +143,54 @@ class Floor:
 
     def request_role(self, participant: Participant, role: Role) -> None:
         """Take over, or release.  Ignored for sessions without input and for those that left."""
-        if not participant.may_write or participant not in self._participants:
+        if participant not in self._participants:
+            return
+        if participant.is_denied:
+            participant.tell(notice(MAY_ONLY_OBSERVE))
+        if not participant.may_write:
             return
         if role is Role.WRITER:
             self._take_over(participant)
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
-        participant.tell(notice(f"you are an observer; {self.status} {HINT}"))
+        hint = self._hint(participant)
+        participant.tell(notice(f"you are an observer; {self.status} {hint}"))
         if was_writer:
             self._announce_if_free(participant, "has released this console")
 
-    def refusal(self) -> bytes:
+    def right_to_write_changed(self, participant: Participant) -> None:
+        """Follow a change of ``may_write``: without the right to drive a writer loses the floor."""
+        if participant.may_write:
+            text = f"you may type at this console again; {self.status}"
+            participant.tell(notice(f"{text} {self._hint(participant)}"))
+            return
+        was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
+        participant.tell(notice(f"from now on {MAY_ONLY_OBSERVE}"))
+        if was_writer:
+            self._announce_if_free(participant, "may no longer type")
+
+    def refusal(self, participant: Participant) -> bytes:
         """Return the notice for an observer who types."""
+        if participant.is_denied:
+            return not_sent(MAY_ONLY_OBSERVE)
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
         # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
-        return not_sent(f"{self.status} {HINT}")
+        return not_sent(f"{self.status} {self._hint(participant)}")
+
+    def _is_free_to(self, participant: Participant) -> bool:
+        """Return whether no other user has the floor."""
+        writers = self.writers
+        return not writers or writers[0].user == participant.user
+
+    def _hint(self, participant: Participant) -> str:
+        may = participant.may_take_over or self._is_free_to(participant)
+        return HINT if may else WAIT
 
     def _take_over(self, participant: Participant) -> None:
+        if not participant.may_take_over and not self._is_free_to(participant):
+            text = f"you may not take over this console; its writer is {self.writer} {WAIT}"
+            participant.tell(notice(text))
+            return
         others = [each for each in self.writers if each is not participant]
         previous = self.writer
         successor = display_name(participant.user)
@@ -153,8 +205,8 @@ class Floor:
         for other in others:
             same_user = other.user == participant.user
             name = f"{successor}, in another session," if same_user else successor
-            text = f"{name} has taken over this console; you are an observer {HINT}"
-            other.tell(notice(text))
+            text = f"{name} has taken over this console; you are an observer"
+            other.tell(notice(f"{text} {self._hint(other)}"))
 
     def _make_writer(self, participant: Participant) -> None:
         if participant.role is not Role.WRITER:
@@ -200,11 +252,13 @@ class RoleNotices:
     A machine can print the same text, so nothing that matters to security depends on it.
 
     :ivar is_observer: the last notice about the role is to an observer.
+    :ivar is_denied: the last notice about the role says that the user may only observe.
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
     """
 
     def __init__(self) -> None:
         self.is_observer = False
+        self.is_denied = False
         self.not_sent = ""
         self._tail = b""
 
@@ -216,11 +270,12 @@ class RoleNotices:
             end = match.end()
             text = match[1].decode("utf-8", "replace")
             if text.startswith(_NOT_SENT):
-                self.not_sent = text.removeprefix(_NOT_SENT).removesuffix(HINT).rstrip()
-            if text.endswith(HINT):
-                self.is_observer = True
+                why = text.removeprefix(_NOT_SENT)
+                self.not_sent = why.removesuffix(HINT).removesuffix(WAIT).rstrip()
+            if text.endswith((HINT, WAIT, MAY_ONLY_OBSERVE)):
+                self.is_observer, self.is_denied = True, text.endswith(MAY_ONLY_OBSERVE)
             elif text.startswith(_NOW_WRITER):
-                self.is_observer = False
+                self.is_observer = self.is_denied = False
         self._tail = window[end:][-_LONGEST_BYTES:]
 
 

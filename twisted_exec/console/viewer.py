@@ -13,15 +13,18 @@ from twisted_exec.journal.interfaces import missing_bytes
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
+    INPUT_DENIED,
     LINE_LOST,
     Break,
     Ending,
     IAttachmentTransport,
     IOperable,
+    ITermsAttachment,
     Role,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
+from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 
 from .floor import not_sent, notice
 
@@ -38,13 +41,14 @@ def gap_mark(skipped_bytes: int) -> bytes:
     return b"\r\n[twisted-exec: %d bytes skipped]\r\n" % skipped_bytes
 
 
-@implementer(IOperable, IPushProducer)
+@implementer(IOperable, ITermsAttachment, IPushProducer)
 class Viewer:
     """
     The attachment of one user's stream to a console; :meth:`SharedConsole.viewer` creates it.
 
     It copies from the journal to its transport whenever the transport accepts more.
 
+    :ivar terms: what the session is held to at present.
     :ivar bytes_to_machine: input that reached the line, for audit.
     :ivar bytes_to_user: output that was sent, without notices, for audit.
     """
@@ -53,6 +57,7 @@ class Viewer:
         self._console = console
         self._transport: IAttachmentTransport | None = None
         self._user = ""
+        self.terms = FULL
         self._paused = False
         self._pumping = False
         self._ending: Ending | None = None
@@ -80,9 +85,23 @@ class Viewer:
         return "" if self._transport is None else str(self._transport.session)
 
     @property
-    def may_write(self) -> bool:
-        """True if the session asked for input."""
+    def _asked_for_input(self) -> bool:
         return self._transport is not None and self._transport.options.takes_input
+
+    @property
+    def may_write(self) -> bool:
+        """True if the session asked for input, and its user has the right to drive."""
+        return self._asked_for_input and self.terms.right >= Right.DRIVE
+
+    @property
+    def is_denied(self) -> bool:
+        """True if the session asked for input, but its user has no right to drive."""
+        return self._asked_for_input and not self.may_write
+
+    @property
+    def may_take_over(self) -> bool:
+        """True if the user may take the floor from another user."""
+        return self.terms.right >= Right.TAKEOVER
 
     @property
     def forces(self) -> bool:
@@ -91,6 +110,7 @@ class Viewer:
 
     def attached(self, transport: IAttachmentTransport) -> None:
         self._transport, self._user = transport, transport.user
+        self.terms = transport.terms
         transport.registerProducer(self, True)
         self._console._joined(self)
 
@@ -102,6 +122,15 @@ class Viewer:
         else:
             self.bytes_to_machine += len(data)
             self._console._typed(data)
+
+    def input_refused(self) -> None:
+        self._refuse()
+
+    def terms_changed(self, terms: Terms) -> None:
+        could_write = self.may_write
+        self.terms = terms
+        if self.may_write is not could_write and self._ending is None and not self._ended:
+            self._console.floor.right_to_write_changed(self)
 
     def window_changed(self, size: TerminalSize) -> None:
         """Resize the line, now if this viewer is a writer, else when it becomes one."""
@@ -137,7 +166,11 @@ class Viewer:
     def _refuse(self) -> None:
         """Discard the input of an observer."""
         floor = self._console.floor
-        self._discard(CONSOLE_IN_USE, floor.status, floor.refusal())
+        notice = floor.refusal(self)
+        if self.is_denied:
+            self._discard(INPUT_DENIED, MAY_ONLY_OBSERVE, notice)
+        else:
+            self._discard(CONSOLE_IN_USE, floor.status, notice)
 
     def _discard(self, reason: str, why: str, notice: bytes) -> None:
         """Tell the user that input is discarded: once, and again when the cause has changed."""

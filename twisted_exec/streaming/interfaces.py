@@ -18,6 +18,7 @@ from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     CONSOLE_IN_USE,
     IDLE,
+    INPUT_DENIED,
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
@@ -43,6 +44,7 @@ __all__ = [
     "CONSOLE_IN_USE",
     "IDENTITY_HEADERS",
     "IDLE",
+    "INPUT_DENIED",
     "INTERNAL",
     "LINE_LOST",
     "MACHINE_DELETED",
@@ -246,7 +248,17 @@ class ITermsAttachment(IAttachment):
 
     The stream enforces the others.  It refuses a session with such terms for an attachment without
     this interface.
+
+    Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
+    answers them.
     """
+
+    def input_refused() -> None:
+        """
+        The user typed without the right to drive; the stream has dropped the input.
+
+        The attachment tells the user.  Called for each piece of input.
+        """
 
     def terms_changed(terms: Terms) -> None:
         """

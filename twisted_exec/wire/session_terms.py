@@ -21,6 +21,12 @@ from twisted_exec.wire.errors import RemoteProtocolError
 
 TERMS_HEADER = "X-Twisted-Exec-Terms"
 
+MAY_ONLY_OBSERVE = (
+    "you may only observe this console"
+    " (your administrator can grant the verb drive on machines/console)"
+)
+"""Message to a user without the right to drive."""
+
 _LONGEST = 2048
 _NUMBER = re.compile(r"[0-9]{1,12}\Z")
 _POLICIES = re.compile(r"[-a-z0-9./, ]{0,1024}\Z")

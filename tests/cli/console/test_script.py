@@ -20,6 +20,7 @@ from twisted_exec.cli.console.script import (
 )
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.console.floor import notice
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
 class Paper:
@@ -163,14 +164,14 @@ class ExpectTests(SynchronousTestCase):
         """
         A script that types nothing may be an observer.
         """
-        self.begin(
-            "x",
-            shown=notice(
-                "the writer of this console is ada; you are an observer (~f or --force takes over)"
-            ),
-        )
-        self.show(b"x")
-        self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
+        for text in (
+            "the writer of this console is ada; you are an observer (~f or --force takes over)",
+            MAY_ONLY_OBSERVE,
+        ):
+            self.setUp()
+            self.begin("x", shown=notice(text))
+            self.show(b"x")
+            self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
 
 
 class EscapeTests(SynchronousTestCase):

@@ -22,6 +22,7 @@ from twisted_exec.cli.console.script import FAILED_CODE, OCCUPIED_CODE, Script
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.console.shell import NO_SHELL_CODE, Run, typed_command
 from twisted_exec.console.floor import Floor, not_sent, notice
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 SHELLS = {
     "bash": ["bash", "--norc", "-i"],
@@ -244,6 +245,31 @@ class PromptTests(SynchronousTestCase):
                 ),
             ),
         )
+
+    def test_no_takeover(self) -> None:
+        """
+        The message of a script whose user may not take over does not suggest that.
+        """
+        floor, ada, bob = Floor(), Person("ada"), Person("bob", may_take_over=False)
+        floor.join(ada)
+        floor.join(bob, force=True)
+        _, _, terminal = self.begin(bob.notices[-1])
+        assert terminal.outcome is not None
+        self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", OCCUPIED_CODE))
+        self.assertIn(
+            "you may not take over this console; its writer is ada", terminal.outcome.line
+        )
+        self.assertNotIn("--force", terminal.outcome.line)
+
+    def test_only_observe(self) -> None:
+        """
+        A script whose user may only observe types nothing and fails with the reason.
+        """
+        floor, eve = Floor(), Person("eve", denied=True)
+        floor.join(eve)
+        _, _, terminal = self.begin(eve.notices[-1])
+        line = f"the input was not sent: {MAY_ONLY_OBSERVE}"
+        self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(FAILED_CODE, line)))
 
     def test_lost_line(self) -> None:
         """

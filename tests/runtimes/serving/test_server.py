@@ -22,6 +22,7 @@ from tests.console.doubles import MemoryConsole
 from tests.runtimes.support import RuntimeCase, User, open_console
 from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.console.floor import notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
@@ -30,16 +31,19 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, unix_path
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    INPUT_DENIED,
     MACHINE_DELETED,
     REVOKED,
     SHUTTING_DOWN,
     Ending,
     IAttachment,
+    Role,
     Subject,
 )
+from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.streaming.sessions.registry import terms_query
 from twisted_exec.tls.endpoints import BACKLOG
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 
 UPGRADE = (
     "Host: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -302,11 +306,22 @@ class TermsTests(StreamCase):
         return code
 
     async def test_observer(self) -> None:
-        """Who may only observe is attached as an observer, and typing is answered with a notice."""
+        """
+        Who may only observe is attached as an observer; typing and taking over are answered with a
+        notice, and a script ends with the reason.
+        """
         await self.serve()
         user = await self.open(self.token(), X_Twisted_Exec_Terms="right=observe")
+        await self.until(lambda: bytes(user.got) == notice(MAY_ONLY_OBSERVE))
+        user.stream.wish(Role.WRITER)
+        await self.until(lambda: bytes(user.got) == notice(MAY_ONLY_OBSERVE) * 2)
         user.stream.write(b"reboot\n")
-        await self.until(lambda: b"you may only observe this console" in user.got)
+        user.stream.end_input()
+        await self.until(lambda: user.ending)
+        self.assertTrue(user.got.endswith(MAY_OBSERVE))
+        self.assertEqual(
+            user.ending, Ending(INPUT_DENIED, f"the input was not sent: {MAY_ONLY_OBSERVE}")
+        )
         self.assertEqual(self.console.transport.value(), b"")
 
     async def test_confirmed(self) -> None:
@@ -339,7 +354,7 @@ class TermsTests(StreamCase):
         await self.open(token)
 
     async def test_changed(self) -> None:
-        """Input ends and begins again with the right to drive, in one session."""
+        """Input ends with the right to drive; with that right again, its user may ask for the floor."""
         await self.serve()
         token = self.token()
         user = await self.open(token)
@@ -347,8 +362,10 @@ class TermsTests(StreamCase):
         await self.until(lambda: self.console.transport.value() == b"a")
         self.assertEqual(await self.patch(token, Terms(right=Right.OBSERVE)), 200)
         user.stream.write(b"b")
-        await self.until(lambda: b"you may only observe" in user.got)
+        await self.until(lambda: b"not sent: you may only observe" in user.got)
         self.assertEqual(await self.patch(token, FULL), 200)
+        await self.until(lambda: b"you may type at this console again" in user.got)
+        user.stream.wish(Role.WRITER)
         user.stream.write(b"c")
         await self.until(lambda: self.console.transport.value() == b"ac")
         self.assertEqual(await self.patch(token, FULL, X_Twisted_Exec_User="bob"), 404)

@@ -23,10 +23,11 @@ from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
     IAttachmentTransport,
+    Role,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
-from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE, ConsoleServer, serve
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
@@ -91,6 +92,17 @@ class TermsTests(ServeTestCase):
         self.attachment.transport.resume_input()
         self.assertEqual(self.attachment.received, b"")
         self.assertTrue(self.attachment.input_ends)
+
+    def test_only_observe(self) -> None:
+        """The notice about input that is dropped is sent once, by a console without roles, too."""
+        peer = self.connect()
+        assert self.serving.server is not None
+        self.serving.server.hold_to(Terms(right=Right.OBSERVE))
+        peer.send(b"\0a")
+        peer.send(b"\0b")
+        peer.send(b"\4" + encode_wish(Role.WRITER, None))
+        self.assertEqual(peer.messages(), [b"\1" + MAY_OBSERVE])
+        self.assertEqual((self.attachment.received, self.attachment.wishes), (b"", []))
 
 
 class HandshakeTests(ServeTestCase):

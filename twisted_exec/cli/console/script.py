@@ -18,6 +18,7 @@ from twisted_exec.cli.console.script_options import FAILED_CODE
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Sink
 from twisted_exec.console.floor import RoleNotices, notice_text
 from twisted_exec.wire.escape_sequences import Stripper
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 OCCUPIED_CODE = 123
 """Another user is the writer of the console."""
@@ -108,6 +109,8 @@ class Script:
         self._notices.feed(data)
         if self._notices.not_sent:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
+        elif self._notices.is_denied and self._types:
+            self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             self._fail(OCCUPIED_CODE, text.replace("~f or ", ""))
         elif _SKIPPED.fullmatch(text) and self._is_settled:

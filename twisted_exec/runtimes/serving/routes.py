@@ -326,6 +326,9 @@ class _NotifyingAttachment:
     def wished(self, wish: Break | Role) -> None:
         self._inner.wished(wish)
 
+    def input_refused(self) -> None:
+        self._inner.input_refused()
+
     def terms_changed(self, terms: Terms) -> None:
         self._inner.terms_changed(terms)
 

@@ -40,7 +40,7 @@ from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand.messages import SizeDecoder, encode_ending
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]\r\n"
@@ -52,10 +52,7 @@ Observers that asked for input get :meth:`.Floor.refusal` instead, which names t
 take over.
 """
 
-MAY_OBSERVE = (
-    b"\r\n[twisted-exec: you may only observe this console: what you type is not sent"
-    b" (your administrator can grant the verb drive on machines/console)]\r\n"
-)
+MAY_OBSERVE = f"\r\n[twisted-exec: what you type is not sent: {MAY_ONLY_OBSERVE}]\r\n".encode()
 """Notice to a user without the right to drive who types."""
 
 NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
@@ -301,7 +298,10 @@ class ConsoleServer:
         if self.options.read_only:
             self._tell_once(READ_ONLY)
         elif self.options.takes_input:
-            self._tell_once(MAY_OBSERVE)
+            if ITermsAttachment.providedBy(self._attachment):
+                self._attachment.input_refused()
+            else:
+                self._tell_once(MAY_OBSERVE)
 
     def _tell_once(self, notice: bytes) -> None:
         if notice not in self._refused:
@@ -314,8 +314,11 @@ class ConsoleServer:
             self._size = event
             if self._next_size is None:
                 self._resize()
-        elif self.takes_input and not self._input_over:
-            self._take(event)
+        elif self.options.takes_input and not self._input_over:
+            if self.takes_input or ITermsAttachment.providedBy(self._attachment):
+                self._take(event)  # also of a user who may only observe: the attachment says so
+            else:
+                self._refuse()
 
     def _resize(self) -> None:
         """Deliver the newest size, and the next one not before the next turn."""

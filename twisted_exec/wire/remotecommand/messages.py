@@ -37,6 +37,7 @@ REVOKED = "AuthorizationWithdrawn"
 SESSION_DELETED = "SessionDeleted"
 IDLE = "Idle"
 CONSOLE_IN_USE = "ConsoleInUse"
+INPUT_DENIED = "InputDenied"
 INTERNAL = "InternalError"
 
 STATUS_LIMIT_BYTES = 64 << 10
@@ -223,6 +224,7 @@ _FAILURES = frozenset(
         SESSION_DELETED,
         IDLE,
         CONSOLE_IN_USE,
+        INPUT_DENIED,
         INTERNAL,
     }
 )
