@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.chain import pki
 from twisted_exec.api.dialects import IRONCORE, NAMES, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings
@@ -144,8 +145,22 @@ class OptionsTests(SynchronousTestCase):
                 drain_seconds=7.0,
                 pods_view=False,
                 sessions=SessionLimits(9, 3),
+                audit_policy=DEFAULT_POLICY,
             ),
         )
+
+    def test_audit_policy(self) -> None:
+        """The file of a policy is read with the options; a wrong file is an error of one line."""
+        path = self.mktemp()
+        for text, word in (("", "must be a mapping"), ("kind: Policy", "apiVersion")):
+            Path(path).write_text(text)
+            told = self.refused([*arguments(), f"--audit-policy-file={path}"])
+            self.assertIn(word, told)
+            self.assertIn(path, told)
+        Path(path).write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n")
+        options = Options()
+        options.parseOptions([*arguments(), f"--audit-policy-file={path}"])
+        self.assertEqual(settings(options).audit_policy, load(path))
 
     def test_pods_view(self) -> None:
         """The view is on by default; both flags together are refused."""

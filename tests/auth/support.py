@@ -44,6 +44,7 @@ class FakeRequest:
 
     credentials = None
     is_forwarded = False
+    client_host = "127.0.0.1"
 
     def __init__(self, headers: Mapping[str, Sequence[str]], handle: SSL.Connection | None) -> None:
         self.requestHeaders = Headers(

@@ -20,6 +20,7 @@ from twisted_exec.api.kinds.alerts.presets import AlertPattern
 from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
 from twisted_exec.journal.metrics import JournalMetrics
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
@@ -69,6 +70,11 @@ class ObservingPageTests(SynchronousTestCase):
         self.assertEqual(
             names(self.page, "Additional keys of an end record"), set(end) - set(start)
         )
+
+    def test_audit_policy(self) -> None:
+        """The page shows the default policy."""
+        path = pages.DOCS / "reference" / "audit-policy.yaml"
+        self.assertEqual(load(str(path)), DEFAULT_POLICY)
 
     def test_metrics(self) -> None:
         """The page lists every metric with its labels, by the names that Prometheus shows."""

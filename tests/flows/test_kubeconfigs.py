@@ -361,8 +361,8 @@ class WholeWayTests(KubeconfigCase):
         self.assertEqual(console.exit_code, 7, console.output)
         self.assertEqual(len(self.last.runs()), 1)
         self.assertTrue(all(each.startswith(NAME) for each in (*socks.asked, *connect.asked)))
-        records = Path(deployment.path("api.audit")).read_text().splitlines()
-        first = json.loads(records[0])
+        lines = Path(deployment.path("api.audit")).read_text().splitlines()
+        first = next(each for each in map(json.loads, lines) if each["event"] == "start")
         self.assertEqual((first["user"], first["caller"]), ("eve", "admin"))
 
     def certificate_of(self, deployment: Deployment, name: str, expires: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
+from twisted_exec.apiserver.auditing.policy import Policy
+from twisted_exec.apiserver.auditing.records import AuditedDispatcher
 from twisted_exec.apiserver.consoles.connect import (
     Backend,
     DeletedLogLocator,
@@ -200,6 +202,7 @@ def assemble(
     kubelets: Kubelets | None = None,
     session_limits: SessionLimits | None = None,
     deleted_console_days: int = DEFAULT_DAYS,
+    audit_policy: Policy | None = None,
 ) -> Parts:
     """
     Assemble the parts.
@@ -212,11 +215,13 @@ def assemble(
     :param kubelets: access to kubelets, for Pods on Nodes.
     :param session_limits: ``None`` for as many as file descriptors allow.
     :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
+    :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     """
     storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
     authorizer = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
-    sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics), session_limits)
+    trail = Trail(audit, "apiserver", reactor)
+    sessions = Sessions(trail, SessionMetrics(metrics), session_limits)
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
     # session by its id.
     policy = GatePolicy(
@@ -335,8 +340,14 @@ def assemble(
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)
         add_node_proxy(routes, figures)
+    dispatcher = GatedDispatcher(gate, routes, sessions)
+    if audit_policy is not None:
+        machines = frozenset(dialect.workload.qualified for dialect in dialects)
+        dispatcher = AuditedDispatcher(
+            gate, routes, sessions, trail, audit_policy, reactor, machines
+        )
     return Parts(
-        dispatcher=GatedDispatcher(gate, routes, sessions),
+        dispatcher=dispatcher,
         followers=followers,
         leading=leading,
         verbs=bare,

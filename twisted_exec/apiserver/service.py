@@ -25,6 +25,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.assembly import ControlPlane, assemble
+from twisted_exec.apiserver.auditing.policy import Policy
 from twisted_exec.apiserver.consoles.connect import Backend
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
@@ -92,6 +93,7 @@ class Settings:
         machines.  ``None`` for no Nodes.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param aggregated: the host; ``None`` for a standalone server.
+    :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     """
 
     listen: str
@@ -118,6 +120,7 @@ class Settings:
     kubelets: KubeletAccess | None = None
     sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
+    audit_policy: Policy | None = None
 
 
 @implementer(IAPIServer)
@@ -126,7 +129,7 @@ class APIServer(AsyncService):
     A Kubernetes-style API server for machines and their consoles.
 
     :param storage: not started; this service starts and stops it.
-    :param audit: receives the start and end of each console session.
+    :param audit: receives the records of sessions and requests.
     :param metrics: registry for metrics; ``None`` makes a new one.
     :raises ValueError: the settings exclude each other.
     """
@@ -181,6 +184,7 @@ class APIServer(AsyncService):
             kubelets=self._kubelets,
             execute=self._worker.execute,
             session_limits=settings.sessions,
+            audit_policy=settings.audit_policy,
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS
         self._site = Site(

@@ -15,6 +15,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggregated
 from twisted_exec.apiserver.aggregated.options import check as check_aggregated
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, Policy, load
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
 from twisted_exec.apiserver.identity.options import PATHS as IDENTITY_PATHS
 from twisted_exec.apiserver.identity.options import identities
@@ -26,6 +27,7 @@ from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.audit_options import AuditOptions
+from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.options import Required, days, duration, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
@@ -49,6 +51,14 @@ def _address_types(text: str) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of {', '.join(ADDRESS_TYPES)}")
     return types
+
+
+def _policy(path: str) -> Policy:
+    """:raises ValueError: the file is not an audit policy."""
+    try:
+        return load(path)
+    except ConfigError as problem:
+        raise ValueError(str(problem)) from None
 
 
 def _duration(text: str) -> float:
@@ -122,6 +132,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
         ],
         "Storage": ["storage", "deleted-console-days", *(each[0] for each in QUOTA_OPTIONS)],
         "Certificates that the server signs": [*_SIGNING_FILES, "cluster-signing-duration"],
+        "Audit log": ["audit-policy-file"],
         "Start and stop": ["drain-seconds", "shutdown-delay-seconds"],
     }
     synopsis = "[options]"
@@ -181,6 +192,13 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             DEFAULT_DAYS,
             "How long the console of a deleted machine is listed; 0 to list none.",
             days,
+        ],
+        [
+            "audit-policy-file",
+            None,
+            None,
+            "Requests that are recorded: a Policy of audit.k8s.io/v1; by default all changes.",
+            _policy,
         ],
         ["drain-seconds", None, 5.0, "How long sessions may continue when stopping.", seconds],
         [
@@ -296,5 +314,6 @@ def settings(options: Options) -> Settings:
         client_signing=_pair(options, _CLIENT_SIGNING),
         signing_seconds=_duration(options["cluster-signing-duration"]),
         kubelets=kubelet_access(options),
+        audit_policy=options["audit-policy-file"] or DEFAULT_POLICY,
         aggregated=aggregated(options),
     )

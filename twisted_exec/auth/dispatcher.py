@@ -118,6 +118,10 @@ class GatedDispatcher(Dispatcher):
                 await self._gate.identify(context)
                 await endpoint.handler(context)
             return
+        await self.respond(context, endpoint)
+
+    async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
+        """Answer a request that opens no session."""
         if not endpoint.is_open:
             await self._gate.identify(context)
         await endpoint.handler(context)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -150,7 +149,8 @@ class Gate:
             session = self._session_of(context)
             context.learn(user=user.name, caller=context.caller.name, session=session)
         if sender.forwarded_by is not None:
-            context.learn(address=_reported_address(context.request) or context.subject.address)
+            # Not known before: only a trusted proxy may report another address than its own.
+            context.learn(address=context.request.client_host)
         if reason and (context.caller is not None or sender.forwarded_by is not None):
             context.learn(reason=reason_of_headers(reason))
         if sender.forwarded_by is not None and not credentials.impersonates:
@@ -303,20 +303,6 @@ class Gate:
                 await self.authorize(attributes)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
-
-
-def _reported_address(request: Request) -> str:
-    """
-    Return the address of the client that a trusted proxy reports; empty if it reports none.
-
-    A proxy appends the address to the header of its client, which may contain anything.
-    """
-    reported = request.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])[-1]
-    last = reported.rpartition(b",")[2].strip()
-    try:
-        return str(ip_address(last.decode("ascii")))
-    except ValueError:
-        return ""
 
 
 @lru_cache(maxsize=_PROXIES)

@@ -250,7 +250,7 @@ class Trail:
             empty, others are left out.  It is kept until the end of the session, and must not
             change.
         """
-        self._record("start", subject, {})
+        self.record("start", subject, {})
         return AuditSession(self, subject)
 
     def refused(self, subject: Facts, code: int, reason: str) -> None:
@@ -261,7 +261,13 @@ class Trail:
         """
         self.start(subject).end(reason, code=code)
 
-    def _record(self, event: str, subject: Facts, fields: Mapping[str, Any]) -> None:
+    def record(self, event: str, subject: Facts, fields: Mapping[str, Any]) -> None:
+        """
+        Write a record.
+
+        :param subject: as for :meth:`start`.
+        :param fields: further keys, or other values of the same keys.
+        """
         facts = {key: str(subject.get(_FACTS.get(key, key)) or "") for key in SUBJECT_KEYS}
         moment = self._now().astimezone(UTC)
         stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -303,4 +309,4 @@ class AuditSession:
         }
         if code is not None:
             fields["code"] = code
-        self._trail._record("end", self._subject, fields)
+        self._trail.record("end", self._subject, fields)

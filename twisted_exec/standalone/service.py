@@ -27,6 +27,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import APIServer
@@ -259,6 +260,7 @@ class Standalone(AsyncService):
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,
             sessions=self.settings.sessions,
+            audit_policy=DEFAULT_POLICY,
         )
         make = self.settings.storage or partial(
             SQLiteStorage, self._state.file(OBJECTS), limits=self.settings.limits

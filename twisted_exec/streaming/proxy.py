@@ -516,7 +516,7 @@ def client_info(context: RequestContext) -> ClientInfo:
     request = context.request
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
     return ClientInfo(
-        address=str(getattr(request.getClientAddress(), "host", "")),
+        address=request.client_host,
         agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
         via=context.via,
         options=context.options,

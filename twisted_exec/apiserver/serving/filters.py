@@ -4,7 +4,6 @@ Requests to the API server: query, authorization attributes, and limits on concu
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,9 +11,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import cast
 from urllib.parse import unquote_to_bytes
-
-from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.interfaces import IAddress
 
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
@@ -36,9 +32,12 @@ class APIRequest(Request):
     A request to the API server.
 
     :ivar is_laid_out: the body of the response is indented, or YAML, already.
+    :ivar keeps_response: keep the body of a whole response in ``response_body``, for its audit record.
     """
 
     is_laid_out = False
+    keeps_response = False
+    response_body = b""
 
     @cached_property
     def query(self) -> Query:
@@ -51,21 +50,6 @@ class APIRequest(Request):
             if item and b"=" not in item:
                 self.args.setdefault(unquote_to_bytes(item), [b""])
         super().process()
-
-    def getClientAddress(self) -> IAddress:
-        """Return the user's address; from a trusted proxy, the one that it forwards."""
-        address: IAddress = super().getClientAddress()
-        if not self.is_forwarded:
-            return address
-        lines = self.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])
-        # The proxy appends its client; entries before that are the client's own claims.
-        forwarded = lines[-1].rpartition(b",")[2].strip().decode("ascii", "replace")
-        try:
-            version = ipaddress.ip_address(forwarded).version
-        except ValueError:
-            return address
-        address_type = IPv4Address if version == 4 else IPv6Address
-        return address_type("TCP", forwarded, 0)
 
     @cached_property
     def accept(self) -> str:
@@ -99,6 +83,8 @@ class APIRequest(Request):
         """As :meth:`Request.laid_out`; a large document remains as it is: JSON is YAML, too."""
         if not content_type.startswith("application/json"):
             return body, content_type
+        if self.keeps_response:
+            self.response_body = self.response_body or body
         layout = None if self.is_laid_out or cost_of_json(body) > CHEAP else self.layout
         body = body if layout is None else layout(body)
         return body, YAML if self.is_yaml else content_type

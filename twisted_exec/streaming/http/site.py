@@ -15,6 +15,7 @@ is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import time
@@ -25,6 +26,7 @@ from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any, Protocol, cast
 
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
@@ -149,11 +151,30 @@ class Request(server.Request):
     def process(self) -> None:
         self.site = self.channel.site
         agent = (self.getHeader(b"user-agent") or b"").decode("latin-1")
-        address = str(getattr(self.getClientAddress(), "host", ""))
-        self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT], address=address)
+        self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT], address=self.client_host)
         # RFC 9110, section 6.6.1; clients compare their clock with it.
         self.setHeader(b"Date", _date(int(time.time())))
         self.site.resource.render(self)
+
+    @property
+    def client_host(self) -> str:
+        """The host of the user's address; empty on a UNIX socket."""
+        return str(getattr(self.getClientAddress(), "host", ""))
+
+    def getClientAddress(self) -> IAddress:
+        """Return the user's address; from a trusted proxy, the one that it forwards."""
+        address: IAddress = super().getClientAddress()
+        if not self.is_forwarded:
+            return address
+        lines = self.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])
+        # The proxy appends its client; entries before that are the client's own claims.
+        forwarded = lines[-1].rpartition(b",")[2].strip().decode("ascii", "replace")
+        try:
+            version = ipaddress.ip_address(forwarded).version
+        except ValueError:
+            return address
+        address_type = IPv4Address if version == 4 else IPv6Address
+        return address_type("TCP", forwarded, 0)
 
     def connectionLost(self, reason: Failure) -> None:
         self.gone = True

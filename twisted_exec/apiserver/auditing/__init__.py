@@ -1,0 +1,3 @@
+"""
+Audit of requests: which requests are recorded, and their records.
+"""

@@ -1,0 +1,203 @@
+"""
+Audit records of requests that change something.
+
+Each request has one record, when its response is complete.  Sessions have records of their own
+(:mod:`twisted_exec.observe.audit`), whatever the policy says.  A Secret or a token never gets into
+a record: such requests are recorded without bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from twisted_exec.apiserver.auditing.policy import Level, Policy, Rule
+from twisted_exec.apiserver.serving.filters import query_of, request_of
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes
+from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.sessions.registry import Sessions
+
+LARGEST_BODY_BYTES = 32 << 10
+"""A larger body is left out of the record."""
+
+_VERBS = {b"POST": "create", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
+_NOBODY = User("")
+
+
+class AuditedDispatcher(GatedDispatcher):
+    """
+    Records requests besides sessions.
+
+    :param trail: writes the records.
+    :param machines: the qualified resources of machines.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        routes: GatedRoutes,
+        sessions: Sessions,
+        trail: Trail,
+        policy: Policy,
+        clock: IReactorTime,
+        machines: Collection[str],
+    ) -> None:
+        super().__init__(gate, routes, sessions)
+        self._trail, self._policy, self._clock = trail, policy, clock
+        self._machines, self._records_reads = machines, policy.covers_reads
+
+    _log = Logger()
+
+    async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
+        """See :meth:`GatedDispatcher.respond`."""
+        is_change = context.request.method in _VERBS
+        if endpoint.is_open or not (is_change or self._records_reads):
+            await super().respond(context, endpoint)
+            return
+        record = _Record(context, self._clock.seconds())
+        try:
+            await self._gate.identify(context)
+            record.choose(self._policy)
+            await endpoint.handler(context)
+        except BaseException as problem:
+            self._write(record, *outcome(problem))
+            raise
+        self._write(record, context.request.code, "")
+
+    def _write(self, record: _Record, code: int, reason: str) -> None:
+        if not record.is_chosen:  # the user is not known
+            record.choose(self._policy)
+        if record.rule.level is not Level.NONE:
+            seconds = max(0.0, self._clock.seconds() - record.began)
+            fields = {"code": code, "seconds": round(seconds, 3), "reason": reason}
+            facts = record.facts(self._machines)
+            try:
+                self._trail.record("request", facts, {**record.fields(), **fields})
+            except Exception:  # whatever a client sent: the response is on its way already
+                self._log.failure("request {session} has no audit record", session=facts["session"])
+
+
+class _Record:
+    """The record of one request in the making."""
+
+    rule: Rule
+    level = Level.NONE
+    is_chosen = False
+    _body = b""
+
+    def __init__(self, context: RequestContext, began: float) -> None:
+        self._context, self.began = context, began
+
+    def choose(self, policy: Policy) -> None:
+        """Find the rule of the request; its user is known, if it has one."""
+        self.is_chosen = True
+        self._attributes = attributes_of_request(self._context)
+        self.rule = policy.rule_for(self._attributes)
+        self.level = self.rule.level
+        if self.level is Level.NONE:
+            return
+        if is_confidential(self._attributes):
+            self.level = Level.METADATA
+        request = request_of(self._context)
+        request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
+        if self.level >= Level.REQUEST:
+            self._body = request.content.getvalue()  # twisted.web closes it with the response
+        if self.level is Level.REQUEST_RESPONSE:
+            request.keeps_response = True
+
+    def facts(self, machines: Collection[str]) -> dict[str, str]:
+        """Return the keys that all records have."""
+        subject, target = self._context.subject, self._attributes
+        resource = f"{target.resource}.{target.group}" if target.group else target.resource
+        return {
+            "session": subject.session,
+            "user": subject.user,
+            "namespace": target.namespace,
+            "machine": self._name if resource in machines else "",
+            "resource": resource,
+            "uid": subject.uid,
+            "subresource": target.subresource,
+            "caller": subject.caller,
+            "agent": subject.agent,
+            "address": subject.address,
+        }
+
+    @property
+    def _name(self) -> str:
+        return self._attributes.name or self._context.subject.machine
+
+    def fields(self) -> dict[str, Any]:
+        """Return the keys of a request."""
+        request, target = request_of(self._context), self._attributes
+        fields: dict[str, Any] = {"verb": target.verb, "name": self._name}
+        if not target.resource:
+            fields["path"] = target.path
+        if query_of(self._context).texts("dryRun"):
+            fields["dry_run"] = True
+        bodies = {}
+        if self.level >= Level.REQUEST:
+            bodies["request_object"] = self._body
+        if self.level >= Level.REQUEST_RESPONSE:
+            bodies["response_object"] = request.response_body
+        for key, body in bodies.items():
+            if len(body) > LARGEST_BODY_BYTES:
+                fields["truncated"] = True
+            elif body:
+                fields[key] = _document(body, self.rule)
+        return fields
+
+
+def attributes_of_request(context: RequestContext) -> Attributes:
+    """
+    Return the verb and the object of a request, from its method and path alone.
+
+    As ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
+    """
+    user = context.user if context.is_identified else _NOBODY
+    method, segments = context.request.method, list(context.segments)
+    core = segments[:1] == ["api"]
+    at = 2 if core else 3
+    if segments[:1] not in (["api"], ["apis"]) or len(segments) <= at:
+        verb = _VERBS.get(method, method.decode("ascii", "replace").lower())
+        return Attributes(user, verb, path="/" + "/".join(segments))
+    group, version = ("", segments[1]) if core else (segments[1], segments[2])
+    rest, namespace = segments[at:], ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        rest = rest[2:] if len(rest) > 2 and rest[2] not in ("status", "finalize") else rest
+    resource, name, subresource = [*rest, "", ""][:3]
+    verb = _VERBS.get(method, "")
+    if not verb:
+        watches = query_of(context).flag("watch")
+        verb = "get" if name else "watch" if watches else "list"
+    elif verb == "delete" and not name:
+        verb = "deletecollection"
+    return Attributes(user, verb, group, version, resource, subresource, namespace, name)
+
+
+def is_confidential(attributes: Attributes) -> bool:
+    """Return whether bodies of the request may have a Secret or a token."""
+    if attributes.group == "authentication.k8s.io" or attributes.subresource == "token":
+        return True
+    return not attributes.group and attributes.resource == "secrets"
+
+
+def _document(body: bytes, rule: Rule) -> Any:
+    """Return a body as JSON, or as text if it is not JSON."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
+    if rule.omits_managed_fields and isinstance(document, dict):
+        for each in [document, *(document.get("items") or [])]:
+            if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
+                each["metadata"].pop("managedFields", None)
+    return document
