@@ -11,6 +11,7 @@ interface                      implementation or purpose
 :class:`IAdmission`            validates single writes to the API server
 :class:`IMutatingAdmission`    changes or validates single writes
 :class:`IOpeningAdmission`     validates the streams of the API server
+:class:`IConsolePolicies`      conditions for console sessions: ``apiserver.policies.index``
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
 :class:`IPoollet`              ``poollet.service.Poollet``
 :class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
@@ -74,9 +75,11 @@ from __future__ import annotations
 
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.interfaces import (
+    Applicant,
     Change,
     IAdmission,
     IAPIServer,
+    IConsolePolicies,
     IMutatingAdmission,
     IOpeningAdmission,
     Opening,
@@ -192,6 +195,7 @@ __all__ = [
     "SESSION_DELETED",
     "SHUTTING_DOWN",
     "Access",
+    "Applicant",
     "Attributes",
     "Boot",
     "Break",
@@ -212,6 +216,7 @@ __all__ = [
     "IBreakable",
     "IConsole",
     "IConsoleAlerts",
+    "IConsolePolicies",
     "ICursor",
     "IDriverMaker",
     "IHardware",

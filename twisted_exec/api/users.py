@@ -20,6 +20,8 @@ class User:
         it only for proxies that end sessions themselves.
     :param expires: the end of the credential that identified the user, in seconds since 1970;
         infinite if nobody knows it.  Not part of the user's identity either.
+    :param impersonated_by: the user who acts as this one by ``Impersonate-`` headers; not part of
+        the user's identity.
     """
 
     name: str
@@ -28,3 +30,4 @@ class User:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forwarded_by: User | None = field(default=None, compare=False, repr=False)
     expires: float = field(default=math.inf, compare=False, repr=False)
+    impersonated_by: User | None = field(default=None, compare=False, repr=False)

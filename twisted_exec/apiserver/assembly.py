@@ -36,6 +36,7 @@ from twisted_exec.apiserver.consoles.connect import (
 )
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
+from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
@@ -52,6 +53,9 @@ from twisted_exec.apiserver.machine_pods.streams import (
 from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_pods, add_node_proxy
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
+from twisted_exec.apiserver.policies.index import ConsolePolicies
+from twisted_exec.apiserver.policies.labels import PolicyLabels
+from twisted_exec.apiserver.policies.requests import RequestRights
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
 from twisted_exec.apiserver.serving.filters import Limits
@@ -231,15 +235,21 @@ def assemble(
     gate = Gate(control_plane.authenticator, authorizer, policy)
     guard = SessionGuard(sessions, gate, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE, files=gate.files)
     control_plane.on_permission_change(guard.review_soon)
+    policies = ConsolePolicies(storage, [each.workload for each in dialects], reactor, now)
+    policies.follow(guard.review_soon)
+    requests = RequestRights(storage, dialects, authorizer, now)
     workloads = [Workload.of_dialect(dialect) for dialect in dialects]
     if kubelets is not None:
         workloads.append(PODS_OF_NODES)
-    admissions = [restrictions, *control_plane.admissions]
+    labels = PolicyLabels(policies, dialects, authorizer)
+    admissions = [restrictions, *control_plane.admissions, requests, labels]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     followers: list[Service] = [
         *control_plane.followers(registry, bare, reactor, now),
         *restrictions.graphs,
+        policies,
+        requests,
         ObjectEndings(storage, guard, workloads),
         SessionObjects(
             storage,
@@ -257,7 +267,7 @@ def assemble(
         services = control_plane.leader_controllers(registry, bare, reactor, now)
         services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
         consoles = DeletedConsoles(dialects, storage, bare, reactor, now, days=deleted_console_days)
-        services.append(consoles)
+        services += [consoles, ConsoleRequests(dialects, storage, bare, reactor, now)]
         if scheduling:
             services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
         return services

@@ -4,7 +4,7 @@ Interfaces of the API server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from zope.interface import Attribute, Interface
 
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.auth.interfaces import User
+from twisted_exec.wire.session_terms import Right, Terms
 
 CREATE = "create"
 UPDATE = "update"
@@ -99,6 +100,61 @@ class IOpeningAdmission(Interface):
         :return: fires with ``None``, or fails with an
             :class:`~twisted_exec.api.status.APIError` to refuse the stream.
         """
+
+
+@dataclass(frozen=True)
+class Applicant:
+    """
+    The user of a session, for ConsolePolicies.
+
+    :param caller: the name of the user who impersonates ``user``; empty if there is none.
+    :param session: the id of the session.
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param since: when the session began, in seconds since the epoch.
+    """
+
+    user: User
+    session: str
+    since: float
+    reason: str = ""
+    caller: str = ""
+
+
+class IConsolePolicies(Interface):
+    """Conditions for the use of consoles, besides the permission of the user."""
+
+    def open(applicant: Applicant, machine: Object, right: Right) -> Deferred[Terms]:
+        """
+        Decide about a new session.
+
+        An approval for one session is used up.
+
+        :param machine: as read from the store for this session.
+        :param right: the right that the user has and asks for.
+        :return: fires with the terms of the session, whose right may be lower.
+            Fails with :class:`~twisted_exec.api.status.Forbidden` if a policy refuses the session;
+            the message names the policies and what the user can do.
+        """
+
+    def review(applicant: Applicant, uid: str, right: Right) -> Terms:
+        """
+        Decide again about a session that :meth:`open` allowed.
+
+        :param uid: of the machine.
+        :return: the present terms of the session.
+        :raises Forbidden: a policy refuses the session now.
+        :raises ServiceUnavailable: no decision is possible now.
+        """
+
+    def is_strict(machine: Object) -> bool:
+        """
+        Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
+
+        It is true while that is unknown.
+        """
+
+    def follow(changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever a review may have another result than before."""
 
 
 class IAPIServer(IService):

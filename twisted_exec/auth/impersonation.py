@@ -64,7 +64,7 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
         if groups or uid or extra:
             raise InternalError("requested groups, uid or extra without impersonating a user")
         return None
-    user = User(name, _groups(name, groups), uid, extra)
+    user = User(name, _groups(name, groups), uid, extra, impersonated_by=sender)
     return Impersonation(user, tuple(_needs(sender, user, groups)))
 
 

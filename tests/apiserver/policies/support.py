@@ -6,9 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.support import APITestCase
+from tests.apiserver.support import MACHINES, MERGE, RBAC, APITestCase
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import Forbidden
+from twisted_exec.api.users import User
+from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.apiserver.policies.index import ConsolePolicies
+from twisted_exec.wire.session_terms import Right, Terms
 
+COMPUTE = "compute.ironcore.dev"
 GROUP = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default"
 POLICIES = f"{GROUP}/consolepolicies"
 REQUESTS = f"{GROUP}/consolerequests"
@@ -27,7 +33,70 @@ class PolicyTestCase(APITestCase):
         self.machine = self.make_machine("vm-1")
         self.bind("jane", "edit")
         self.bind("bob", "admin")
+        self.may_drive("bob")
+
+    def may_drive(self, user: str) -> None:
+        """Let a user drive consoles, by a role of their own."""
+        rule = {"verbs": ["drive"], "apiGroups": [COMPUTE], "resources": ["machines/console"]}
+        role = {"metadata": {"name": f"{user}-drives"}, "rules": [rule]}
+        self.answer("POST", f"{RBAC}/clusterroles", role, code=201)
+        self.bind(user, f"{user}-drives")
 
     def make_policy(self, name: str = "p", **spec: Any) -> Object:
         made: Object = self.answer("POST", POLICIES, policy(name, **spec), code=201)
         return made
+
+    @property
+    def policies(self) -> ConsolePolicies:
+        """The server's policies."""
+        (policies,) = (each for each in self.parts.followers if isinstance(each, ConsolePolicies))
+        return policies
+
+    def applicant(self, user: str = "jane", **more: Any) -> Applicant:
+        facts = {"session": "s-1", "since": self.clock.seconds(), **more}
+        return Applicant(User(user), **facts)
+
+    def opened(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> Terms:
+        """Return the terms of a session at the machine."""
+        made = self.policies.open(applicant or self.applicant(), self.machine, right)
+        terms: Terms = self.successResultOf(made)
+        return terms
+
+    def not_opened(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> str:
+        """Return the message of a session that policies refuse."""
+        made = self.policies.open(applicant or self.applicant(), self.machine, right)
+        return str(self.failureResultOf(made, Forbidden).value.message)
+
+    def reviewed(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> Terms:
+        """Return the terms of an open session."""
+        uid = self.machine["metadata"]["uid"]
+        return self.policies.review(applicant or self.applicant(), uid, right)
+
+    def label(self, user: str = "admin", code: int = 200, **labels: str | None) -> Any:
+        """Change labels of the machine."""
+        patch = {"metadata": {"labels": labels}}
+        path = f"{MACHINES}/vm-1"
+        made = self.answer("PATCH", path, patch, code=code, user=user, content_type=MERGE)
+        if code == 200:
+            self.machine = made
+        return made
+
+    def request(self, name: str = "r", user: str = "jane", **spec: Any) -> Object:
+        """A ConsoleRequest, stored."""
+        body = {"metadata": {"name": name}, "spec": {"machine": "vm-1", **spec}}
+        made: Object = self.answer("POST", REQUESTS, body, user=user, code=201)
+        return made
+
+    def decide(
+        self, name: str = "r", user: str = "bob", code: int = 200, headers: Any = (), **status: Any
+    ) -> Any:
+        """Approve a request, as users do with kubectl patch."""
+        return self.answer(
+            "PATCH",
+            f"{REQUESTS}/{name}/approval",
+            {"status": status or {"approved": True}},
+            code=code,
+            user=user,
+            content_type=MERGE,
+            headers=headers,
+        )

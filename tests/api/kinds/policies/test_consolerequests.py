@@ -57,11 +57,11 @@ class ConsoleRequestTests(KindTestCase):
             ),
             (
                 {"machine": "a", "reason": "x\n"},
-                'spec.reason: Invalid value: "x\\n": must not have control characters',
+                'spec.reason: Invalid value: "x\\n": the reason has a control or invisible character (U+000A): remove it',
             ),
             (
                 {"machine": "a", "reason": "x" * 257},
-                f'spec.reason: Invalid value: "{"x" * 255}...: must have at most 256 characters',
+                f'spec.reason: Invalid value: "{"x" * 255}...: the reason has 257 characters, more than 256: shorten it',
             ),
         ):
             self.assertEqual(self.refused(spec=spec), [message])

@@ -14,8 +14,10 @@ from twisted_exec.api import fields, times
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
 from twisted_exec.api.kinds.policies.consolepolicies import GROUP
+from twisted_exec.api.reasons import LONGEST_REASON, check_reason
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, integer, moment, string, struct
+from twisted_exec.api.status import BadRequest
 
 RIGHTS = ("observe", "drive", "takeover")
 """The rights that a request can be for, lowest first: the verbs of ``machines/console``."""
@@ -24,7 +26,6 @@ DEFAULT_SECONDS = 3600
 LONGEST_SECONDS = 86_400
 PENDING_SECONDS = 86_400
 """How long a request may wait for its approval."""
-MOST_REASON_CHARACTERS = 256
 
 _BY_APPROVERS = ("approved", "denied", "message")
 _BY_SERVER = ("user", "userUID", "caller", "machineUID")
@@ -43,7 +44,7 @@ _SPEC = struct(
         ),
         "reason": string(
             "reason says why the user needs the console, such as the number of a ticket.",
-            maxLength=4 * MOST_REASON_CHARACTERS,
+            maxLength=4 * LONGEST_REASON,
         ),
         "right": string(
             "right is what the user needs: observe, drive or takeover. A higher right includes the lower ones.",
@@ -102,17 +103,12 @@ def state_of(request: Object, now: float) -> str:
     return APPROVED if status.get("approved") else PENDING
 
 
-def reason_problem(reason: str) -> str:
-    """Return what is wrong with a reason; empty if it is valid."""
-    if len(reason) > MOST_REASON_CHARACTERS:
-        return f"must have at most {MOST_REASON_CHARACTERS} characters"
-    return "" if reason.isprintable() else "must not have control characters"
-
-
 def _validate(request: Object) -> list[Cause]:
     reason = request["spec"].get("reason", "")
-    if problem := reason_problem(reason):
-        return [fields.invalid("spec.reason", reason, problem)]
+    try:
+        check_reason(reason)
+    except BadRequest as error:
+        return [fields.invalid("spec.reason", reason, error.message)]
     return []
 
 
@@ -132,9 +128,9 @@ def _validate_update(new: Object, old: Object) -> list[Cause]:
 def _carry_status(subresource: str, new: Object, old: Object) -> None:
     """Approval cannot set what the server sets, and a status update changes nothing."""
     before = old.get("status", {})
-    wanted = new.get("status", {}) if subresource == "approval" else before
+    decision = new.get("status", {}) if subresource == "approval" else before
     status: dict[str, Any] = {k: v for k, v in before.items() if k not in _BY_APPROVERS}
-    status |= {key: wanted[key] for key in _BY_APPROVERS if key in wanted}
+    status |= {key: decision[key] for key in _BY_APPROVERS if key in decision}
     if subresource == "approval" and status.get("denied") and not before.get("denied"):
         status["approved"] = False
     new["status"] = status

@@ -23,6 +23,7 @@ MOST_WINDOWS = 32
 
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00", re.ASCII)
 _DAY_MINUTES = 24 * 60
+_WEEK_SECONDS = 7 * 86_400
 _HORIZON_DAYS = 9
 """Every window begins again within a week; the clocks may change in between."""
 
@@ -51,7 +52,6 @@ class Window:
         return (first, last) if first < last else None
 
 
-@dataclass(frozen=True)
 class Hours:
     """
     The hours of one policy.
@@ -59,8 +59,10 @@ class Hours:
     :param windows: at least one.
     """
 
-    windows: tuple[Window, ...]
-    zone: tzinfo
+    def __init__(self, windows: Sequence[Window], zone: tzinfo) -> None:
+        self._windows, self._zone = tuple(windows), zone
+        self._known = (0.0, 0.0, False)
+        """From when, until when, and whether the hours are open then: asked of each session."""
 
     def closes(self, now: float) -> float | None:
         """
@@ -68,26 +70,40 @@ class Hours:
 
         :return: ``None`` if ``now`` is outside the hours; infinity if they never end.
         """
-        end = now
-        for first, last in self._spans(now):
-            if first <= end < last:
-                end = last
-        if end == now:
+        until, is_open = self._now(now)
+        if not is_open:
             return None
-        return end if end < now + 7 * 86_400 else float("inf")
+        return until if until < now + _WEEK_SECONDS else float("inf")
 
     def opens(self, now: float) -> float:
-        """Return when hours begin after ``now``; infinity if there are none within a week."""
-        return min((first for first, _ in self._spans(now) if first > now), default=float("inf"))
+        """Return when hours begin after ``now``, which is outside them."""
+        return self._now(now)[0]
+
+    def _now(self, now: float) -> tuple[float, bool]:
+        """Return when the hours end or begin next, and whether they are open."""
+        since, until, is_open = self._known
+        if not since <= now < until or (is_open and until >= now + _WEEK_SECONDS):
+            until, is_open = self._evaluated(now)
+            self._known = now, until, is_open
+        return until, is_open
+
+    def _evaluated(self, now: float) -> tuple[float, bool]:
+        end, spans = now, self._spans(now)
+        for first, last in spans:
+            if first <= end < last:
+                end = last
+        if end > now:
+            return end, True
+        return min((first for first, _ in spans if first > now), default=float("inf")), False
 
     def text(self, moment: float) -> str:
         """Return a moment in the time zone of the hours, for messages."""
-        return f"{datetime.fromtimestamp(moment, self.zone):%a %Y-%m-%d %H:%M} {self.zone}"
+        return f"{datetime.fromtimestamp(moment, self._zone):%a %Y-%m-%d %H:%M} {self._zone}"
 
     def _spans(self, now: float) -> list[tuple[float, float]]:
-        today = datetime.fromtimestamp(now, self.zone).date()
+        today = datetime.fromtimestamp(now, self._zone).date()
         days = [today + timedelta(days=number) for number in range(-1, _HORIZON_DAYS)]
-        spans = (window.on(day, self.zone) for day in days for window in self.windows)
+        spans = (window.on(day, self._zone) for day in days for window in self._windows)
         return sorted(span for span in spans if span is not None)
 
 

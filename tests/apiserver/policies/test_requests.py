@@ -1,0 +1,346 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.policies.requests`: who asks, who approves, and for what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.apiserver.policies.support import REQUESTS, PolicyTestCase
+from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE
+from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.times import timestamp
+from twisted_exec.wire.session_terms import Right, Terms
+
+AS = "Impersonate-User"
+
+
+class CreationTests(PolicyTestCase):
+    """The server records who asks for which machine."""
+
+    def test_recorded(self) -> None:
+        """User and machine are those of the request, whatever its body says."""
+        forged = {"user": "bob", "userUID": "3", "caller": "x", "machineUID": "u-9"}
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", **forged}}
+        spec = self.answer("POST", REQUESTS, body, user="jane", code=201)["spec"]
+        self.assertEqual(
+            spec,
+            {
+                "machine": "vm-1",
+                "machineResource": "machines.compute.ironcore.dev",
+                "right": "drive",
+                "seconds": 3600,
+                "user": "jane",
+                "userUID": "2",
+                "machineUID": self.machine["metadata"]["uid"],
+            },
+        )
+
+    def test_impersonated(self) -> None:
+        """A request by impersonation names the user who impersonates."""
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        headers = [(AS, "jane")]
+        made = self.answer("POST", REQUESTS, body, code=201, headers=headers)
+        self.assertEqual((made["spec"]["user"], made["spec"]["caller"]), ("jane", "admin"))
+
+    def test_no_machine(self) -> None:
+        """A machine that does not exist has no requests."""
+        for machine, code in (("vm-9", 404), ("", 422)):
+            body = {"metadata": {"name": "r"}, "spec": {"machine": machine}}
+            self.refused(code, "POST", REQUESTS, body, user="jane")
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", "machineResource": "pods."}}
+        message = self.refused(400, "POST", REQUESTS, body, user="jane")
+        self.assertIn("use machines.compute.ironcore.dev", message)
+
+    def test_too_many(self) -> None:
+        """A user has at most 50 requests that wait."""
+        for number in range(50):
+            self.request(f"r-{number}")
+        body = {"metadata": {"name": "more"}, "spec": {"machine": "vm-1"}}
+        self.refused(429, "POST", REQUESTS, body, user="jane")
+        self.answer("POST", REQUESTS, body, user="bob", code=201)
+
+    def test_name_of_another(self) -> None:
+        """
+        The name of a deleted request is not used again: an approver who looked at the one would
+        approve the other.
+        """
+        self.request(right="observe")
+        self.answer("DELETE", f"{REQUESTS}/r", user="jane")
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", "right": "takeover"}}
+        message = self.refused(409, "POST", REQUESTS, body, user="jane")
+        self.assertIn("use another name, or metadata.generateName", message)
+        self.clock.advance(86_401)
+        self.answer("POST", REQUESTS, body, user="jane", code=201)
+
+
+class ApprovalTests(PolicyTestCase):
+    """Approval by another person, for one machine, for a time."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_policy(approval="Required")
+
+    def cannot(self, user: str, code: int = 403, **more: Any) -> str:
+        return str(self.decide(user=user, code=code, **more)["message"])
+
+    def test_approved(self) -> None:
+        """The command of the docs approves, and the session is limited to the approval."""
+        self.request(seconds=600)
+        self.assertIn('your request "r" waits', self.not_opened(self.applicant()))
+        status = self.decide()["status"]
+        until = EPOCH + 600
+        self.assertEqual(
+            status,
+            {
+                "approved": True,
+                "decidedBy": "bob",
+                "decisionTime": timestamp(EPOCH),
+                "expirationTime": timestamp(until),
+            },
+        )
+        self.assertEqual(self.opened(), Terms(Right.DRIVE, until=until, policy="default/p"))
+
+    def test_again(self) -> None:
+        """A second approval does not make it last longer."""
+        self.request(seconds=600)
+        first = self.decide()["status"]
+        self.clock.advance(300)
+        self.assertEqual(self.decide()["status"], first)
+
+    def test_self(self) -> None:
+        """Nobody approves their own request, whatever their roles."""
+        self.request(user="bob")
+        self.assertIn("another user must approve or deny it", self.cannot("bob"))
+        self.request("mine", user="admin")
+        self.assertIn("another user must approve", self.cannot("admin", name="mine"))
+
+    def test_impersonating_approver(self) -> None:
+        """The user of a request cannot approve it by acting as another user."""
+        self.request(user="admin")
+        self.assertIn(
+            'user "admin", who created it, impersonates that user',
+            self.cannot("admin", headers=[(AS, "bob")]),
+        )
+
+    def test_impersonating_requester(self) -> None:
+        """A user who asked by acting as another user cannot approve that."""
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        self.answer("POST", REQUESTS, body, code=201, headers=[(AS, "jane")])
+        self.assertIn("another user must approve", self.cannot("admin"))
+
+    def test_same_account(self) -> None:
+        """Another name of the same account is not another user."""
+        self.request()
+        headers = [(AS, "other"), ("Impersonate-Uid", "2"), ("Impersonate-Group", "system:masters")]
+        self.assertIn("another user must approve", self.cannot("admin", headers=headers))
+
+    def test_service_account(self) -> None:
+        """A ServiceAccount approves nothing: users who edit the namespace can get its tokens."""
+        name = "system:serviceaccount:default:robot"
+        self.bind_robot(name)
+        self.request()
+        self.assertIn(
+            "a ServiceAccount is not a person", self.cannot("admin", headers=[(AS, name)])
+        )
+
+    def bind_robot(self, name: str) -> None:
+        for role in ("admin", "bob-drives"):
+            body = {
+                "metadata": {"name": f"robot-{role}"},
+                "roleRef": {"kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "User", "name": name}],
+            }
+            path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+            self.answer("POST", path, body, code=201)
+
+    def test_without_drive(self) -> None:
+        """An approver may drive that machine."""
+        self.answer(
+            "POST",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+            {
+                "metadata": {"name": "approver"},
+                "roleRef": {"kind": "ClusterRole", "name": "console-approver"},
+                "subjects": [{"kind": "User", "name": "leaf"}],
+            },
+            code=201,
+        )
+        self.request()
+        self.assertIn(
+            'an approver must be allowed to drive machines/console of "vm-1"', self.cannot("leaf")
+        )
+
+    def test_deny(self) -> None:
+        """A denial is final, and its message reaches the user."""
+        self.request()
+        self.decide(denied=True, message="not today")
+        self.assertIn('"r" does not count, bob denied it (not today)', self.not_opened())
+        self.assertIn("a denial is final", self.cannot("bob", code=422, approved=True))
+        self.request("again")
+        self.decide("again")
+        self.opened()
+
+    def test_withdrawn(self) -> None:
+        """An approval that is withdrawn, or whose request is deleted, counts no longer."""
+        for name in ("r", "again"):
+            self.request(name)
+            self.decide(name)
+            self.reviewed()
+            if name == "r":
+                self.decide(name, denied=True)
+            else:
+                self.answer("DELETE", f"{REQUESTS}/{name}")
+            self.assertIn("requires the approval of another user", self.not_opened())
+
+    def test_expired(self) -> None:
+        """An approval ends, and a request that waited for a day cannot be approved."""
+        self.request(seconds=60)
+        self.decide()
+        self.clock.advance(60)
+        self.assertIn("it has expired; request again with", self.not_opened())
+        self.request("late")
+        self.clock.advance(86_400)
+        self.assertIn("its user must create another", self.cannot("bob", 409, name="late"))
+
+    def test_other_machine(self) -> None:
+        """An approval is void for another machine of the same name."""
+        self.request()
+        self.request("waits")
+        self.decide()
+        self.opened()
+        self.answer("DELETE", f"{MACHINES}/vm-1")
+        self.machine = self.make_machine("vm-1")
+        self.assertIn("request it with", self.not_opened())
+        message = self.cannot("bob", 409, name="waits")
+        self.assertIn('is for an earlier machine "vm-1"', message)
+
+    def test_other_user(self) -> None:
+        """An approval is for one user, and not for those who impersonate them."""
+        self.request()
+        self.decide()
+        self.not_opened(self.applicant("bob"))
+        message = self.not_opened(self.applicant(caller="admin"))
+        self.assertIn("for a user who impersonates", message)
+
+    def test_right(self) -> None:
+        """An approval to observe does not let the user type."""
+        self.request(right="observe")
+        self.decide()
+        self.assertEqual(self.opened(right=Right.TAKEOVER).right, Right.OBSERVE)
+
+    def test_reason(self) -> None:
+        """The reason of the request counts for the session."""
+        self.make_policy("q", reason="Required")
+        self.request(reason="OPS-1")
+        self.assertIn("requires a reason", self.not_opened())  # not before it is approved
+        self.decide()
+        self.opened()
+
+    def test_forged_status(self) -> None:
+        """Approval cannot set when it ends or who decided."""
+        self.request(seconds=60)
+        status = self.decide(approved=True, decidedBy="carol", expirationTime=timestamp(EPOCH * 2))
+        self.assertEqual(status["status"]["decidedBy"], "bob")
+        self.assertEqual(status["status"]["expirationTime"], timestamp(EPOCH + 60))
+
+    def test_changed_meanwhile(self) -> None:
+        """An approver who names the UID does not approve another request."""
+        self.request()
+        patch = {"metadata": {"uid": "other"}, "status": {"approved": True}}
+        path = f"{REQUESTS}/r/approval"
+        self.refused(422, "PATCH", path, patch, user="bob", content_type=MERGE)
+
+
+class OnceTests(PolicyTestCase):
+    """Approvals for one session."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_policy(approval="Once")
+        self.request()
+        self.decide()
+
+    def test_used(self) -> None:
+        """The first session uses the approval, and a second one needs another."""
+        self.opened()
+        self.opened()  # the same session, on another way to the machine
+        self.reviewed()
+        message = self.not_opened(self.applicant(session="s-2"))
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_race(self) -> None:
+        """Of two sessions at the same moment one gets the approval."""
+        write = self.storage.update
+        racing: list[Deferred[Terms]] = []
+
+        def update(resource: Any, obj: Any) -> Any:
+            self.storage.update = write  # type: ignore[method-assign]
+            other = self.applicant(session="s-2")
+            racing.append(self.policies.open(other, self.machine, Right.DRIVE))
+            return write(resource, obj)
+
+        self.storage.update = update  # type: ignore[method-assign]
+        self.assertIn("its approval was for one session", self.not_opened())
+        self.assertEqual(self.successResultOf(racing[0]).right, Right.DRIVE)
+
+    def test_withdrawn_meanwhile(self) -> None:
+        """An approval that is withdrawn just before its use does not count."""
+        write = self.storage.update
+
+        def update(resource: Any, obj: Any) -> Any:
+            self.storage.update = write  # type: ignore[method-assign]
+            self.decide(denied=True)
+            return write(resource, obj)
+
+        self.storage.update = update  # type: ignore[method-assign]
+        self.assertIn("bob denied it", self.not_opened())
+
+    def test_second_approval(self) -> None:
+        """Another approval is for another session."""
+        self.opened()
+        self.request("more")
+        self.decide("more")
+        self.opened(self.applicant(session="s-2"))
+        stored = self.successResultOf(self.storage.list(CONSOLEREQUESTS.resource)).items
+        sessions = {each["metadata"]["name"]: each["status"]["session"] for each in stored}
+        self.assertEqual(sessions, {"r": "s-1", "more": "s-2"})
+
+
+class EventTests(PolicyTestCase):
+    """Events about requests, and their end."""
+
+    def events(self) -> list[tuple[str, str, str]]:
+        several = self.answer("GET", EVENTS)["items"]
+        return sorted((e["reason"], e["involvedObject"]["kind"], e["message"]) for e in several)
+
+    def test_events(self) -> None:
+        """Request, approval and withdrawal are Events of the request and of the machine."""
+        self.request(reason="OPS-1")
+        self.decide()
+        self.decide(denied=True)
+        events = self.events()
+        until = timestamp(EPOCH + 3600)
+        messages = {
+            "ConsoleRequested": 'user "jane" asks for approval to drive the console, request "r": OPS-1',
+            "ConsoleApproved": 'user "bob" approved that user "jane" may drive the console until '
+            f'{until}, request "r": OPS-1',
+            "ConsoleDenied": 'user "bob" withdrew the approval of request "r" of user "jane"',
+        }
+        expected = [(r, k, m) for r, m in messages.items() for k in ("ConsoleRequest", "Machine")]
+        self.assertEqual(events, sorted(expected))
+
+    def test_removed(self) -> None:
+        """Requests are deleted a week after their end."""
+        self.request("old", seconds=60)
+        self.decide("old")
+        self.request("pending")
+        for _ in range(7 * 24):
+            self.clock.advance(3600)
+        self.assertEqual(len(self.answer("GET", REQUESTS)["items"]), 2)
+        for _ in range(3):
+            self.clock.advance(3600)
+        names = [each["metadata"]["name"] for each in self.answer("GET", REQUESTS)["items"]]
+        self.assertEqual(names, ["pending"])

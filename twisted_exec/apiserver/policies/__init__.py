@@ -1,0 +1,3 @@
+"""
+Console policies and requests: who may use which console, when, and with whose approval.
+"""

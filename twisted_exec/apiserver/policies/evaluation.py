@@ -1,0 +1,293 @@
+"""
+Evaluation of ConsolePolicies, without I/O.
+
+All policies that select a machine apply together: the session gets the strictest of their terms.
+If a session is refused, the message names each policy that refuses it, and what the user can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from twisted_exec.api import fields, selectors
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.kinds.policies import hours
+from twisted_exec.api.kinds.policies.consolepolicies import NONE, ONCE, REQUIRED, STRICT
+from twisted_exec.api.kinds.policies.consolerequests import (
+    APPROVED,
+    DENIED,
+    EXPIRED,
+    PENDING,
+    USED,
+    expiry,
+    state_of,
+)
+from twisted_exec.api.patterns import Pattern, PatternError, Search
+from twisted_exec.api.selectors import LabelSelector
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.auth.groups import SERVICE_ACCOUNT_PREFIX
+from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
+
+_NAMED_POLICIES = 3
+"""Policies that the terms of a session name; the header of terms has a limit."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """
+    A parsed ConsolePolicy.
+
+    :param problem: why this server cannot evaluate it; empty if it can.  Such a policy lets nobody
+        in.
+    """
+
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    selector: LabelSelector
+    hours: hours.Hours | None = None
+    search: Search | None = None
+    problem: str = ""
+
+    @property
+    def strict(self) -> bool:
+        """Only the verbs of ``machines/console`` count."""
+        return bool(self.spec.get("verbs") == STRICT)
+
+    def selects(self, machine: Object) -> bool:
+        """Return whether the policy applies to a machine of its namespace."""
+        return self.selector.matches(machine["metadata"].get("labels", {}))
+
+    def __str__(self) -> str:
+        return f'ConsolePolicy "{self.namespace}/{self.name}"'
+
+
+def parsed(obj: Object) -> Policy:
+    """Parse a policy of the store; never fails."""
+    spec, metadata = obj["spec"], obj["metadata"]
+    policy = Policy(metadata["namespace"], metadata["name"], spec, LabelSelector())
+    try:
+        policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
+        if spec.get("hours"):
+            week = hours.parse(spec["hours"], spec.get("timeZone", "UTC"))
+            policy = replace(policy, hours=week)
+        if spec.get("reasonPattern"):
+            search = Search(Pattern(spec["reasonPattern"], is_regex=True))
+            policy = replace(policy, search=search)
+    except (ValueError, PatternError) as error:
+        policy = replace(policy, problem=str(error))
+    return policy
+
+
+def evaluate(
+    policies: Sequence[Policy],
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    right: Right,
+    now: float,
+) -> Terms:
+    """
+    Return the terms of a session, the strictest of all policies.
+
+    :param policies: those that select the machine.
+    :param requests: the user's requests for this machine.
+    :raises Forbidden: a policy refuses the session.
+    """
+    if not policies:
+        return replace(FULL, right=right)
+    terms, problems = [replace(FULL, right=right)], []
+    for policy in policies:
+        try:
+            terms.append(_terms(policy, requests, applicant, machine, right, now))
+        except _Refused as refused:
+            problems.append(str(refused))
+    if problems:
+        raise Forbidden("; ".join(dict.fromkeys(problems)))
+    return replace(reduce(stricter, terms), policy=_names(policies))
+
+
+def needs_use(policies: Iterable[Policy]) -> bool:
+    """Return whether a session uses up its approval."""
+    return any(policy.spec.get("approval") == ONCE for policy in policies)
+
+
+def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> list[Object]:
+    """Return the approved requests that count for a session, best first."""
+    valid = [each for each in requests if _counts(each, applicant, now)]
+    return sorted(valid, key=lambda each: (_right(each), expiry(each)), reverse=True)
+
+
+class _Refused(Exception):
+    """A policy refuses a session; the message is for its user."""
+
+
+def _terms(
+    policy: Policy,
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    right: Right,
+    now: float,
+) -> Terms:
+    if policy.problem:
+        raise _Refused(
+            f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
+        )
+    spec, ends = policy.spec, [_end_of_hours(policy, now)]
+    _check_reason(policy, _reasons(applicant, requests, now), machine)
+    people = spec.get("people", 1)
+    if people > 1:
+        _check_person(policy, people, applicant)
+    if spec.get("approval", NONE) != NONE:
+        request = _approval(policy, requests, applicant, machine, now)
+        ends.append(expiry(request))
+        right = min(right, _right(request))
+    if "maxSeconds" in spec:
+        end = applicant.since + spec["maxSeconds"]
+        if end <= now:
+            raise _Refused(f"{policy} allows sessions of at most {spec['maxSeconds']} seconds")
+        ends.append(end)
+    until = min(ends)
+    return Terms(
+        right=right,
+        people=people,
+        viewers=spec.get("viewers", 0),
+        idle_seconds=spec.get("idleSeconds", 0),
+        until=0 if until == float("inf") else int(until),
+    )
+
+
+def _end_of_hours(policy: Policy, now: float) -> float:
+    if policy.hours is None:
+        return float("inf")
+    closes = policy.hours.closes(now)
+    if closes is None:
+        begins = policy.hours.text(policy.hours.opens(now))
+        raise _Refused(f"{policy} allows this console at its hours only, next from {begins}")
+    return closes
+
+
+def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> list[str]:
+    """Return the reason of the session; without one, those of the user's approved requests."""
+    if applicant.reason:
+        return [applicant.reason]
+    several = (each["spec"].get("reason", "") for each in approvals(requests, applicant, now))
+    return [reason for reason in several if reason]
+
+
+def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> None:
+    if policy.spec.get("reason") != REQUIRED:
+        return
+    if not reasons:
+        raise _Refused(
+            f"{policy} requires a reason: use {_open(machine, '--reason TICKET')}, or "
+            f"kubectl exec -it {_named(machine)} -- console --reason TICKET"
+        )
+    search = policy.search
+    if search is not None and not any(search.end_in(each.encode()) >= 0 for each in reasons):
+        pattern = policy.spec["reasonPattern"]
+        raise _Refused(
+            f"{policy} requires a reason that matches {pattern}, not {fields.shown(reasons[0])}: use "
+            f"{_open(machine, '--reason TICKET')}"
+        )
+
+
+def _check_person(policy: Policy, people: int, applicant: Applicant) -> None:
+    needs = f"{policy} requires {people} people at this console"
+    if applicant.user.name.startswith(SERVICE_ACCOUNT_PREFIX):
+        raise _Refused(f"{needs}, and a ServiceAccount is not a person: use an account of your own")
+    if applicant.caller:
+        raise _Refused(f"{needs}, and impersonated users do not count: connect as yourself")
+
+
+def _approval(
+    policy: Policy,
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    now: float,
+) -> Object:
+    """Return the best approval for a session."""
+    valid = approvals(requests, applicant, now)
+    if valid:
+        return valid[0]
+    who = policy.spec.get("approvers")
+    ask = f"{_open(machine, '--request --reason TICKET')}"
+    needs = f"{policy} requires the approval of another user{f' ({who})' if who else ''}"
+    latest = _latest(requests, now)
+    if latest is None:
+        raise _Refused(f"{needs}: request it with {ask}")
+    name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
+    status = latest.get("status", {})
+    state = state_of(latest, now)
+    if state == PENDING:
+        raise _Refused(
+            f'{needs}: your request "{name}" waits for another user to run '
+            f"twisted-exec request approve -n {namespace} {name}"
+        )
+    if state == APPROVED:  # for a session under another identity
+        raise _Refused(
+            f'{needs}: request "{name}" is for another account of this name, or for a user who '
+            f"impersonates: make your own with {ask}"
+        )
+    because = {
+        DENIED: f"{status.get('decidedBy', 'another user')} denied it"
+        + (f" ({status['message']})" if status.get("message") else ""),
+        USED: "its approval was for one session, which has begun",
+        EXPIRED: "it has expired",
+    }[state]
+    raise _Refused(
+        f'{needs}: your request "{name}" does not count, {because}; request again with {ask}'
+    )
+
+
+def _latest(requests: Sequence[Object], now: float) -> Object | None:
+    """Return the request about which a user wants to know."""
+    if not requests:
+        return None
+
+    def key(request: Object) -> tuple[int, str, str]:
+        metadata = request["metadata"]
+        waits = state_of(request, now) in (PENDING, APPROVED)
+        return waits, metadata["creationTimestamp"], metadata["name"]
+
+    return max(requests, key=key)
+
+
+def _counts(request: Object, applicant: Applicant, now: float) -> bool:
+    spec, status, user = request["spec"], request.get("status", {}), applicant.user
+    if not status.get("approved") or status.get("denied") or expiry(request) <= now:
+        return False
+    if status.get("session", applicant.session) != applicant.session:
+        return False
+    # Approvals are never by the user; this holds also for a store that was written by hand.
+    if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):
+        return False
+    uid = spec.get("userUID", "")
+    same = spec.get("user") == user.name and (not uid or not user.uid or uid == user.uid)
+    return bool(same and spec.get("caller", "") == applicant.caller)
+
+
+def _right(request: Object) -> Right:
+    return Right[str(request["spec"]["right"]).upper()]
+
+
+def _names(policies: Sequence[Policy]) -> str:
+    names = [f"{each.namespace}/{each.name}" for each in policies]
+    if len(names) > _NAMED_POLICIES:
+        names[_NAMED_POLICIES:] = [f"and {len(names) - _NAMED_POLICIES} more"]
+    return ", ".join(names)
+
+
+def _named(machine: Object) -> str:
+    metadata = machine["metadata"]
+    return f"-n {metadata['namespace']} {metadata['name']}"
+
+
+def _open(machine: Object, options: str) -> str:
+    return f"kubectl console {options} {_named(machine)}"

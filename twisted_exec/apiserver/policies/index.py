@@ -1,0 +1,278 @@
+"""
+ConsolePolicies and ConsoleRequests in memory, as the store's watches deliver them.
+
+Every decision reads this index and lists nothing.  Before its lists are complete, the index allows
+no session.  It reports changes that concern machines, and has one timer for the next moment at
+which hours begin or end, or an approval expires.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLEREQUESTS, Object
+from twisted_exec.api.kinds.policies.consolerequests import expiry
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import Conflict, NotFound, ServiceUnavailable
+from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
+from twisted_exec.apiserver.policies.evaluation import (
+    Policy,
+    approvals,
+    evaluate,
+    needs_use,
+    parsed,
+)
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
+from twisted_exec.wire.session_terms import Right, Terms
+
+MOST_SECONDS = 60.0
+"""Longest wait of the timer: the time of day may be set."""
+_ATTEMPTS = 5
+
+_Asker = tuple[str, str]
+"""Name of a user, and UID of a machine."""
+
+
+@implementer(IConsolePolicies)
+class ConsolePolicies(StoreFollower):
+    """
+    The policies of one API server.
+
+    :param storage: started before this service.
+    :param machines: resources of machines.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        machines: Sequence[Resource],
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(storage)
+        self._resources, self._clock, self._now = machines, clock, now
+        self._listeners: list[Callable[[], None]] = []
+        self._unlisted = {CONSOLEPOLICIES.resource, CONSOLEREQUESTS.resource}
+        self._policies: defaultdict[str, dict[str, Policy]] = defaultdict(dict)
+        self._requests: defaultdict[_Asker, dict[Key, Object]] = defaultdict(dict)
+        self._moments: list[tuple[float, Key]] = []
+        """A heap of the ends of approvals, and of the next changes of policies by their hours."""
+        self._hours: dict[Key, float] = {}
+        self._machines: dict[str, Object] = {}
+        self._timer: IDelayedCall | None = None
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [
+            self._both(CONSOLEPOLICIES.resource, self._policy_changed),
+            self._both(CONSOLEREQUESTS.resource, self._request_changed),
+            *(self._both(each, self._machine_changed) for each in self._resources),
+        ]
+
+    def _both(self, resource: Resource, changed: Callable[[Event], None]) -> Followed:
+        def listed(listing: Listing) -> None:
+            for obj in listing.items:
+                changed(Event(ADDED, obj, None, listing.version))
+            self._unlisted.discard(resource)
+            self._hint()
+
+        return Followed(resource, changed, listed)
+
+    def stopService(self) -> Deferred[None] | None:
+        """Stop following the store."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return super().stopService()
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """As :meth:`IConsolePolicies.follow`."""
+        self._listeners.append(changed)
+
+    def is_strict(self, machine: Object) -> bool:
+        """As :meth:`IConsolePolicies.is_strict`."""
+        if self._unlisted:
+            return True
+        return any(policy.strict or policy.problem for policy in self.selecting(machine))
+
+    def selecting(self, machine: Object) -> list[Policy]:
+        """
+        Return the policies that apply to a machine, by name.
+
+        :raises ServiceUnavailable: the policies are not known yet.
+        """
+        self._check()
+        policies = self._policies.get(machine["metadata"]["namespace"], {})
+        return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
+
+    def requests_of(self, user: str, uid: str) -> list[Object]:
+        """Return the requests of a user for a machine."""
+        return list(self._requests.get((user, uid), {}).values())
+
+    def review(self, applicant: Applicant, uid: str, right: Right) -> Terms:
+        """As :meth:`IConsolePolicies.review`."""
+        machine = self._machines.get(uid)
+        if machine is None:
+            self._check()
+            raise NotFound("machines", uid, "", "the machine of the session is not known")
+        return self._evaluated(applicant, machine, right)
+
+    def open(self, applicant: Applicant, machine: Object, right: Right) -> Deferred[Terms]:
+        """As :meth:`IConsolePolicies.open`."""
+        return Deferred.fromCoroutine(self._open(applicant, machine, right))
+
+    async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
+        for _ in range(_ATTEMPTS):
+            terms = self._evaluated(applicant, machine, right)
+            if not needs_use(self.selecting(machine)) or await self._use(applicant, machine):
+                return terms
+        raise ServiceUnavailable(
+            f'the approval for machine "{machine["metadata"]["name"]}" keeps changing: try again'
+        )
+
+    async def _use(self, applicant: Applicant, machine: Object) -> bool:
+        """
+        Note the session in the approval that counts for it.
+
+        :return: whether that is the approval as it is in the store now: of two sessions that use
+            it at the same moment, the store refuses one.
+        """
+        uid = machine["metadata"]["uid"]
+        requests = self.requests_of(applicant.user.name, uid)
+        (best, *_) = approvals(requests, applicant, self._now())
+        if best.get("status", {}).get("session") == applicant.session:
+            return True
+        noted = {**best, "metadata": {**best["metadata"]}}
+        noted["status"] = {**best["status"], "session": applicant.session}
+        try:
+            # The watch may deliver it later than the next evaluation reads it.
+            self._remember(await self._storage.update(CONSOLEREQUESTS.resource, noted))
+        except (Conflict, NotFound):
+            await self._read_again(best)
+            return False
+        return True
+
+    async def _read_again(self, request: Object) -> None:
+        try:
+            stored = await self._storage.get(CONSOLEREQUESTS.resource, *key_of(request))
+        except NotFound:
+            self._forget(request)
+            return
+        self._remember(stored)
+
+    def _evaluated(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
+        policies, uid = self.selecting(machine), machine["metadata"]["uid"]
+        requests = self.requests_of(applicant.user.name, uid)
+        return evaluate(policies, requests, applicant, machine, right, self._now())
+
+    def _check(self) -> None:
+        if self._unlisted:
+            raise ServiceUnavailable("the server does not know its ConsolePolicies yet: try again")
+
+    def _policy_changed(self, event: Event) -> None:
+        namespace, name = key = key_of(event.obj)
+        if event.type == DELETED:
+            self._policies[namespace].pop(name, None)
+            self._hours.pop(key, None)
+        else:
+            self._policies[namespace][name] = parsed(event.obj)
+            self._expect_change(key)
+        self._hint()
+
+    def _expect_change(self, key: Key) -> None:
+        """Note when the hours of a policy begin or end next."""
+        policy = self._policies[key[0]].get(key[1])
+        self._hours.pop(key, None)
+        if policy is None or policy.hours is None:
+            return
+        now = self._now()
+        closes = policy.hours.closes(now)
+        moment = policy.hours.opens(now) if closes is None else closes
+        if moment != float("inf"):
+            self._hours[key] = moment
+            heapq.heappush(self._moments, (moment, key))
+
+    def _request_changed(self, event: Event) -> None:
+        if event.type == DELETED:
+            self._forget(event.obj)
+        else:
+            self._remember(event.obj)
+        status, before = event.obj.get("status"), (event.previous or {}).get("status")
+        if status != before or event.type == DELETED:
+            self._hint()
+
+    def _remember(self, request: Object) -> None:
+        key = key_of(request)
+        known = self._requests[_asker(request)].get(key)
+        if known is not None and _version(known) > _version(request):
+            return
+        self._requests[_asker(request)][key] = request
+        if request.get("status", {}).get("approved"):
+            heapq.heappush(self._moments, (expiry(request), key))
+
+    def _forget(self, request: Object) -> None:
+        asker = _asker(request)
+        self._requests[asker].pop(key_of(request), None)
+        if not self._requests[asker]:
+            del self._requests[asker]
+
+    def _machine_changed(self, event: Event) -> None:
+        metadata = event.obj["metadata"]
+        if event.type == DELETED:
+            self._machines.pop(metadata["uid"], None)
+            return
+        before = self._machines.get(metadata["uid"])
+        self._machines[metadata["uid"]] = event.obj
+        labels = metadata.get("labels", {})
+        if before is not None and before["metadata"].get("labels", {}) != labels:
+            self._hint()
+
+    def _hint(self) -> None:
+        self._schedule()
+        for changed in self._listeners:
+            changed()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.running:
+            return
+        now = self._now()
+        due = self._due(now)
+        if due is not None:
+            delay = min(max(due - now, 0.0), MOST_SECONDS)
+            self._timer = self._clock.callLater(delay, self._passed, due)
+
+    def _due(self, now: float) -> float | None:
+        """Return the next moment at which a decision changes by itself."""
+        while self._moments and self._moments[0][0] <= now:
+            moment, key = heapq.heappop(self._moments)
+            if self._hours.get(key) == moment:
+                self._expect_change(key)
+        return self._moments[0][0] if self._moments else None
+
+    def _passed(self, due: float) -> None:
+        self._timer = None
+        if self._now() >= due:
+            self._hint()
+        else:
+            self._schedule()
+
+
+def _asker(request: Object) -> _Asker:
+    spec = request["spec"]
+    return spec.get("user", ""), spec.get("machineUID", "")
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])

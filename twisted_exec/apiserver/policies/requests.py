@@ -1,0 +1,207 @@
+"""
+Admission of ConsoleRequests: the server records who asks and who approves.
+
+A request is for the user who creates it and for the machine that has the name at that moment.  An
+approver is another person: not the user of the request, not a user who impersonates either of the
+two, and not a ServiceAccount, because users who edit a namespace can create tokens for its
+ServiceAccounts.  An approver may ``drive`` the console of the machine.
+
+A name is not used again soon: an approver might see one request and approve another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
+from twisted_exec.api import times
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
+from twisted_exec.api.kinds.policies.consolerequests import (
+    EXPIRED,
+    PENDING,
+    PENDING_SECONDS,
+    state_of,
+)
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import BadRequest, Conflict, Forbidden, TooManyRequests
+from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.auth.groups import SERVICE_ACCOUNT_PREFIX
+from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
+from twisted_exec.wire.session_terms import Right
+
+MOST_PENDING = 50
+"""Requests of one user in one namespace that wait for a decision."""
+NAME_SECONDS = PENDING_SECONDS
+"""Time for which the name of a deleted request is not used again."""
+_MOST_NAMES = 10_000
+
+_CONSOLE = "console"
+_NEVER_BROUGHT = ("user", "userUID", "caller", "machineUID")
+
+
+@implementer(IAdmission)
+class RequestRights(StoreFollower):
+    """
+    Admission of ConsoleRequests.
+
+    :param authorizer: decides whether an approver may ``drive``.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        dialects: Sequence[Dialect],
+        authorizer: IAuthorizer,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(storage)
+        self._authorizer, self._now = authorizer, now
+        self._machines = {each.workload.qualified: each.workload for each in dialects}
+        self._deleted: dict[Key, float] = {}  # oldest first
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [Followed(CONSOLEREQUESTS.resource, self._changed)]
+
+    def _changed(self, event: Event) -> None:
+        if event.type != DELETED:
+            return
+        key = key_of(event.obj)
+        self._deleted.pop(key, None)
+        self._deleted[key] = self._now()
+        if len(self._deleted) > _MOST_NAMES:
+            del self._deleted[next(iter(self._deleted))]
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`; sets what the server records, in place."""
+        if change.kind is not CONSOLEREQUESTS or change.new is None:
+            return succeed(None)
+        if change.operation == CREATE:
+            return Deferred.fromCoroutine(self._created(change.user, change.new))
+        if change.operation == UPDATE and change.subresource == "approval":
+            assert change.old is not None
+            return Deferred.fromCoroutine(self._decided(change.user, change.new, change.old))
+        return succeed(None)
+
+    async def _created(self, user: User, request: Object) -> None:
+        spec, metadata = request["spec"], request["metadata"]
+        self._check_name(request)
+        for key in _NEVER_BROUGHT:
+            spec.pop(key, None)
+        resource = self._resource(spec.setdefault("machineResource", next(iter(self._machines))))
+        machine = await self._storage.get(resource, metadata["namespace"], spec["machine"])
+        spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
+        if user.uid:
+            spec["userUID"] = user.uid
+        if user.impersonated_by is not None:
+            spec["caller"] = user.impersonated_by.name
+        await self._check_number(user, metadata["namespace"])
+
+    def _check_name(self, request: Object) -> None:
+        deleted = self._deleted.get(key_of(request))
+        if deleted is not None and deleted + NAME_SECONDS > self._now():
+            name = request["metadata"]["name"]
+            raise Conflict(
+                f'a consolerequest with the name "{name}" was deleted less than a day ago, and an '
+                "approver may still mean that: use another name, or metadata.generateName"
+            )
+
+    async def _check_number(self, user: User, namespace: str) -> None:
+        listing = await self._storage.list(CONSOLEREQUESTS.resource, namespace, stale=True)
+        now = self._now()
+        pending = sum(
+            each["spec"].get("user") == user.name and state_of(each, now) == PENDING
+            for each in listing.items
+        )
+        if pending >= MOST_PENDING:
+            raise TooManyRequests(
+                f'user "{user.name}" has {pending} console requests that wait for a decision in the '
+                f'namespace "{namespace}": delete those that are not needed'
+            )
+
+    def _resource(self, qualified: str) -> Resource:
+        resource = self._machines.get(qualified)
+        if resource is None:
+            served = ", ".join(self._machines)
+            raise BadRequest(f'spec.machineResource "{qualified}" is not served here: use {served}')
+        return resource
+
+    async def _decided(self, user: User, new: Object, old: Object) -> None:
+        status, before = new["status"], old.get("status", {})
+        decision = bool(status.get("approved")), bool(status.get("denied"))
+        if decision == (bool(before.get("approved")), bool(before.get("denied"))):
+            if status != before:
+                await self._check_approver(user, new)
+            return
+        await self._check_approver(user, new)
+        now, name = self._now(), new["metadata"]["name"]
+        if status.get("approved"):
+            if state_of(old, now) == EXPIRED:
+                raise Conflict(
+                    f'consolerequests "{name}" waited for more than a day and cannot be approved '
+                    "any more: its user must create another"
+                )
+            await self._check_machine(new)
+            status["expirationTime"] = times.timestamp(now + new["spec"]["seconds"])
+        status |= {"decidedBy": user.name, "decisionTime": times.timestamp(now)}
+
+    async def _check_approver(self, user: User, request: Object) -> None:
+        spec, refusal = request["spec"], _refusal(user, request)
+        askers = {spec.get("user"), spec.get("caller")} - {None, ""}
+        impersonator = user.impersonated_by
+        if user.name in askers or (user.uid and user.uid == spec.get("userUID")):
+            raise Forbidden(f"{refusal}: another user must approve or deny it")
+        if impersonator is not None and (
+            impersonator.name in askers
+            or (impersonator.uid and impersonator.uid == spec.get("userUID"))
+        ):
+            raise Forbidden(
+                f'{refusal}: user "{impersonator.name}", who created it, impersonates that user'
+            )
+        if user.name.startswith(SERVICE_ACCOUNT_PREFIX):
+            raise Forbidden(
+                f"{refusal}: a ServiceAccount is not a person; approve with an account of your own"
+            )
+        await self._check_drive(user, request)
+
+    async def _check_drive(self, user: User, request: Object) -> None:
+        spec, namespace = request["spec"], request["metadata"]["namespace"]
+        resource = self._resource(spec["machineResource"])
+        attributes = Attributes(
+            user,
+            Right.DRIVE.verb,
+            resource.group,
+            resource.version,
+            resource.plural,
+            _CONSOLE,
+            namespace,
+            spec["machine"],
+        )
+        decision = await self._authorizer.authorize(attributes)
+        if not decision.allows_everything:
+            raise Forbidden(
+                f"{_refusal(user, request)}: an approver must be allowed to {Right.DRIVE.verb} "
+                f'{resource.plural}/{_CONSOLE} of "{spec["machine"]}" in the namespace "{namespace}"'
+            )
+
+    async def _check_machine(self, request: Object) -> None:
+        spec, metadata = request["spec"], request["metadata"]
+        resource = self._resource(spec["machineResource"])
+        machine = await self._storage.get(resource, metadata["namespace"], spec["machine"])
+        if machine["metadata"]["uid"] != spec["machineUID"]:
+            raise Conflict(
+                f'consolerequests "{metadata["name"]}" is for an earlier machine '
+                f'"{spec["machine"]}", which was deleted: its user must create another'
+            )
+
+
+def _refusal(user: User, request: Object) -> str:
+    name = request["metadata"]["name"]
+    return f'consolerequests "{name}" is forbidden: user "{user.name}" cannot decide about it'
