@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -367,6 +368,136 @@ class RightTests(SharedConsoleCase):
         bob.hold_to(FULL)
         bob.viewer.wished(Role.WRITER)
         self.assertEqual((ann.viewer.role, bob.viewer.role), (Role.OBSERVER, Role.WRITER))
+
+
+class PeopleTests(SharedConsoleCase):
+    """A console that gets input only while several users are connected."""
+
+    eyes = Terms(people=2, policy="default/eyes")
+    missing = "ConsolePolicy default/eyes needs 2 people at this console, 1 is connected"
+
+    def test_alone(self) -> None:
+        """The input of a user alone is discarded, with a notice, and does not arrive later."""
+        ann = self.attach(terms=self.eyes)
+        self.assertEqual(ann.since(), notice(f"the machine gets no input: {self.missing}"))
+        for key in b"reboot":
+            ann.viewer.data_received(bytes((key,)))
+        ann.viewer.wished(Break())
+        self.assertEqual(ann.since(), not_sent(self.missing))
+        self.attach(user="bob", options=StreamOptions(read_only=True))
+        self.assertEqual(self.console.heard(), b"")
+        self.assertEqual((ann.viewer.bytes_to_machine, ann.viewer.role), (0, Role.WRITER))
+
+    def test_another_person(self) -> None:
+        """
+        With another user, whatever that user's right, the machine gets input, until one of them
+        leaves; the writer gets a notice at each change.
+        """
+        ann = self.attach(terms=self.eyes)
+        ann.since()
+        bob = self.attach(user="bob", terms=replace(OBSERVE, people=2))
+        self.assertEqual(ann.since(), notice("the machine gets input now"))
+        ann.viewer.data_received(b"a")
+        eve = self.attach(user="eve", options=StreamOptions(read_only=True))
+        bob.drop()
+        self.assertEqual(ann.since(), b"")
+        eve.drop()
+        self.assertEqual(ann.since(), notice(f"the machine gets no input: {self.missing}"))
+        ann.viewer.data_received(b"b")
+        self.assertEqual(ann.since(), not_sent(self.missing))
+        self.assertEqual((self.console.heard(), eve.since()), (b"a", b""))
+
+    def test_distinct(self) -> None:
+        """Further sessions of one user, and users without a name, are nobody else."""
+        ann = self.attach(terms=self.eyes)
+        for user in ("ann", "ann", "", ""):
+            self.attach(user=user, options=StreamOptions(read_only=True))
+        ann.viewer.data_received(b"a")
+        self.assertEqual(self.console.heard(), b"")
+        self.attach(user="bob")
+        ann.viewer.data_received(b"b")
+        self.assertEqual(self.console.heard(), b"b")
+
+    def test_unknown_writer(self) -> None:
+        """A writer without a name needs as many users with one."""
+        nobody = self.attach(user="", terms=self.eyes)
+        self.assertIn(b"needs 2 people at this console, 0 are connected", nobody.since())
+
+    def test_ending(self) -> None:
+        """A user whose session is ending is not at the console any more."""
+        ann = self.attach(terms=self.eyes)
+        slow = self.attach(user="bob", room=0, options=StreamOptions(read_only=True))
+        self.console.says(b"=> ")
+        ann.since()
+        slow.viewer.finish(Ending(COMPLETED))
+        self.assertIsNone(slow.ending)
+        self.assertEqual(ann.since(), notice(f"the machine gets no input: {self.missing}"))
+
+    def test_strictest(self) -> None:
+        """The strictest terms of the writers count; those of observers do not."""
+        three = "ConsolePolicy default/eyes needs 3 people at this console, 2 are connected"
+        ann = self.attach()
+        other = self.attach(terms=replace(self.eyes, people=3))
+        self.attach(user="bob", terms=replace(self.eyes, people=4))
+        ann.since()
+        ann.viewer.data_received(b"a")
+        self.assertEqual(ann.since(), not_sent(three))
+        other.viewer.wished(Role.OBSERVER)
+        self.assertEqual(ann.since(), notice("the machine gets input now"))
+        ann.viewer.data_received(b"b")
+        self.assertEqual(self.console.heard(), b"b")
+
+    def test_terms_change(self) -> None:
+        """A policy that is changed counts at once."""
+        ann = self.attach()
+        ann.hold_to(self.eyes)
+        self.assertEqual(ann.since(), notice(f"the machine gets no input: {self.missing}"))
+        ann.viewer.data_received(b"a")
+        ann.hold_to(FULL)
+        self.assertIn(b"the machine gets input now", ann.since())
+        ann.viewer.data_received(b"b")
+        self.assertEqual(self.console.heard(), b"b")
+
+    def test_new_writer(self) -> None:
+        """A new writer reads that the machine gets no input, after it reads that it is the writer."""
+        ann = self.attach(terms=self.eyes)
+        ann.viewer.wished(Role.OBSERVER)
+        ann.since()
+        ann.viewer.wished(Role.WRITER)
+        writer, none = "you are the writer of this console", "the machine gets no input: "
+        self.assertEqual(ann.since(), notice(writer) + notice(none + self.missing))
+
+    def test_script(self) -> None:
+        """A script whose input was discarded fails with the reason, even if somebody came later."""
+        script = self.attach(user="ci", terms=self.eyes)
+        script.viewer.data_received(b"version\r")
+        self.attach(user="bob")
+        script.viewer.input_ended()
+        ending = Ending(INPUT_DENIED, f"the input was not sent: {self.missing}")
+        self.assertEqual(script.ending, ending)
+
+    def test_waiting_line(self) -> None:
+        """While the line accepts nothing, the stream does not hold back input for later either."""
+        self.console.transport.producer.pauseProducing()
+        ann = self.attach(terms=self.eyes)
+        self.assertFalse(ann.input_paused)
+        bob = self.attach(user="bob")
+        self.assertTrue(ann.input_paused)
+        bob.drop()
+        self.assertFalse(ann.input_paused)
+        self.console.transport.producer.resumeProducing()
+        self.attach(user="bob")
+        self.assertFalse(ann.input_paused)
+
+    def test_policies(self) -> None:
+        """The notice names all policies."""
+        for policy, text in (
+            ("a/x, a/y", b"ConsolePolicies a/x, a/y need 2 people"),
+            ("", b"the policy of this console needs 2 people"),
+        ):
+            ann = self.attach(terms=Terms(people=2, policy=policy))
+            self.assertIn(text, ann.since())
+            ann.drop()
 
 
 class BreakTests(SynchronousTestCase):

@@ -35,6 +35,15 @@ class TermsTests(SynchronousTestCase):
             "&policy=default%2Fnight",
         )
 
+    def test_rule(self) -> None:
+        """Messages name the policies."""
+        for policy, start in (
+            ("", "the policy of this console allows"),
+            ("a/x", "ConsolePolicy a/x allows"),
+            ("a/x, a/y", "ConsolePolicies a/x, a/y allow"),
+        ):
+            self.assertEqual(Terms(policy=policy).rule("allow"), start)
+
     @given(_TERMS)
     def test_parsed(self, terms: Terms) -> None:
         """What one hop writes another one reads."""

@@ -10,7 +10,7 @@ one journal, from which each viewer reads at its own pace:
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
   of missed bytes.  It delays no other viewer and has no buffer of its own.
 
-Input of writers (:mod:`.floor`) goes to the line.  All viewers' input is paused while the line
+Input of writers (:mod:`.floor`) goes to the line, if enough people are here (:mod:`.attendance`).  All viewers' input is paused while the line
 accepts no more, before the line is open, and during a BREAK.
 """
 
@@ -39,9 +39,11 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     IBreakable,
     IConsole,
+    Role,
     TerminalSize,
 )
 
+from .attendance import missing_people
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
 from .rate_limit import ReadRateLimit
@@ -196,6 +198,11 @@ class SharedConsole:
         transport = self._line and self._line.transport
         return str(transport.outage) if IRecoveringTransport.providedBy(transport) else ""
 
+    @property
+    def missing_people(self) -> str:
+        """Why a ConsolePolicy withholds input at present; otherwise empty."""
+        return missing_people(self._viewers)
+
     def viewer(self) -> Viewer:
         """Create the attachment for one more user; it joins when its stream is up."""
         return Viewer(self)
@@ -267,6 +274,7 @@ class SharedConsole:
             viewer.finish(self.ending)
         else:
             self.floor.join(viewer, force=viewer.forces)
+            self._attendance_changed()
         self._pace()
 
     def _left(self, viewer: Viewer) -> None:
@@ -275,7 +283,20 @@ class SharedConsole:
             self.journal.left(viewer.session)
         if self.ending is None:
             self.floor.leave(viewer)
+            self._attendance_changed()
         self._pace()
+
+    def _attendance_changed(self) -> None:
+        """Follow a change of the viewers, their roles or their terms: tell the writers about input."""
+        if self.ending is not None:
+            return
+        missing = self.missing_people
+        changed = [
+            each.people_changed(missing if each.role is Role.WRITER else "")
+            for each in list(self._viewers)
+        ]
+        if any(changed):
+            self._update_input()
 
     def _role_changed(self, viewer: Viewer) -> None:
         if viewer in self._viewers:
@@ -322,7 +343,8 @@ class SharedConsole:
 
     def _update_input(self) -> None:
         for viewer in list(self._viewers):
-            if self._input_flowing:
+            # Input that is withheld is discarded at once, and not sent when more people have come.
+            if self._input_flowing or viewer.is_withheld:
                 viewer.resume_input()
             else:
                 viewer.pause_input()

@@ -69,6 +69,7 @@ class Viewer:
         self._size: TerminalSize | None = None
         self._unsent: Ending | None = None  # for a script whose input was discarded
         self._role = Role.OBSERVER
+        self._missing_people = ""
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -108,6 +109,11 @@ class Viewer:
         """True if the session asked to take over."""
         return self._transport is not None and self._transport.options.force
 
+    @property
+    def is_ending(self) -> bool:
+        """True if the session has ended or is about to."""
+        return self._ended or self._ending is not None
+
     def attached(self, transport: IAttachmentTransport) -> None:
         self._transport, self._user = transport, transport.user
         self.terms = transport.terms
@@ -115,11 +121,7 @@ class Viewer:
         self._console._joined(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.role is not Role.WRITER:
-            self._refuse()
-        elif outage := self._console.outage:
-            self._discard(LINE_LOST, outage, not_sent(outage))
-        else:
+        if self._can_send():
             self.bytes_to_machine += len(data)
             self._console._typed(data)
 
@@ -129,8 +131,11 @@ class Viewer:
     def terms_changed(self, terms: Terms) -> None:
         could_write = self.may_write
         self.terms = terms
-        if self.may_write is not could_write and self._ending is None and not self._ended:
+        if self.is_ending:
+            return
+        if self.may_write is not could_write:
             self._console.floor.right_to_write_changed(self)
+        self._console._attendance_changed()
 
     def window_changed(self, size: TerminalSize) -> None:
         """Resize the line, now if this viewer is a writer, else when it becomes one."""
@@ -141,9 +146,8 @@ class Viewer:
     def wished(self, wish: Break | Role) -> None:
         if isinstance(wish, Role):
             self._console.floor.request_role(self, wish)
-        elif self.role is not Role.WRITER:
-            self._refuse()
-        elif not self._console.send_break(wish):
+            self._console._attendance_changed()
+        elif self._can_send(outage=False) and not self._console.send_break(wish):
             self.tell(NO_BREAK)
 
     @property
@@ -162,6 +166,43 @@ class Viewer:
         self._unsent = None
         if self._size is not None:
             self._console.window_changed(self._size)
+
+    @property
+    def is_withheld(self) -> bool:
+        """True if this viewer is a writer, but the machine gets no input until more people are here."""
+        return bool(self._missing_people)
+
+    def people_changed(self, missing: str) -> bool:
+        """
+        Tell a writer whether the machine gets input.
+
+        :param missing: why it gets none; empty if it does, and for observers.
+        :return: whether that has changed.
+        """
+        was_withheld, self._missing_people = self.is_withheld, missing
+        if was_withheld is self.is_withheld:
+            return False
+        if missing:
+            self.tell(notice(f"the machine gets no input: {missing}"))
+        elif self.role is Role.WRITER:
+            self.tell(notice("the machine gets input now"))
+        return True
+
+    def _can_send(self, *, outage: bool = True) -> bool:
+        """
+        Return whether input reaches the machine now; otherwise tell the user why not.
+
+        :param outage: check the line, too.
+        """
+        if self.role is not Role.WRITER:
+            self._refuse()
+        elif missing := self._console.missing_people:
+            self._discard(INPUT_DENIED, missing, not_sent(missing))
+        elif outage and (why := self._console.outage):
+            self._discard(LINE_LOST, why, not_sent(why))
+        else:
+            return True
+        return False
 
     def _refuse(self) -> None:
         """Discard the input of an observer."""
@@ -288,11 +329,12 @@ class Viewer:
 
         A client that reads nothing for 10 s loses the rest.
         """
-        if self._ending is not None or self._ended:
+        if self.is_ending:
             return
         self._ending = ending
         self._stall = self._console.clock.callLater(_STALLED_SECONDS, self._end)
         self.pump()
+        self._console._attendance_changed()
 
     def _end_if_drained(self) -> None:
         more = self.skipped or self._notices

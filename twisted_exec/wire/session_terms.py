@@ -56,7 +56,7 @@ class Terms:
     :param right: the highest right of the user.
     :param people: users who must be connected before the machine gets input.
     :param viewers: most sessions at the console; 0 for any number.
-    :param idle_seconds: longest time without input or output; 0 for any.
+    :param idle_seconds: longest time without input; 0 for any.
     :param until: when the session ends, in seconds since 1970; 0 for no such time.
     :param policy: the names of the ConsolePolicies, for messages.
     """
@@ -76,6 +76,18 @@ class Terms:
             if (value := getattr(self, name)) != getattr(FULL, name)
         ]
         return urlencode(words)
+
+    def rule(self, verb: str) -> str:
+        """
+        Return the start of a message: the policies and what they do.
+
+        :param verb: without an ending, such as ``need``.
+        """
+        if not self.policy:
+            return f"the policy of this console {verb}s"
+        if "," in self.policy:
+            return f"ConsolePolicies {self.policy} {verb}"
+        return f"ConsolePolicy {self.policy} {verb}s"
 
     @property
     def restricting(self) -> bool:

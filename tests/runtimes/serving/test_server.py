@@ -324,6 +324,29 @@ class TermsTests(StreamCase):
         )
         self.assertEqual(self.console.transport.value(), b"")
 
+    async def test_people(self) -> None:
+        """
+        Input needs a second user; it stops in the turn in which the session of that user is ended.
+        """
+        server = await self.serve()
+        ann = await self.open(self.token(), X_Twisted_Exec_Terms="people=2&policy=default%2Feyes")
+        bob = await self.open(
+            self.token(user="bob", session="s2"),
+            X_Twisted_Exec_User="bob",
+            X_Twisted_Exec_Terms="right=observe&people=2",
+        )
+        await self.until(lambda: b"the machine gets input now" in ann.got)
+        ann.stream.write(b"a")
+        await self.until(lambda: self.console.transport.value() == b"a")
+        self.assertEqual(self.shared.missing_people, "")
+        server.sessions.end(lambda subject: subject.user == "bob", Ending(REVOKED, "why"))
+        self.assertIn("needs 2 people", self.shared.missing_people)
+        ann.stream.write(b"b")
+        await self.until(lambda: b"not sent: ConsolePolicy default/eyes needs 2" in ann.got)
+        self.assertEqual(self.console.transport.value(), b"a")
+        await self.until(lambda: bob.ending)
+        self.assertEqual(bob.ending, Ending(REVOKED, "why"))
+
     async def test_confirmed(self) -> None:
         """The 101 repeats the terms; without terms it has no such header."""
         await self.serve()

@@ -153,7 +153,8 @@ class ConsoleServer:
         self._input_over = False
         self._refused: set[bytes] = set()  # notices that the user has had
         self._ending = False  # the status was sent, or never will be
-        self._detached = False
+        self._left = False  # the attachment is detached
+        self._detached = False  # and the session is over
         self._why = ""
         self._timer: IDelayedCall | None = None
 
@@ -217,7 +218,7 @@ class ConsoleServer:
         if self._producer is not None:
             raise RuntimeError("the attachment has registered a producer already")
         self._producer = producer
-        if self._detached:
+        if self._left:
             producer.stopProducing()
         elif self._carrier.blocked:
             producer.pauseProducing()
@@ -232,7 +233,7 @@ class ConsoleServer:
         self.terms = terms
         if not self.takes_input:
             self._drop_input()
-        if ITermsAttachment.providedBy(self._attachment) and not self._detached:
+        if ITermsAttachment.providedBy(self._attachment) and not self._left:
             self._attachment.terms_changed(terms)
 
     def cut(self) -> None:
@@ -243,7 +244,7 @@ class ConsoleServer:
 
     def connected(self) -> None:
         if self._record is not None:
-            self._record.carry(self.end, self.cut, hold_to=self.hold_to)
+            self._record.carry(self._end_by_hop, self.cut, hold_to=self.hold_to)
 
     def opened(self) -> None:
         if not self._ending:
@@ -379,6 +380,22 @@ class ConsoleServer:
 
     # The end
 
+    def _end_by_hop(self, ending: Ending) -> None:
+        """
+        End the session for a reason that is not the console's.
+
+        The user leaves the console now: a client that does not leave must neither keep the floor nor
+        count as a person.
+        """
+        self.end(ending)
+        self._leave(self._why or ending.reason)
+
+    def _leave(self, reason: str) -> None:
+        if not self._left:
+            self._left = True
+            self._producer = None
+            self._attachment.detached(reason)
+
     def _finish(self, ending: Ending) -> None:
         """Send the status; the caller closes."""
         self._ending, self._why = True, ending.reason
@@ -404,7 +421,7 @@ class ConsoleServer:
                 bytes_to_machine=self.bytes_to_machine,
                 bytes_to_user=self.bytes_to_user,
             )
-        self._attachment.detached(reason)
+        self._leave(reason)
 
     def _ping(self) -> None:
         self._timer = None

@@ -1,0 +1,51 @@
+"""
+Rules of ConsolePolicies about the users who are at one console.
+
+A policy may require several people before a machine gets input (the rule of four eyes).  Every
+session counts, whatever its right, but only by its user's name: two sessions of one user are one
+person, and users without a name are nobody.  What is required depends on the writers' terms; if
+they differ, the strictest count, since it is the machine that the policy protects.  The terms of
+observers do not count: they have no input to withhold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from twisted_exec.streaming.interfaces import Role
+from twisted_exec.wire.session_terms import FULL, Terms
+
+
+class Attendant(Protocol):
+    """One session at a console."""
+
+    terms: Terms
+    """What the session is held to."""
+
+    @property
+    def role(self) -> Role:
+        """Writer or observer."""
+
+    @property
+    def user(self) -> str:
+        """The user's name; empty if unknown."""
+
+    @property
+    def is_ending(self) -> bool:
+        """True if the session has ended or is about to."""
+
+
+def missing_people(sessions: Collection[Attendant]) -> str:
+    """Return why the machine gets no input while these sessions are open; empty if it does."""
+    strictest = FULL
+    for each in sessions:
+        if each.role is Role.WRITER and each.terms.people > strictest.people:
+            strictest = each.terms
+    if strictest is FULL:
+        return ""
+    present = len({each.user for each in sessions if each.user and not each.is_ending})
+    if present >= strictest.people:
+        return ""
+    connected = "1 is connected" if present == 1 else f"{present} are connected"
+    return f"{strictest.rule('need')} {strictest.people} people at this console, {connected}"
