@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from twisted_exec import __version__
-from twisted_exec.cli import man, pki, store, token
+from twisted_exec.cli import man, pki, request, store, token
 from twisted_exec.cli.completion import command as completion
 from twisted_exec.cli.console.program import one_line
 from twisted_exec.cli.doctor import command as doctor
@@ -55,6 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     pki.register(commands)
     iri.register(commands)
     token.register(commands)
+    request.register(commands)
     space.register(commands)
     store.register(commands)
     logs.register(commands)

@@ -120,6 +120,13 @@ class ParseOptionsTests(SynchronousTestCase):
             self.assertEqual(len(stderr.getvalue().splitlines()), 1)
             self.assertIn(word, stderr.getvalue())
 
+    def test_reason(self) -> None:
+        """A reason has no control characters, and a request needs the cluster's own kubeconfig."""
+        self.assertEqual(parse_options(["vm", "--reason", " OPS-1 "]).reason, "OPS-1")
+        for words in (["--reason", "a\x1b[2J"], ["--request", "--space", "s"]):
+            with self.assertRaises(SystemExit):
+                parse_options(["vm", *words])
+
     def test_help(self) -> None:
         """Help goes to standard output and is a success."""
         stdout = io.StringIO()

@@ -26,7 +26,7 @@ from twisted_exec.api.kinds.policies.consolerequests import (
     state_of,
 )
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import BadRequest, Conflict, Forbidden, TooManyRequests
+from twisted_exec.api.status import BadRequest, Conflict, Forbidden, NotFound, TooManyRequests
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.auth.groups import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
@@ -95,14 +95,31 @@ class RequestRights(StoreFollower):
         self._check_name(request)
         for key in _NEVER_BROUGHT:
             spec.pop(key, None)
-        resource = self._resource(spec.setdefault("machineResource", next(iter(self._machines))))
-        machine = await self._storage.get(resource, metadata["namespace"], spec["machine"])
+        machine = await self._machine(request)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
         if user.uid:
             spec["userUID"] = user.uid
         if user.impersonated_by is not None:
             spec["caller"] = user.impersonated_by.name
         await self._check_number(user, metadata["namespace"])
+
+    async def _machine(self, request: Object) -> Object:
+        """Return the machine of a new request, and note its resource."""
+        spec, namespace = request["spec"], request["metadata"]["namespace"]
+        resources = list(self._machines.values())
+        if "machineResource" in spec:
+            resources = [self._resource(spec["machineResource"])]
+        missing: NotFound | None = None
+        for resource in resources:
+            try:
+                machine = await self._storage.get(resource, namespace, spec["machine"])
+            except NotFound as error:
+                missing = missing or error
+                continue
+            spec["machineResource"] = resource.qualified
+            return machine
+        assert missing is not None
+        raise missing
 
     def _check_name(self, request: Object) -> None:
         deleted = self._deleted.get(key_of(request))

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from twisted_exec import __version__
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
+from twisted_exec.api.reasons import check_reason
+from twisted_exec.api.status import BadRequest
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
 from twisted_exec.cli.console.script_options import (
@@ -124,6 +126,8 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
             parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
     if not options.space and (wrong := requires_space(options)):
         parser.error(f"{wrong} goes with --space")
+    if options.space and options.request:
+        parser.error("--request does not go with --space: use a kubeconfig of the space")
     if wrong := script_problem(options):
         parser.error(wrong)
     return options
@@ -152,6 +156,19 @@ def make_parser() -> argparse.ArgumentParser:
         "(default: the first that is found)",
     )
     parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
+    parser.add_argument(
+        "--reason",
+        metavar="TEXT",
+        type=_reason,
+        default="",
+        help="why, such as the number of a ticket; it is recorded, and policies may require it",
+    )
+    parser.add_argument(
+        "--request",
+        action="store_true",
+        help="ask another user for the approval that a policy requires, wait for it, and open the "
+        "console; if you leave earlier, the request stays",
+    )
     add_session_options(parser)
     add_script_options(parser)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -245,6 +262,13 @@ def object_name(text: str) -> str:
     if wrong:
         raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
     return text
+
+
+def _reason(text: str) -> str:
+    try:
+        return check_reason(text)
+    except BadRequest as error:
+        raise argparse.ArgumentTypeError(error.message) from None
 
 
 def _escape(text: str) -> Escapes | None:
@@ -465,6 +489,7 @@ class _Console(Program):
         super().__init__(options)
         self._config = config
         self._hint = ""
+        self._approved = False
 
     @property
     def subject(self) -> str:
@@ -525,8 +550,11 @@ class _Console(Program):
                 options=options,
                 among=self._options.among,
                 agent=agent,
+                reason=self._options.reason,
             ).addErrback(self._suggest, config, reactor)
 
+        if self._options.request and not self._approved:
+            return self._request(reactor, options).addCallback(lambda _: opened(self._config))
         if not self._options.space:
             return opened(self._config)
         from twisted_exec.cli.space.console import visit
@@ -535,6 +563,36 @@ class _Console(Program):
         return visiting.addCallback(
             lambda visit: opened(visit.config, visit.agent).addErrback(visit.explain)
         )
+
+    def _request(self, reactor: Any, options: StreamOptions) -> Deferred[None]:
+        """Fire when another user has approved the use of the console."""
+        from twisted.internet.defer import Deferred
+
+        from twisted_exec.cli.console.approval import approval
+        from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
+
+        made = approval(
+            self._config,
+            self._options.name,
+            self._options.among,
+            options,
+            self._options.reason,
+            reactor,
+            self._report,
+            self._options.request_timeout or TIMEOUT_SECONDS,
+        )
+
+        def approved(_: None) -> None:
+            self._approved = True
+
+        return Deferred.fromCoroutine(made).addCallback(approved)
+
+    def _report(self, lines: str) -> None:
+        """Write a message that the user needs, also with ``--quiet`` and without a terminal."""
+        if os.isatty(2):
+            self._say(lines)
+        else:
+            _say(lines)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
         """Look for the machine that the user meant if the name does not exist; an errback."""

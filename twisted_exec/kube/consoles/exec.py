@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
@@ -109,6 +110,7 @@ def open_console(
     options: StreamOptions = CONSOLE,
     among: Sequence[Dialect] = DIALECTS,
     agent: str = AGENT,
+    reason: str = "",
 ) -> Deferred[ConsoleClient]:
     """
     Open the console of one machine.
@@ -122,6 +124,7 @@ def open_console(
         the server refuses it or does not have it, those that the server speaks follow, in its
         order.
     :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
         or 504 naming the server if it cannot be reached; with
@@ -130,7 +133,8 @@ def open_console(
     """
 
     async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleClient:
-        head = _head(shown_config, dialect.workload.path(namespace, name, "exec"), options, agent)
+        path = dialect.workload.path(namespace, name, "exec")
+        head = _head(shown_config, path, options, agent, reason)
         try:
             return await connect(
                 server or endpoint(shown_config, reactor, timeout_seconds=timeout_seconds),
@@ -227,10 +231,14 @@ async def _served(
         await client.close()
 
 
-def _head(config: ClientConfig, where: str, options: StreamOptions, agent: str) -> UpgradeRequest:
+def _head(
+    config: ClientConfig, where: str, options: StreamOptions, agent: str, reason: str = ""
+) -> UpgradeRequest:
     path = config.url.path + where
     headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
     target = path.encode("ascii") + b"?" + options.query()
+    if reason:
+        target += f"&reason={quote(reason, safe='')}".encode("ascii")
     return UpgradeRequest(b"GET", target, host_header(config), headers)
 
 

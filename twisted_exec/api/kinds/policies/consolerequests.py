@@ -39,7 +39,7 @@ _SPEC = struct(
         ),
         "machineResource": string(
             "machineResource is the resource of the machine, in the format PLURAL.GROUP. Defaults to the "
-            "first resource of machines that the server serves.",
+            "first resource with a machine of that name.",
             maxLength=253,
         ),
         "reason": string(

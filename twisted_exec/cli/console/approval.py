@@ -1,0 +1,106 @@
+"""
+``kubectl console --request``: ask for an approval and wait for it.
+
+The request stays when the program ends before it is decided, so the user may come back later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import deferLater
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.session_terms import Right
+from twisted_exec.wire.stream_options import StreamOptions
+
+LOOK_SECONDS = 2.0
+REMIND_SECONDS = 60.0
+_LONGEST_PREFIX = 200
+
+Say = Callable[[str], None]
+
+
+async def approval(
+    config: ClientConfig,
+    machine: str,
+    among: Sequence[Dialect],
+    options: StreamOptions,
+    reason: str,
+    reactor: Any,
+    say: Say,
+    timeout_seconds: float,
+) -> None:
+    """
+    Create a ConsoleRequest and wait until another user approves it.
+
+    :param among: dialects of the machine; the server chooses if there are several.
+    :param options: of the session, which say for which right the request is.
+    :param say: receives what the user should know.
+    :raises APIError: the request was refused, denied or deleted.
+    """
+    right = Right.OBSERVE
+    if options.takes_input:
+        right = Right.TAKEOVER if options.force else Right.DRIVE
+    spec = {"machine": machine, "right": right.verb, "reason": reason}
+    if len(among) == 1:
+        spec["machineResource"] = among[0].workload.qualified
+    body = {
+        "metadata": {"generateName": f"{machine[:_LONGEST_PREFIX]}-"},
+        "spec": {key: value for key, value in spec.items() if value},
+    }
+    client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, agent="kubectl-console")
+    try:
+        request = await client.create(CONSOLEREQUESTS.resource, body, config.namespace)
+        name = request["metadata"]["name"]
+        say(
+            f'request "{name}" waits for the approval of another user, who runs\n'
+            f"    twisted-exec request approve -n {config.namespace} {name}\n"
+            f"or  kubectl patch consolerequest -n {config.namespace} {name} --subresource=approval "
+            '--type=merge -p \'{"status":{"approved":true}}\''
+        )
+        try:
+            await _decided(client, config, name, reactor, say)
+        except CancelledError:
+            say(f'request "{name}" stays: after its approval, open the console without --request')
+            raise
+    finally:
+        await client.close()
+
+
+async def _decided(
+    client: KubeClient, config: ClientConfig, name: str, reactor: Any, say: Say
+) -> None:
+    problem, remind = "", reactor.seconds() + REMIND_SECONDS
+    while True:
+        await deferLater(reactor, LOOK_SECONDS)
+        try:
+            request = await client.get(CONSOLEREQUESTS.resource, name, config.namespace)
+        except NotFound:
+            raise NotFound(
+                CONSOLEREQUESTS.resource.plural, name, "", f'request "{name}" was deleted'
+            ) from None
+        except APIError as error:
+            if error.code in (401, 403):
+                raise
+            if not problem:
+                say(f"{error.message}; trying again")
+            problem = error.message
+            continue
+        problem, status = "", request.get("status", {})
+        by = status.get("decidedBy", "another user")
+        if status.get("denied"):
+            because = f": {status['message']}" if status.get("message") else ""
+            raise Forbidden(f'user "{by}" denied request "{name}"{because}')
+        if status.get("approved"):
+            say(f'user "{by}" approved request "{name}", until {status.get("expirationTime")}')
+            return
+        if reactor.seconds() >= remind:
+            remind = reactor.seconds() + REMIND_SECONDS
+            say(f'request "{name}" still waits')
