@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from typing import TYPE_CHECKING
+
+from twisted_exec.api.times import NANOSECONDS, nanoseconds
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -16,6 +19,9 @@ _NUMBER = re.compile(r"\d{1,12}(?:\.\d+)?", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _LONGEST_SECONDS = 366 * 86400
+
+_DAYS = re.compile(r"(\d{1,5})d", re.ASCII)
+"""Days, which kubectl's durations do not have."""
 
 _TEXTS = (
     ("--context", "C", "instead of the current one"),
@@ -73,6 +79,21 @@ def duration(text: str) -> float | None:
     if seconds > _LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is longer than a year")
     return seconds or None
+
+
+def since_time(text: str) -> int:
+    """Return nanoseconds since the epoch for a time, or for a duration before now."""
+    if text[:4].isdigit() and text[4:5] == "-":
+        try:
+            return nanoseconds(text)
+        except ValueError:
+            message = f"{text!r} is not a time such as 2026-11-20T08:00:00Z"
+            raise argparse.ArgumentTypeError(message) from None
+    days = _DAYS.match(text)
+    rest = text[days.end() :] if days else text
+    seconds = (duration(rest) or 0) if rest or not days else 0
+    seconds += int(days[1]) * 86400 if days else 0
+    return time.time_ns() - int(seconds * NANOSECONDS)
 
 
 def config_of(options: argparse.Namespace) -> ClientConfig:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from twisted_exec import __version__
 from twisted_exec.cli import man, pki, request, store, token
+from twisted_exec.cli.audit import command as audit
 from twisted_exec.cli.completion import command as completion
 from twisted_exec.cli.console.program import one_line
 from twisted_exec.cli.doctor import command as doctor
@@ -59,6 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     space.register(commands)
     store.register(commands)
     logs.register(commands)
+    audit.register(commands)
     doctor.register(commands)
     completion.register(commands)
     man.register(commands)

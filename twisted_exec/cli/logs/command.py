@@ -5,16 +5,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.times import NANOSECONDS, nanoseconds
 from twisted_exec.cli import command
-from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
+from twisted_exec.cli.cluster_options import add_cluster_options, config_of, since_time
 from twisted_exec.cli.colours import painted, painter
 from twisted_exec.cli.console.program import explain, machine_name, object_name, one_line
 
@@ -32,8 +29,6 @@ _EPILOG = "Exit code: 0; 1 after an error, and if --grep matched no line."
 _TIMEOUT_SECONDS = 30.0
 _LOUD_SECONDS = 1.0
 """Shorter outages are not reported."""
-_DAYS = re.compile(r"(\d{1,5})d", re.ASCII)
-"""Days, which kubectl's durations do not have."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -82,14 +77,14 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     times.add_argument(
         "--since",
         metavar="TIME",
-        type=_since,
+        type=since_time,
         help="only lines since this long ago, such as 30d, 12h or 1h30m, or since an RFC 3339 time",
     )
     times.add_argument(
         "--between",
         metavar=("FIRST", "LAST"),
         nargs=2,
-        type=_since,
+        type=since_time,
         help="only lines between two times, each as of --since",
     )
     parser.add_argument(
@@ -116,21 +111,6 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
     return int(text)
-
-
-def _since(text: str) -> int:
-    """Return nanoseconds since the epoch for a time, or for a duration before now."""
-    if text[:4].isdigit() and text[4:5] == "-":
-        try:
-            return nanoseconds(text)
-        except ValueError:
-            message = f"{text!r} is not a time such as 2026-11-20T08:00:00Z"
-            raise argparse.ArgumentTypeError(message) from None
-    days = _DAYS.match(text)
-    rest = text[days.end() :] if days else text
-    seconds = (duration(rest) or 0) if rest or not days else 0
-    seconds += int(days[1]) * 86400 if days else 0
-    return time.time_ns() - int(seconds * NANOSECONDS)
 
 
 def log_options(options: argparse.Namespace) -> LogOptions:

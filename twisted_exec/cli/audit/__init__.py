@@ -1,0 +1,3 @@
+"""
+``twisted-exec audit``: answers from audit files.
+"""

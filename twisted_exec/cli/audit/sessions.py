@@ -1,0 +1,182 @@
+"""
+Sessions, as the audit records of all hops show them.
+
+Each hop of a session writes a start and an end with the session's id.  The API server knows the
+user's address and program; the runtime alone counts the bytes that were typed, because the other
+hops count the framing, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from twisted_exec.cli.audit.files import Record
+
+_HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
+"""The hop that knows most of the user is the first."""
+
+START, END = "start", "end"
+_OBSERVE = "observe"
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class HopSession:
+    """
+    The session at one hop.
+
+    :ivar ended: ``None`` while it is open.
+    """
+
+    started: datetime
+    ended: datetime | None = None
+    start: Record | None = None
+    end: Record | None = None
+    bytes_to_machine: int = 0
+    bytes_to_user: int = 0
+    _known: set[tuple[str, datetime]] = field(default_factory=set)
+
+    def add(self, record: Record) -> None:
+        """Add a start or an end; a second copy of a record does not count."""
+        if (record.event, record.time) in self._known:
+            return
+        self._known.add((record.event, record.time))
+        if record.event == START:
+            self.started = min(self.started, record.time)
+            self.start = record
+            # A second attempt after a refusal; but records of the same instant may be in any order.
+            if self.ended is not None and record.time > self.ended:
+                self.ended = self.end = None
+            return
+        self.ended, self.end = record.time, record
+        self.bytes_to_machine += int(record.number("bytes_to_machine"))
+        self.bytes_to_user += int(record.number("bytes_to_user"))
+
+    @property
+    def record(self) -> Record:
+        """The record that knows most."""
+        record = self.end or self.start
+        assert record is not None
+        return record
+
+
+class Session:
+    """A session at all hops whose records were read."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.hops: dict[str, HopSession] = {}
+
+    def add(self, record: Record) -> None:
+        """Add a record of this session."""
+        hop = self.hops.get(record.hop)
+        if hop is None:
+            hop = self.hops[record.hop] = HopSession(record.time)
+        hop.add(record)
+
+    @property
+    def best(self) -> HopSession:
+        """The hop that knows most of the user."""
+        return self.hops[min(self.hops, key=_rank)]
+
+    def text(self, key: str) -> str:
+        """Return a fact of the best hop that knows it."""
+        texts = (self.hops[hop].record.text(key) for hop in sorted(self.hops, key=_rank))
+        return next((text for text in texts if text), "")
+
+    @property
+    def started(self) -> datetime:
+        return min(hop.started for hop in self.hops.values())
+
+    @property
+    def ended(self) -> datetime | None:
+        """The end at any hop: a hop that was killed has none."""
+        if self.best.ended is not None:
+            return self.best.ended
+        return max((hop.ended for hop in self.hops.values() if hop.ended), default=None)
+
+    @property
+    def code(self) -> int:
+        """The HTTP status of a refusal; 0 if the session was opened."""
+        end = self.best.end
+        return int(end.number("code")) if end is not None else 0
+
+    @property
+    def drove(self) -> bool | None:
+        """Whether the user typed; ``None`` if the records do not say."""
+        runtime = self.hops.get("runtime")
+        if runtime is not None and runtime.ended is not None:
+            return runtime.bytes_to_machine > 0
+        if self.code or self.text("right") == _OBSERVE or self.text("subresource") == "log":
+            return False
+        ended = [hop for hop in self.hops.values() if hop.ended is not None]
+        return False if ended and all(hop.bytes_to_machine == 0 for hop in ended) else None
+
+    def seconds(self, now: datetime) -> float:
+        """Return the time from the start to the end, or to now."""
+        if self.best.end is not None and self.best.ended == self.ended:
+            return self.best.end.number("seconds")
+        return max(0.0, ((self.ended or now) - self.started).total_seconds())
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        """Return the session for ``-o json``."""
+        best, end = self.best, self.best.end
+        counted = self.hops.get("runtime", best)
+        ended = self.ended
+        facts = ("user", "caller", "namespace", "machine", "uid", "resource", "subresource", "pool")
+        return {
+            "session": self.key[0],
+            **{key: self.text(key) for key in facts},
+            "started": _stamp(self.started),
+            "ended": None if ended is None else _stamp(ended),
+            "seconds": round(self.seconds(now), 3),
+            "drove": self.drove,
+            "bytes_to_machine": counted.bytes_to_machine,
+            "bytes_to_user": counted.bytes_to_user,
+            "address": self.text("address"),
+            "agent": self.text("agent"),
+            "declared_reason": self.text("declared_reason"),
+            "right": self.text("right"),
+            "end": "" if end is None else end.text("reason"),
+            "code": self.code or None,
+            "hops": sorted(self.hops),
+        }
+
+
+def _rank(hop: str) -> int:
+    return _HOPS.index(hop) if hop in _HOPS else len(_HOPS)
+
+
+def _stamp(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def collect(
+    records: Iterable[Record], matches: Callable[[Record], bool], since: datetime | None = None
+) -> list[Session]:
+    """
+    Return sessions in the order of their starts.
+
+    :param matches: whether a record belongs to a wanted session.
+    :param since: leave out sessions that ended before.
+    """
+    sessions: dict[Key, Session] = {}
+    for record in records:
+        if record.event not in (START, END) or not matches(record):
+            continue
+        key = (record.text("session"), record.text("namespace"), record.text("machine"))
+        session = sessions.get(key)
+        if session is None:
+            session = sessions[key] = Session(key)
+        session.add(record)
+    found = [each for each in sessions.values() if not _before(each, since)]
+    return sorted(found, key=lambda session: session.started)
+
+
+def _before(session: Session, since: datetime | None) -> bool:
+    ended = session.ended
+    return since is not None and ended is not None and ended < since
