@@ -58,7 +58,8 @@ class PrintTests(SynchronousTestCase):
             ["completion"],
         )
         self.assertEqual(
-            self.printed("__complete", "--bash", "16", "re", "--", "twisted-exec  re"), ["restore"]
+            self.printed("__complete", "--bash", "18", "rest", "--", "twisted-exec  rest"),
+            ["restore"],
         )
 
 
