@@ -3,9 +3,12 @@ Rules of ConsolePolicies about the users who are at one console.
 
 A policy may require several people before a machine gets input (the rule of four eyes).  Every
 session counts, whatever its right, but only by its user's name: two sessions of one user are one
-person, and users without a name are nobody.  What is required depends on the writers' terms; if
-they differ, the strictest count, since it is the machine that the policy protects.  The terms of
+person, and users without a name do not count.  The number is that of the writers' terms; if they
+differ, the strictest count, since it is the machine that the policy protects.  The terms of
 observers do not count: they have no input to withhold.
+
+A policy may also limit the number of sessions.  The limit concerns new sessions: none that is open
+has to leave, neither for a user with a higher right nor after a change of the policy.
 """
 
 from __future__ import annotations
@@ -49,3 +52,20 @@ def missing_people(sessions: Collection[Attendant]) -> str:
         return ""
     connected = "1 is connected" if present == 1 else f"{present} are connected"
     return f"{strictest.rule('need')} {strictest.people} people at this console, {connected}"
+
+
+def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
+    """Return why these sessions leave no place for another one; empty if they do."""
+    strictest = terms
+    for each in sessions:
+        if each.terms.viewers and not 0 < strictest.viewers <= each.terms.viewers:
+            strictest = each.terms
+    present = sum(not each.is_ending for each in sessions)
+    if not strictest.viewers or present < strictest.viewers:
+        return ""
+    allowed = "1 session" if strictest.viewers == 1 else f"{strictest.viewers} sessions"
+    is_open = "1 is open" if present == 1 else f"{present} are open"
+    return (
+        f"{strictest.rule('allow')} {allowed} at this console, and {is_open};"
+        " try again when one of them has ended"
+    )

@@ -35,6 +35,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
+    TOO_MANY_VIEWERS,
     Break,
     Ending,
     IBreakable,
@@ -42,8 +43,9 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
+from twisted_exec.wire.session_terms import Terms
 
-from .attendance import missing_people
+from .attendance import missing_people, missing_place
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
 from .rate_limit import ReadRateLimit
@@ -203,6 +205,10 @@ class SharedConsole:
         """Why a ConsolePolicy withholds input at present; otherwise empty."""
         return missing_people(self._viewers)
 
+    def missing_place(self, terms: Terms) -> str:
+        """Return why a ConsolePolicy has no place for a session with these terms; otherwise empty."""
+        return missing_place(self._viewers, terms)
+
     def viewer(self) -> Viewer:
         """Create the attachment for one more user; it joins when its stream is up."""
         return Viewer(self)
@@ -261,6 +267,10 @@ class SharedConsole:
     # Called by viewers.
 
     def _joined(self, viewer: Viewer) -> None:
+        if why := self.missing_place(viewer.terms):
+            viewer.offset = self.journal.end
+            viewer.finish(Ending(TOO_MANY_VIEWERS, why))
+            return
         past = self.journal.end - self.limits.scrollback_bytes
         viewer.offset = self.journal.next_available(past)
         self._viewers.append(viewer)

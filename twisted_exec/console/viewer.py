@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.api.status import TooManyRequests
 from twisted_exec.journal.interfaces import missing_bytes
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
 _STALLED_SECONDS = 10.0
+_FULL_SECONDS = 10
+"""Until a client tries again that found no place."""
 
 
 def gap_mark(skipped_bytes: int) -> bytes:
@@ -113,6 +116,15 @@ class Viewer:
     def is_ending(self) -> bool:
         """True if the session has ended or is about to."""
         return self._ended or self._ending is not None
+
+    def admit(self, terms: Terms) -> None:
+        """
+        Check whether there is a place for one more session.
+
+        :raises TooManyRequests: there is none.
+        """
+        if why := self._console.missing_place(terms):
+            raise TooManyRequests(why, retry_after_seconds=_FULL_SECONDS)
 
     def attached(self, transport: IAttachmentTransport) -> None:
         self._transport, self._user = transport, transport.user

@@ -27,6 +27,7 @@ from twisted_exec.wire.remotecommand.messages import (
     REVOKED,
     SESSION_DELETED,
     SHUTTING_DOWN,
+    TOO_MANY_VIEWERS,
     Break,
     Ending,
     Role,
@@ -53,6 +54,7 @@ __all__ = [
     "REVOKED",
     "SESSION_DELETED",
     "SHUTTING_DOWN",
+    "TOO_MANY_VIEWERS",
     "Break",
     "Ending",
     "IAttachment",
@@ -252,6 +254,13 @@ class ITermsAttachment(IAttachment):
     Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
     answers them.
     """
+
+    def admit(terms: Terms) -> None:
+        """
+        Check before the stream is up whether the console accepts one more session.
+
+        :raises APIError: it does not; the message is for the user.
+        """
 
     def input_refused() -> None:
         """

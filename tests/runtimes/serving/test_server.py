@@ -347,6 +347,25 @@ class TermsTests(StreamCase):
         await self.until(lambda: bob.ending)
         self.assertEqual(bob.ending, Ending(REVOKED, "why"))
 
+    async def test_viewers(self) -> None:
+        """A session too many is refused with a message, and its token is not used up."""
+        server = await self.serve()
+        few = {"X_Twisted_Exec_Terms": "viewers=1&policy=default%2Ffew"}
+        first = await self.open(self.token(), **few)
+        token = self.token()
+        error = await self.refusal(token, **few)
+        self.assertEqual((error.code, error.retry_after_seconds), (429, 10))
+        self.assertTrue(
+            error.message.startswith(
+                "ConsolePolicy default/few allows 1 session at this console, and 1 is open"
+            )
+        )
+        self.assertEqual(len(server.sessions), 1)
+        self.assertEqual(self.audit()[-1]["reason"], error.message)
+        first.stream.leave()
+        await self.until(lambda: not self.shared.viewers)
+        await self.open(token, **few)
+
     async def test_confirmed(self) -> None:
         """The 101 repeats the terms; without terms it has no such header."""
         await self.serve()

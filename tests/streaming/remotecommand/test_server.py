@@ -20,6 +20,7 @@ from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
+    REVOKED,
     Break,
     Ending,
     IAttachmentTransport,
@@ -32,7 +33,7 @@ from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
 from twisted_exec.wire.remotecommand.messages import encode_size, encode_wish
-from twisted_exec.wire.session_terms import Right, Terms
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
@@ -45,6 +46,7 @@ class Serving(Dispatcher):
         super().__init__()
         self.clock, self.attachment, self.limits = clock, attachment, limits
         self.server: ConsoleServer | None = None
+        self.terms = FULL
 
     async def dispatch(self, request: Request) -> None:
         self.server = serve(
@@ -54,6 +56,7 @@ class Serving(Dispatcher):
             user="ann",
             clock=self.clock,
             limits=self.limits,
+            terms=self.terms,
         )
 
 
@@ -103,6 +106,23 @@ class TermsTests(ServeTestCase):
         peer.send(b"\4" + encode_wish(Role.WRITER, None))
         self.assertEqual(peer.messages(), [b"\1" + MAY_OBSERVE])
         self.assertEqual((self.attachment.received, self.attachment.wishes), (b"", []))
+
+    def test_console_without_such_terms(self) -> None:
+        """A session is refused if the console cannot enforce its terms, and ends if they change so."""
+        for terms in (Terms(people=2, policy="a/x"), Terms(viewers=2, policy="a/x")):
+            self.serving.terms = terms
+            client = self.server.connect()
+            client.send(handshake())
+            answer = client.received()
+            self.assertTrue(answer.startswith(b"HTTP/1.1 501 "), answer)
+            self.assertIn(b"ConsolePolicy a/x limits the users at a console", answer)
+            self.serving.terms = Terms(idle_seconds=60)
+            peer = self.connect()
+            assert self.serving.server is not None
+            self.serving.server.hold_to(terms)
+            status = json.loads(peer.events()[0].data[1:])
+            self.assertEqual(status["reason"], REVOKED)
+            self.assertIn("ConsolePolicy a/x limits the users at a console", status["message"])
 
 
 class HandshakeTests(ServeTestCase):

@@ -326,6 +326,9 @@ class _NotifyingAttachment:
     def wished(self, wish: Break | Role) -> None:
         self._inner.wished(wish)
 
+    def admit(self, terms: Terms) -> None:
+        self._inner.admit(terms)
+
     def input_refused(self) -> None:
         self._inner.input_refused()
 

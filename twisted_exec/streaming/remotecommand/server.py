@@ -22,9 +22,11 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
+    REVOKED,
     Break,
     Ending,
     IAttachment,
@@ -89,10 +91,15 @@ def serve(
         stream, and learns of the end.
     :param terms: what the session is held to.
     :return: the attachment's transport.
-    :raises APIError: the request is no valid handshake; nothing was sent.
+    :raises APIError: the request is no valid handshake, or the attachment does not admit a session
+        with these terms; nothing was sent.
     :raises ConnectionDone: the client has left.
     """
     protocol, options = choose_protocol(request), StreamOptions.of(request.args)
+    if ITermsAttachment.providedBy(attachment):
+        attachment.admit(terms)
+    elif why := _unenforced(terms):
+        raise NotImplementedByBackend(why)
     server = ConsoleServer(
         attachment,
         session=session,
@@ -114,6 +121,16 @@ def serve(
         limits=limits,
     )
     return server
+
+
+def _unenforced(terms: Terms) -> str:
+    """Return why an attachment that is no :class:`ITermsAttachment` cannot enforce terms."""
+    if terms.people <= 1 and not terms.viewers:
+        return ""
+    return (
+        f"{terms.rule('limit')} the users at a console, and this console does not know its users:"
+        " select other machines in the policy"
+    )
 
 
 @implementer(IAttachmentTransport)
@@ -233,8 +250,12 @@ class ConsoleServer:
         self.terms = terms
         if not self.takes_input:
             self._drop_input()
-        if ITermsAttachment.providedBy(self._attachment) and not self._left:
+        if self._left:
+            return
+        if ITermsAttachment.providedBy(self._attachment):
             self._attachment.terms_changed(terms)
+        elif why := _unenforced(terms):
+            self._end_by_hop(Ending(REVOKED, why))
 
     def cut(self) -> None:
         """Close without a status, when the time for one has passed."""

@@ -38,6 +38,7 @@ SESSION_DELETED = "SessionDeleted"
 IDLE = "Idle"
 CONSOLE_IN_USE = "ConsoleInUse"
 INPUT_DENIED = "InputDenied"
+TOO_MANY_VIEWERS = "TooManyViewers"
 INTERNAL = "InternalError"
 
 STATUS_LIMIT_BYTES = 64 << 10
@@ -225,6 +226,7 @@ _FAILURES = frozenset(
         IDLE,
         CONSOLE_IN_USE,
         INPUT_DENIED,
+        TOO_MANY_VIEWERS,
         INTERNAL,
     }
 )
