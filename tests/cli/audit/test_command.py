@@ -204,6 +204,23 @@ class SessionsTests(AuditCase):
         out, _ = self.run_main("sessions", "--user", "ada", "--file", self.path(), "-o", "json")
         self.assertEqual([each["session"] for each in json.loads(out)], ["s-1", "s-2", "s-3"])
 
+    def test_caller(self) -> None:
+        """A session that a user opened for another user is found with the records of all hops."""
+        apiserver, runtime = self.start("apiserver", "runtime", user="eve", caller="ada")
+        runtime._subject = Subject(**{**vars(ADA), "user": "eve", "caller": "exec-apiserver"})
+        runtime.end("client closed", bytes_to_machine=2)
+        apiserver.end("backend closed", bytes_to_machine=20)
+        out, _ = self.run_main("sessions", "--user", "ada", "--file", self.path(), "-o", "json")
+        (session,) = json.loads(out)
+        self.assertEqual((session["caller"], session["drove"]), ("ada", True))
+
+    def test_direct(self) -> None:
+        """The caller of a user who acts for themselves is empty, although hops call hops."""
+        self.start("apiserver")
+        self.trail("poollet").start(Subject(**{**vars(ADA), "caller": "exec-apiserver"}))
+        out, _ = self.run_main("sessions", "--user", "ada", "--file", self.path(), "-o", "json")
+        self.assertEqual(json.loads(out)[0]["caller"], "")
+
 
 class FileTests(AuditCase):
     """Audit files that were rotated, are rotated, or are damaged."""

@@ -31,6 +31,7 @@ Give the files of all API servers, and of the runtimes: only a runtime's file te
 the framing of the stream. Old files (FILE.1, FILE.2.gz) are read, too. Lines that are no records are
 counted on standard error.
 """
+_LONGEST_CAUSE = 60
 _DROVE = {True: "yes", False: "no", None: "?"}
 
 
@@ -157,13 +158,15 @@ def _table(sessions: Sequence[Session], now: datetime) -> str:
 
 
 def _row(session: Session, now: datetime) -> tuple[str, ...]:
-    user, caller = session.text("user"), session.text("caller")
-    if caller and "apiserver" in session.hops:  # at other hops the proxy, which is an API server
-        caller = session.hops["apiserver"].record.text("caller")
-        user += f" (by {caller})" if caller else ""
+    user = session.text("user")
+    if session.caller:
+        user += f" (by {session.caller})"
     namespace, machine = session.text("namespace"), session.text("machine")
     seconds = session.seconds(now)
     end = session.best.end
+    cause = "" if end is None else end.text("reason")
+    if len(cause) > _LONGEST_CAUSE:
+        cause = f"{cause[: _LONGEST_CAUSE - 3]}..."
     return (
         user,
         f"{namespace}/{machine}" if namespace else machine,
@@ -172,7 +175,7 @@ def _row(session: Session, now: datetime) -> tuple[str, ...]:
         _duration(seconds),
         session.text("address"),
         session.text("declared_reason"),
-        "open" if session.ended is None else "" if end is None else end.text("reason"),
+        "open" if session.ended is None else cause,
         session.key[0],
     )
 

@@ -89,6 +89,16 @@ class Session:
         return next((text for text in texts if text), "")
 
     @property
+    def caller(self) -> str:
+        """
+        The user who acted for the session's user.
+
+        Hops behind the API server name the hop before them.
+        """
+        apiserver = self.hops.get("apiserver")
+        return apiserver.record.text("caller") if apiserver is not None else ""
+
+    @property
     def started(self) -> datetime:
         return min(hop.started for hop in self.hops.values())
 
@@ -127,10 +137,11 @@ class Session:
         best, end = self.best, self.best.end
         counted = self.hops.get("runtime", best)
         ended = self.ended
-        facts = ("user", "caller", "namespace", "machine", "uid", "resource", "subresource", "pool")
+        facts = ("user", "namespace", "machine", "uid", "resource", "subresource", "pool")
         return {
             "session": self.key[0],
             **{key: self.text(key) for key in facts},
+            "caller": self.caller,
             "started": _stamp(self.started),
             "ended": None if ended is None else _stamp(ended),
             "seconds": round(self.seconds(now), 3),
@@ -161,16 +172,19 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record belongs to a wanted session.
+    :param matches: whether a record belongs to a wanted session; later records of a wanted session
+        belong to it, too.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, Session] = {}
     for record in records:
-        if record.event not in (START, END) or not matches(record):
+        if record.event not in (START, END):
             continue
         key = (record.text("session"), record.text("namespace"), record.text("machine"))
         session = sessions.get(key)
         if session is None:
+            if not matches(record):
+                continue
             session = sessions[key] = Session(key)
         session.add(record)
     found = [each for each in sessions.values() if not _before(each, since)]
