@@ -50,9 +50,11 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import accept_key
 
 from . import programs
-from .deployment import gone
+from .deployment import gone, pause
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
+TOKEN_SECONDS = 90
+"""Lifetime of tokens: longer than ``kubectl console`` waits for a busy server."""
 
 
 class AnswersCase(ChainTestCase):
@@ -570,7 +572,7 @@ class RuntimeTests(AnswersCase):
 
     async def start_runtime(self) -> None:
         """Start a runtime as :class:`RuntimeHost` does, but with a test clock for its tokens."""
-        self.cache = RequestCache(self.clock, limit=4, user_limit=4)
+        self.cache = RequestCache(self.clock, ttl_seconds=TOKEN_SECONDS, limit=4, user_limit=4)
         table = ProcessTable(reactor, MARK)
         self.runtime = MachineRuntime(
             [one.build(reactor, table) for one in parse(CLASSES)],
@@ -662,7 +664,7 @@ class RuntimeTests(AnswersCase):
         """A token that is used, expired, mistyped or unknown is 404."""
 
         async def expired(url: str) -> str:
-            self.clock.advance(60)
+            self.clock.advance(TOKEN_SECONDS)
             return url
 
         async def mistyped(url: str) -> str:
@@ -678,7 +680,11 @@ class RuntimeTests(AnswersCase):
         self.assertEqual({each.get("code") for each in ends}, {None, 404})
 
     async def test_full(self) -> None:
-        """A runtime at its limit of unopened consoles answers 429 with the time to retry."""
+        """
+        A runtime at its limit of unopened consoles answers 429 with the time to retry.
+
+        ``kubectl console`` gives up at once if that takes too long, and waits otherwise.
+        """
         for _ in range(4):
             self.cache.insert(Grant("some machine"))
         self.clock.advance(20)
@@ -686,8 +692,27 @@ class RuntimeTests(AnswersCase):
         with self.assertRaises(UpgradeRefused) as caught:
             await self.dial()
         headers = {name.lower(): value for name, value in caught.exception.headers}
-        self.assertEqual(headers[b"retry-after"], b"40")
-        await self.both(429, told, console=f"{told}; try again in 40 s")
+        self.assertEqual(headers[b"retry-after"], b"70")
+        await self.both(429, told, console=f"{told}; try again in 70 s")
+        self.clock.advance(69)
+        await self.opens_later(self.kubeconfig("user-admin"))
+
+    async def opens_later(self, kubeconfig: str) -> None:
+        """Start ``kubectl console`` at a full runtime, which has a free place a second later."""
+        refused = self.refusals()
+        program = programs.start(
+            [programs.script("kubectl-console"), "vm"], env={"KUBECONFIG": kubeconfig}
+        )
+        self.addCleanup(program.stop, 9)
+        while self.refusals() == refused:
+            await pause()
+        self.clock.advance(1)
+        program.type(b"hello\n")
+        await program.until(rb"hello\r\n")
+        self.assertNotIn(b"limit", program.output)
+
+    def refusals(self) -> int:
+        return sum(each.get("code") == 429 for each in self.audit)
 
     async def test_no_url(self) -> None:
         """A runtime that returns no URL offers no console: 501."""
@@ -716,7 +741,7 @@ class RuntimeTests(AnswersCase):
                 return url
 
             self.meddling.exec_answer = other
-            self.clock.advance(60)
+            self.clock.advance(TOKEN_SECONDS)
             told = await self.refused(502)
             self.assertIn('machine "vm": the machine runtime\'s exec URL is not used', told)
             self.assertNotIn("t0ken", told)
