@@ -16,6 +16,7 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    IDLE,
     LINE_LOST,
     SHUTTING_DOWN,
     Break,
@@ -30,6 +31,7 @@ from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryClient
+from twisted_exec.wire.session_terms import FULL, Terms
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase
@@ -345,6 +347,57 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.clock.advance(3600)
         self.assertEqual(user.hears(), [])
         self.assertEqual(self.attachment.detached_with, [])
+
+    # Time limits.
+
+    def test_idle(self) -> None:
+        """
+        A user who sends nothing is warned, and the session ends; output is no sign of a user.
+        """
+        user = self.begin()
+        self.transport.hold_to(Terms(idle_seconds=20, policy="a/x"))
+        for signal in (lambda: user.types(b"x"), lambda: user.resizes(BREAK)):
+            self.clock.advance(17)
+            signal()
+        self.clock.advance(17)
+        user.types(b"")
+        self.transport.write(b"output")
+        self.assertEqual([each for each in user.hears() if each != "ping"], [("output", b"output")])
+        self.clock.advance(1)
+        ((_, warning),) = user.hears()
+        self.assertIn(b"[twisted-exec: this session ends in 2s unless you type: ", bytes(warning))
+        self.clock.advance(2)
+        (name, status), end = user.hears()
+        self.assertEqual((name, end), ("status", "end"))
+        self.assertEqual(json.loads(status)["reason"], IDLE)
+        self.assertEqual(self.attachment.detached_with, [IDLE])
+        user.types(b"y")
+        self.assertEqual(self.attachment.received, b"x")
+        user.leaves()
+        self.over(user, IDLE)
+
+    def test_idle_observer(self) -> None:
+        """The keys of a read-only user show that there is a user."""
+        user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
+        self.transport.hold_to(Terms(idle_seconds=20))
+        for signal in (lambda: user.types(b"x"), lambda: user.resizes(BREAK)):
+            self.clock.advance(17)
+            signal()
+        self.clock.advance(17)
+        self.assertEqual([each for each in user.hears() if each != "ping"], [("output", READ_ONLY)])
+
+    def test_no_time_limit(self) -> None:
+        """Time limits that are gone leave no timer, nor does a session that has ended."""
+        user = self.begin()
+        timers = len(self.clock.getDelayedCalls())
+        self.transport.hold_to(Terms(idle_seconds=20))
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers + 1)
+        self.transport.hold_to(FULL)
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+        self.transport.hold_to(Terms(idle_seconds=20))
+        self.transport.end(Ending(COMPLETED))
+        user.leaves()
+        self.over(user, COMPLETED)
 
     # What the user asked for.
 

@@ -21,6 +21,7 @@ from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
     REVOKED,
+    TIME_OVER,
     Break,
     Ending,
     IAttachmentTransport,
@@ -36,6 +37,8 @@ from twisted_exec.wire.remotecommand.messages import encode_size, encode_wish
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 CAPTURES = Path(__file__).parents[2] / "captures"
+NOON = 1_800_014_400
+"""2027-01-15T12:00:00Z, when the clock of the tests is 0."""
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
 
 
@@ -57,6 +60,7 @@ class Serving(Dispatcher):
             clock=self.clock,
             limits=self.limits,
             terms=self.terms,
+            now=lambda: NOON + self.clock.seconds(),
         )
 
 
@@ -106,6 +110,27 @@ class TermsTests(ServeTestCase):
         peer.send(b"\4" + encode_wish(Role.WRITER, None))
         self.assertEqual(peer.messages(), [b"\1" + MAY_OBSERVE])
         self.assertEqual((self.attachment.received, self.attachment.wishes), (b"", []))
+
+    def test_until(self) -> None:
+        """A session ends at the time of its terms, after a warning, and leaves its console then."""
+        self.serving.terms = Terms(until=NOON + 100, policy="a/x")
+        peer = self.connect()
+        self.clock.advance(91)
+        until = b"ConsolePolicy a/x allows it until 2027-01-15T12:01:40Z"
+        warning = b"\r\n[twisted-exec: this session ends in 9s: " + until + b"]\r\n"
+        self.assertIn(b"\1" + warning, [getattr(each, "data", b"") for each in peer.events()])
+        self.clock.advance(9)
+        status = json.loads(peer.events()[0].data[1:])
+        self.assertEqual(status["reason"], TIME_OVER)
+        self.assertEqual(self.attachment.detached_with, [TIME_OVER])
+
+    def test_until_is_over(self) -> None:
+        """A session whose time is over before it opens ends at once."""
+        self.serving.terms = Terms(until=NOON - 100, policy="a/x")
+        peer = Peer(self.server)
+        status = json.loads(peer.events()[1].data[1:])
+        self.assertEqual(status["reason"], TIME_OVER)
+        self.assertEqual(self.attachment.detached_with, [TIME_OVER])
 
     def test_console_without_such_terms(self) -> None:
         """A session is refused if the console cannot enforce its terms, and ends if they change so."""

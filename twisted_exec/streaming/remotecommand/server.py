@@ -15,8 +15,10 @@ Of many sizes in one turn of the reactor the attachment gets the first and the l
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -40,6 +42,7 @@ from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits, accept
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand.messages import SizeDecoder, encode_ending
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
@@ -77,6 +80,7 @@ def serve(
     limits: Limits = DEFAULT_LIMITS,
     record: Session | None = None,
     terms: Terms = FULL,
+    now: Callable[[], float] = time.time,
 ) -> ConsoleServer:
     """
     Answer a request with a console.
@@ -90,6 +94,7 @@ def serve(
         :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one: it can end the
         stream, and learns of the end.
     :param terms: what the session is held to.
+    :param now: returns the time of day.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake, or the attachment does not admit a session
         with these terms; nothing was sent.
@@ -109,6 +114,7 @@ def serve(
         limits=limits,
         record=record,
         terms=terms,
+        now=now,
     )
     accept(
         request,
@@ -154,12 +160,14 @@ class ConsoleServer:
         limits: Limits,
         record: Session | None,
         terms: Terms = FULL,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.session, self.user, self.options = session, user, options
         self.terms = terms
         self.bytes_to_machine = self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
+        self._time_limits = TimeLimits(clock, self._warn, self._end_by_hop, now=now)
         self._sizes = SizeDecoder()
         self._producer: Any = None
         self._size: TerminalSize | None = None  # the newest, until the next turn
@@ -170,6 +178,7 @@ class ConsoleServer:
         self._input_over = False
         self._refused: set[bytes] = set()  # notices that the user has had
         self._ending = False  # the status was sent, or never will be
+        self._is_open = False  # the attachment has been attached
         self._left = False  # the attachment is detached
         self._detached = False  # and the session is over
         self._why = ""
@@ -252,6 +261,8 @@ class ConsoleServer:
             self._drop_input()
         if self._left:
             return
+        if self._is_open:
+            self._time_limits.hold_to(terms)
         if ITermsAttachment.providedBy(self._attachment):
             self._attachment.terms_changed(terms)
         elif why := _unenforced(terms):
@@ -270,11 +281,15 @@ class ConsoleServer:
     def opened(self) -> None:
         if not self._ending:
             self._arm(self._limits.ping_seconds, self._ping)
+            self._is_open = True
             self._attachment.attached(self)
+            self._time_limits.hold_to(self.terms)
 
     def received(self, channel: Channel, data: bytes) -> None:
         if self._ending:
             return
+        if data:  # some clients keep connections open with empty input
+            self._time_limits.touch()
         if channel is Channel.STDIN and not self._input_over:
             if self.takes_input:
                 self._take(data)
@@ -324,6 +339,9 @@ class ConsoleServer:
                 self._attachment.input_refused()
             else:
                 self._tell_once(MAY_OBSERVE)
+
+    def _warn(self, text: str) -> None:
+        self.write(f"\r\n[twisted-exec: {text}]\r\n".encode())
 
     def _tell_once(self, notice: bytes) -> None:
         if notice not in self._refused:
@@ -420,6 +438,7 @@ class ConsoleServer:
     def _finish(self, ending: Ending) -> None:
         """Send the status; the caller closes."""
         self._ending, self._why = True, ending.reason
+        self._time_limits.stop()
         self._carrier.send_status(encode_ending(ending, self.protocol))
         self._input.clear()
         self._queued = 0
@@ -431,6 +450,7 @@ class ConsoleServer:
         if self._detached:
             return
         self._detached = True
+        self._time_limits.stop()
         reason = self._why or reason
         self._producer = self._size = None
         if self._next_size is not None and self._next_size.active():

@@ -39,6 +39,7 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     SESSION_DELETED,
     SHUTTING_DOWN,
+    TIME_OVER,
     Ending,
     Subject,
 )
@@ -58,6 +59,7 @@ _REASONS = frozenset(
         REVOKED,
         SESSION_DELETED,
         IDLE,
+        TIME_OVER,
         INTERNAL,
     }
 )

@@ -36,6 +36,7 @@ SHUTTING_DOWN = "ShuttingDown"
 REVOKED = "AuthorizationWithdrawn"
 SESSION_DELETED = "SessionDeleted"
 IDLE = "Idle"
+TIME_OVER = "TimeOver"
 CONSOLE_IN_USE = "ConsoleInUse"
 INPUT_DENIED = "InputDenied"
 TOO_MANY_VIEWERS = "TooManyViewers"
@@ -224,6 +225,7 @@ _FAILURES = frozenset(
         REVOKED,
         SESSION_DELETED,
         IDLE,
+        TIME_OVER,
         CONSOLE_IN_USE,
         INPUT_DENIED,
         TOO_MANY_VIEWERS,
