@@ -1,7 +1,7 @@
 """
 ``python -m tests.benchmarks [NAME [ROW ...]] ...``: all of them when none is named.
 
-``fairness`` takes the names of its rows.
+``fairness`` takes the names of its rows, ``revocation`` those of its causes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from . import (
     listing,
     one_hop,
     reconcile,
+    revocation,
     scale,
     spaces,
     spdy,
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "fairness": fairness_bench.main,
     "trace": trace.main,
     "journal": journal.main,
+    "revocation": revocation.main,
 }
 
 

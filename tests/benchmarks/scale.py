@@ -46,7 +46,17 @@ _RESERVED = 200
 class Opening:
     """A console that is opened, without blocking; :attr:`code` is 0 until the server answered."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext, path: str, number: int) -> None:
+    def __init__(
+        self,
+        port: int,
+        tls: ssl.SSLContext,
+        path: str,
+        number: int,
+        *,
+        headers: str = "",
+        greeting: bytes = GREETING,
+    ) -> None:
+        self._greeting = greeting
         self.began = time.perf_counter()
         self.seconds, self.code, self.retry_after = 0.0, 0, ""
         self._tls, self._plain = tls, socket.socket()
@@ -59,7 +69,8 @@ class Opening:
         self._request = (
             f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: Upgrade\r\n"
             "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
+            f"{headers}\r\n"
         ).encode()
         self._seen = b""
         self._shaken = False
@@ -108,7 +119,7 @@ class Opening:
             for line in head.split(b"\r\n"):
                 if line.lower().startswith(b"retry-after:"):
                     self.retry_after = line.split(b":", 1)[1].strip().decode()
-        ended = self.code not in (0, 101) or (self.code == 101 and GREETING in body)
+        ended = self.code not in (0, 101) or (self.code == 101 and self._greeting in body)
         if ended:
             self.seconds = time.perf_counter() - self.began
         return ended

@@ -116,8 +116,12 @@ class Deployment:
         await self.start_runtime()
         await self.start_poollet()
         for name, memory in (("shell", "64Mi"), ("vm", "128Mi")):
-            made = machine_class(name, memory, self.dialect)
-            await self.client.create(self.dialect.workload_class, made)
+            await self.create_class(name, memory)
+
+    async def create_class(self, name: str, memory: str) -> None:
+        """Create a MachineClass."""
+        made = machine_class(name, memory, self.dialect)
+        await self.client.create(self.dialect.workload_class, made)
 
     async def start_api(self, *options: str) -> None:
         """Start the API server; a restart uses the same port."""
