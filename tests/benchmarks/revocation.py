@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
+from tests import procfs
 from tests.flows.deployment import Deployment
 
 from .scale import Opening, open_all
@@ -179,6 +180,12 @@ class Chain:
 
         return opened, stop, time.time
 
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU time of each hop so far."""
+        hops = {"API server": "api", "poollet": "poollet", "runtime": "runtime"}
+        programs = {hop: getattr(self._deployment, name) for hop, name in hops.items()}
+        return {hop: procfs.cpu_seconds(each.transport.pid) for hop, each in programs.items()}
+
     def pause_poollet(self) -> None:
         pid = self._deployment.poollet.transport.pid  # type: ignore[attr-defined]
         os.kill(pid, signal.SIGSTOP)
@@ -252,9 +259,10 @@ def measure(chain: Chain, cause: str) -> None:
     watching = Thread(target=watch, args=(opened, ends, ready.set))
     watching.start()
     ready.wait()
-    began = since()
+    began, cpu = since(), chain.cpu()
     withdraw()
     watching.join()
+    spent = {hop: seconds - cpu[hop] for hop, seconds in chain.cpu().items()}
     times = sorted(end - began for end in ends.values())
     for each in opened:
         each.close()
@@ -271,7 +279,8 @@ def measure(chain: Chain, cause: str) -> None:
     missing = f"; {len(opened) - len(times)} have not ended" if len(times) < len(opened) else ""
     print(
         f"{cause:12} {len(times)} sessions: p50 {p50:.2f} s, p99 {p99:.2f} s, "
-        f"p100 {times[-1]:.2f} s{missing}",
+        f"p100 {times[-1]:.2f} s{missing}; CPU "
+        + ", ".join(f"{hop} {seconds:.2f} s" for hop, seconds in spent.items()),
         flush=True,
     )
 

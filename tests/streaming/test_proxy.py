@@ -718,7 +718,7 @@ class EndTests(ProxyTestCase):
         late = OneConnection(connected=False)
         self.locator.endpoints[0] = ("10.0.0.0:1", late)
         client = self.ask(handshake() + b"early")
-        self.end()
+        self.sessions.live()[-1].end(Ending(REVOKED, "no more"))
         late.protocol.makeConnection(late.transport)
         late.connecting.callback(late.protocol)
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())
@@ -795,7 +795,7 @@ class EndTests(ProxyTestCase):
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         late = self.locator.endpoints[0][1]
         client = self.ask()
-        self.end(REVOKED)
+        self.sessions.live()[-1].end(Ending(REVOKED, "no more"))
         late.protocol.makeConnection(late.transport)
         late.connecting.callback(late.protocol)
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())

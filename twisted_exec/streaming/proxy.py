@@ -33,6 +33,7 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.control import ControlRequests
 from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request, respond_json
@@ -164,6 +165,7 @@ class Proxy:
     ) -> None:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
+        self.control = ControlRequests(clock, connect_seconds)
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.wait_seconds = wait_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
@@ -500,15 +502,10 @@ class _Passage:
         """:raises Exception: the next hop will not."""
         if self._location.later is not None:
             self._location = await self._location.later()
-        _, connection = await self._connect()
         location = self._location
         path = _joined(location.path, ending_query(self._known_as, ending))
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
-        try:
-            await ask(connection, head, clock=self._proxy.clock, timeout_seconds=seconds)
-        except UpgradeRefused as answer:
-            if not 200 <= answer.code < 300:
-                raise
+        await self._proxy.control.send(location.endpoints, head, seconds)
 
 
 def client_info(context: RequestContext) -> ClientInfo:

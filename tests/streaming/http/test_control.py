@@ -1,0 +1,185 @@
+"""Tests for :mod:`twisted_exec.streaming.http.control`, in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.http.test_upgrade_client import OneConnection
+from twisted_exec.api.status import BadGateway, GatewayTimeout
+from twisted_exec.streaming.http.control import AT_ONCE, KEEP_SECONDS, ControlRequests
+from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
+from twisted_exec.testing.network import MemoryNetwork
+
+
+class Hop(Dispatcher):
+    """
+    Answers requests.
+
+    :ivar asked: the targets of all requests.
+    :ivar connections: the number of connections so far.
+    :ivar pending: while a list, requests wait in it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[bytes] = []
+        self.channels: set[int] = set()
+        self.pending: list[Deferred[None]] | None = None
+
+    async def dispatch(self, request: Request) -> None:
+        self.asked.append(request.uri)
+        self.channels.add(id(request.channel))
+        if self.pending is not None:
+            self.pending.append(Deferred())
+            await self.pending[-1]
+        respond_json(request, 404 if b"unknown" in request.uri else 200, {"kind": "Status"})
+
+
+class Place:
+    """An endpoint whose connections the test holds."""
+
+    def __init__(self) -> None:
+        self.all: list[OneConnection] = []
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        self.all.append(OneConnection(connected=False))
+        return self.all[-1].connect(factory)
+
+
+class ControlTests(SynchronousTestCase):
+    """Tests for :class:`ControlRequests`."""
+
+    def setUp(self) -> None:
+        self.clock, self.network, self.hop = Clock(), MemoryNetwork(), Hop()
+        self.endpoint = self.network.endpoint(Site(self.hop, self.clock))
+        self.control = ControlRequests(self.clock, 5)
+
+    def send(self, path: str, endpoint: Any = None, token: bytes = b"") -> Deferred[None]:
+        headers = [(b"Authorization", token)] if token else []
+        head = UpgradeRequest(b"DELETE", path.encode(), b"hop", headers)
+        return self.control.send([("hop", endpoint or self.endpoint)], head, 1)
+
+    def finished(self) -> None:
+        """Check that no connection and no timer is left."""
+        self.clock.advance(KEEP_SECONDS)
+        self.network.pump()
+        self.assertTrue(all(each.lost for each in self.network.transports))
+        self.clock.pump([30, 30])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.control._hops, {})
+
+    def test_one(self) -> None:
+        """One request has a connection, which ends with the answer."""
+        sent = self.send("/one")
+        self.network.pump()
+        self.assertIsNone(self.successResultOf(sent))
+        self.assertTrue(all(each.lost for each in self.network.transports))
+        self.finished()
+
+    def test_refused(self) -> None:
+        """A refusal is that of its own request."""
+        sent = [self.send("/a"), self.send("/unknown"), *(self.send("/b") for _ in range(9))]
+        self.network.pump()
+        self.assertEqual(self.failureResultOf(sent.pop(1), UpgradeRefused).value.code, 404)
+        for each in sent:
+            self.successResultOf(each)
+        self.finished()
+
+    def test_many(self) -> None:
+        """A thousand requests share a few connections."""
+        sent = [self.send(f"/{number}") for number in range(1000)]
+        self.network.pump()
+        for each in sent:
+            self.successResultOf(each)
+        self.assertEqual(len(set(self.hop.asked)), 1000)
+        self.assertEqual(len(self.network.transports), 2 * AT_ONCE)
+        self.finished()
+
+    def test_slices(self) -> None:
+        """A busy connection is kept until the next slice of decisions."""
+        for _ in range(3):
+            sent = [self.send("/x") for _ in range(2 * AT_ONCE)]
+            self.network.pump()
+            for each in sent:
+                self.successResultOf(each)
+            self.clock.advance(KEEP_SECONDS / 2)
+        self.assertEqual(len(self.network.transports), 2 * AT_ONCE)
+        self.finished()
+
+    def test_closed_meanwhile(self) -> None:
+        """A request on a kept connection that the hop has closed is sent again on another."""
+        for each in [self.send("/x") for _ in range(2 * AT_ONCE)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.hop.pending = []
+        sent = self.send("/again")
+        self.network.pump()
+        (pending,) = self.hop.pending
+        self.hop.pending = None
+        for each in list(self.network.transports):
+            each.abortConnection()
+        self.network.pump()
+        self.successResultOf(sent)
+        self.assertEqual(self.hop.asked.count(b"/again"), 2)
+        pending.addErrback(lambda _: None)
+        self.finished()
+
+    def test_no_answer(self) -> None:
+        """A hop that does not answer in time fails its requests, and gets no more of them there."""
+        self.hop.pending = []
+        sent = [self.send("/x"), self.send("/y")]
+        self.network.pump()
+        self.clock.advance(1)
+        for each in sent:
+            self.failureResultOf(each, GatewayTimeout)
+        self.finished()
+
+    def test_unreachable(self) -> None:
+        """If no connection can be made, all requests fail with the reason."""
+        place = Place()
+        sent = [self.send("/x", place), self.send("/y", place)]
+        for each in place.all:
+            each.connecting.errback(ConnectionRefusedError())
+        for one in sent:
+            self.assertIn("cannot connect", str(self.failureResultOf(one, BadGateway).value))
+        self.finished()
+
+    def test_given_up(self) -> None:
+        """When nobody waits for an answer any more, the attempt to connect ends."""
+        place = Place()
+        sent = [self.send("/x", place), self.send("/y", place)]
+        for each in sent:
+            each.cancel()
+            self.failureResultOf(each, CancelledError)
+        self.assertTrue(all(each.connecting.called for each in place.all))
+        self.finished()
+
+    def test_given_up_later(self) -> None:
+        """An answer that nobody waits for frees its connection for other requests."""
+        self.hop.pending = []
+        sent = [self.send("/x") for _ in range(2 * AT_ONCE)]
+        self.network.pump()
+        for each in sent[:AT_ONCE]:
+            each.cancel()
+            self.failureResultOf(each, CancelledError)
+        pending, self.hop.pending = self.hop.pending, None
+        for one in pending:
+            one.callback(None)
+        self.network.pump()
+        for each in sent[AT_ONCE:]:
+            self.successResultOf(each)
+        self.finished()
+
+    def test_credentials(self) -> None:
+        """Requests with other credentials have connections of their own."""
+        for token in (b"Bearer a", b"Bearer b"):
+            for _ in range(3):
+                self.send("/x", token=token)
+        self.assertEqual(len(self.control._hops), 2)
+        self.network.pump()
+        self.finished()
