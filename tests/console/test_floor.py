@@ -29,12 +29,16 @@ class Person:
         self.role = Role.OBSERVER
         self.notices: list[bytes] = []
         self.promotions = 0
+        self.taken_from: list[str] = []
 
     def tell(self, notice: bytes) -> None:
         self.notices.append(notice)
 
     def became_writer(self) -> None:
         self.promotions += 1
+
+    def took_over(self, previous: str) -> None:
+        self.taken_from.append(previous)
 
     @property
     def writes(self) -> bool:
@@ -187,6 +191,13 @@ class ActTests(SynchronousTestCase):
         self.assertEqual(display_name("x" * 64), "x" * 64)
         self.assertEqual(display_name("j\u00f6rg"), "j\u00f6rg")
         self.assertEqual(notice("hi"), b"\r\n[twisted-exec: hi]\r\n")
+
+    def test_taken_from(self) -> None:
+        """Only a take-over from another user is reported, once."""
+        ann, _ = self.join("ann"), self.join("ann")
+        self.floor.request_role(ann, Role.WRITER)
+        bob = self.join("bob", force=True)
+        self.assertEqual((ann.taken_from, bob.taken_from), ([], ["ann"]))
 
 
 class RightTests(SynchronousTestCase):

@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable, TooManyRequests
+from twisted_exec.console import acts
 from twisted_exec.console.floor import not_sent, notice
 from twisted_exec.console.shared_console import UNWATCHED_BYTES_PER_SECOND, LineEnded, SharedConsole
 from twisted_exec.console.viewer import Viewer, gap_mark
@@ -41,6 +42,8 @@ from .doubles import BreakableConsole, MemoryConsole, MemoryStream
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
 OBSERVE, DRIVE = Terms(right=Right.OBSERVE), Terms(right=Right.DRIVE)
+
+DENIED_TO_BOB = (acts.INPUT_DENIED, "bob", "ann")
 
 
 class SharedConsoleCase(SynchronousTestCase):
@@ -190,6 +193,36 @@ class RoleTests(SharedConsoleCase):
         self.assertEqual(self.console.sizes, [TerminalSize(80, 24), TerminalSize(132, 50)])
         self.ann.viewer.window_changed(TerminalSize(81, 25))
         self.assertEqual(len(self.console.sizes), 2)
+
+    def test_acts(self) -> None:
+        """
+        A take-over from another user and discarded input are reported; keys of one session once a
+        minute.
+        """
+        reported: list[acts.Act] = []
+        shared = SharedConsole(self.console, self.clock, acted=reported.append)
+        ann = self.attach(shared)
+        bob = self.attach(shared, user="bob")
+        for key in b"reset":
+            bob.viewer.data_received(bytes((key,)))
+        self.assertEqual([(each.kind, each.user, each.other) for each in reported], [DENIED_TO_BOB])
+        self.assertIn("the writer of this console is ann", reported[0].message)
+        self.clock.advance(59)
+        bob.viewer.data_received(b"x")
+        self.assertEqual(len(reported), 1)
+        self.clock.advance(1)
+        bob.viewer.data_received(b"x")
+        self.assertEqual(len(reported), 2)
+        bob.viewer.wished(Role.WRITER)
+        self.assertEqual(
+            (reported[2].kind, reported[2].user, reported[2].other), (acts.TAKEOVER, "bob", "ann")
+        )
+        self.assertEqual(reported[2].session, bob.viewer.session)
+        self.attach(shared, user="bob").viewer.wished(Role.WRITER)  # from oneself
+        for _ in range(5):  # a script
+            ann.viewer.wished(Role.WRITER)
+            bob.viewer.wished(Role.WRITER)
+        self.assertEqual([each.user for each in reported[3:]], ["ann"])
 
     def test_break_is_the_writers(self) -> None:
         """An observer cannot send BREAK."""

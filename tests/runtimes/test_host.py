@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.host`: a whole runtime, asked by gRPC, loo
 from __future__ import annotations
 
 import io
+import json
 import os
 from typing import Any
 
@@ -20,7 +21,7 @@ from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.shipping.config import parse as parse_shipping
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role, TerminalSize
 
 from .support import SHELL, RuntimeCase, open_console
 
@@ -30,13 +31,14 @@ class HostCase(RuntimeCase):
 
     def host(self, *classes: dict[str, Any], **options: Any) -> RuntimeHost:
         checks = options.pop("checks", ())
+        audit = options.pop("audit", None) or JSONLinesAudit(io.StringIO())
         settings = Settings(
             classes=parse({"classes": list(classes or (SHELL,))}),
             state_directory=os.path.join(self.directory, "state"),
             iri_target=f"unix://{self.directory}/iri/sock",
             **options,
         )
-        host = RuntimeHost(settings, JSONLinesAudit(io.StringIO()), reactor, checks=checks)
+        host = RuntimeHost(settings, audit, reactor, checks=checks)
         self.addCleanup(lambda: host.stopService() if host.running else None)
         return host
 
@@ -77,6 +79,39 @@ class WholeTests(HostCase):
         self.assertIn(b"40 100", user.got)
         assert user.ending is not None
         self.assertEqual(user.ending.exit_code, 7)
+
+    async def test_acts(self) -> None:
+        """A take-over and discarded input are Events of the machine, and audit records with both users."""
+        records = io.StringIO()
+        host = await self.ready(audit=JSONLinesAudit(records))
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(request)).machine.metadata.id
+        await self.until(self.alive)
+        users = []
+        for name in ("ann", "bob"):
+            answer = await client.exec(pb.ExecRequest(machine_id=id), user=name, session=name)
+            users.append(await open_console(answer.url, X_Twisted_Exec_User=name))
+        bob = users[1]
+        bob.stream.write(b"x")
+        await self.until(lambda: b"not sent" in bob.got)
+        bob.stream.wish(Role.WRITER)
+        await self.until(lambda: b"taken over" in bob.got)
+        events = (await client.list_events(pb.ListEventsRequest())).events
+        found = {each.spec.reason: each.spec.message for each in events}
+        self.assertIn("bob has taken over", found["ConsoleTakenOver"])
+        self.assertIn("from ann", found["ConsoleTakenOver"])
+        self.assertIn("input of bob did not reach", found["ConsoleInputDenied"])
+        lines = [json.loads(line) for line in records.getvalue().splitlines()]
+        acts = [each for each in lines if each["event"] not in ("start", "end")]
+        self.assertEqual(
+            [(each["event"], each["user"], each["other_user"]) for each in acts],
+            [("input_denied", "bob", "ann"), ("takeover", "bob", "ann")],
+        )
+        self.assertEqual({each["session"] for each in acts}, {"bob"})
+        for user in users:
+            user.stream.abort()
 
     async def test_stop(self) -> None:
         """Stopping tells the users, ends the machines, and removes the sockets."""

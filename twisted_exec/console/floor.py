@@ -84,6 +84,9 @@ class Participant(Protocol):
     def became_writer(self) -> None:
         """The session has the floor from now on."""
 
+    def took_over(self, previous: str) -> None:
+        """The session has taken the floor from another user."""
+
 
 class Floor:
     """
@@ -207,6 +210,8 @@ class Floor:
             name = f"{successor}, in another session," if same_user else successor
             text = f"{name} has taken over this console; you are an observer"
             other.tell(notice(f"{text} {self._hint(other)}"))
+        if others and others[0].user != participant.user:
+            participant.took_over(others[0].user)
 
     def _make_writer(self, participant: Participant) -> None:
         if participant.role is not Role.WRITER:

@@ -45,6 +45,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.wire.session_terms import Terms
 
+from .acts import Act, ignore
 from .attendance import missing_people, missing_place
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
@@ -154,6 +155,7 @@ class SharedConsole:
     :param size: initial size of the line, until a writer has another.
     :param before_output: called once, before the first output is written to the journal; that may
         be before the line is open.
+    :param acted: called with take-overs and with discarded input, see :mod:`.acts`.
     :ivar ending: how the console ended; ``None`` while it lasts.
     """
 
@@ -166,8 +168,10 @@ class SharedConsole:
         size: TerminalSize | None = None,
         limits: Limits = DEFAULT_LIMITS,
         before_output: Callable[[], None] | None = None,
+        acted: Callable[[Act], None] = ignore,
     ) -> None:
         self.clock = clock
+        self.acted = acted
         self._before_output = before_output
         self.limits = limits
         self.journal = Journal() if journal is None else journal

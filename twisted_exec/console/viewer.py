@@ -27,7 +27,8 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 
-from .floor import not_sent, notice
+from . import acts
+from .floor import display_name, not_sent, notice
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
@@ -73,6 +74,7 @@ class Viewer:
         self._unsent: Ending | None = None  # for a script whose input was discarded
         self._role = Role.OBSERVER
         self._missing_people = ""
+        self._reports = acts.ActReports(console.acted, console.clock.seconds)
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -173,6 +175,11 @@ class Viewer:
             self._role = role
             self._console._role_changed(self)
 
+    def took_over(self, previous: str) -> None:
+        """Report a take-over from another user."""
+        text = f"{display_name(self.user)} has taken over the console from {display_name(previous)}"
+        self._reports.report(acts.Act(acts.TAKEOVER, self.session, self.user, previous, text))
+
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""
         self._unsent = None
@@ -227,6 +234,11 @@ class Viewer:
 
     def _discard(self, reason: str, why: str, notice: bytes) -> None:
         """Tell the user that input is discarded: once, and again when the cause has changed."""
+        if reason != LINE_LOST:
+            writers = self._console.floor.writers
+            other = writers[0].user if writers and writers[0].user != self.user else ""
+            text = f"input of {display_name(self.user)} did not reach the machine: {why}"
+            self._reports.report(acts.Act(acts.INPUT_DENIED, self.session, self.user, other, text))
         ending = Ending(reason, f"the input was not sent: {why}")
         if self._unsent != ending:
             self._unsent = ending

@@ -17,6 +17,7 @@ from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.acts import Act
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
@@ -37,6 +38,7 @@ from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import Labels
 from twisted_exec.shipping.service import Shipping
+from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.tls.files import owner_only
 
 from .config import ClassConfig
@@ -125,6 +127,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             journal_opened=self._ship,
             retention=settings.retention,
             journal_limits=settings.journal_limits,
+            acted=self._acted,
         )
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),
@@ -155,6 +158,13 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
         """See :meth:`IMachineLogs.log`."""
         return self.runtime.log(request, **facts)
+
+    def _acted(self, act: Act) -> None:
+        """Write the audit record of an act at a console."""
+        sessions = self.streams.sessions.with_id(act.session)
+        subject = sessions[0].subject if sessions else Subject(act.session, user=act.user)
+        fields = {"other_user": act.other, "reason": act.message}
+        self.streams.sessions.trail.record(act.kind, subject, fields)
 
     def _ship(self, facts: Mapping[str, str], journal: Any) -> None:
         if self.shipping is not None:

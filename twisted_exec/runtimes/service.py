@@ -30,6 +30,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, Act, ignore
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
@@ -60,6 +61,11 @@ from .state import RuntimeState, is_alive
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
 """Environment variable that marks every process of a machine."""
+
+_EVENTS_OF_ACTS = {
+    TAKEOVER: ("Normal", "ConsoleTakenOver"),
+    INPUT_DENIED: ("Warning", "ConsoleInputDenied"),
+}
 
 _MAX_METADATA_BYTES = 256 << 10
 _MAX_IGNITION_BYTES = 2 << 20
@@ -115,6 +121,7 @@ class MachineRuntime(Service):
         journal, when the machine is created or adopted.
     :param retention: how long the output of classes without limits of their own is retained.
     :param journal_limits: limits of all journals.
+    :param acted: called with the acts of users at consoles, for audit.
     :ivar journals: the output of the machines' consoles, on disk.
     """
 
@@ -136,7 +143,9 @@ class MachineRuntime(Service):
         journal_limits: StoreLimits = DEFAULT_LIMITS_OF_JOURNALS,
         limits: Limits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
+        acted: Callable[[Act], None] = ignore,
     ) -> None:
+        self._report_act = acted
         self.classes = list(classes)
         self._table = table
         self._reactor = reactor
@@ -553,6 +562,7 @@ class MachineRuntime(Service):
             limits=self._limits,
             journal=journal,
             adopted=adopted,
+            acted=lambda act: self._acted(record, act),
         )
         self._supervisors[record.id] = supervisor
         self._journal_opened(record.facts(), journal)
@@ -610,6 +620,11 @@ class MachineRuntime(Service):
         if record is not None:
             message = f"console output is on disk again; {lost_bytes} bytes were lost"
             self._event(record, "Normal", "JournalRecovered", message)
+
+    def _acted(self, record: Record, act: Act) -> None:
+        type, reason = _EVENTS_OF_ACTS[act.kind]
+        self._event(record, type, reason, act.message)
+        self._report_act(act)
 
     def _event(self, record: Record, type: str, reason: str, message: str) -> None:
         level = LogLevel.warn if type == "Warning" else LogLevel.info

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, message_of
+from twisted_exec.console.acts import Act, ignore
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -54,6 +55,7 @@ class Supervisor:
         say why a machine that should be on does not run, and are empty otherwise.
     :param journal: that of the machine, possibly of an earlier run; in memory by default.
     :param adopted: processes of a machine that an earlier runtime left running; empty for others.
+    :param acted: called with the acts of users at the console.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
@@ -72,8 +74,10 @@ class Supervisor:
         limits: Limits = DEFAULT_LIMITS,
         journal: IJournal | None = None,
         adopted: Sequence[Leader] = (),
+        acted: Callable[[Act], None] = ignore,
     ) -> None:
         self._driver = driver
+        self._acted = acted
         self._facts = facts
         self._clock = clock
         self._state_changed = state_changed
@@ -215,6 +219,7 @@ class Supervisor:
             size=size,
             limits=self._limits,
             before_output=self._record_boot,
+            acted=self._acted,
         )
         return run, self.console
 
