@@ -442,9 +442,9 @@ class PeopleTests(SharedConsoleCase):
         self.assertEqual((self.console.heard(), eve.since()), (b"a", b""))
 
     def test_distinct(self) -> None:
-        """Further sessions of one user, and users without a name, are nobody else."""
+        """Further sessions of one user, and users without a name, do not count as people."""
         ann = self.attach(terms=self.eyes)
-        for user in ("ann", "ann", "", ""):
+        for user in ("ann", "ann", "", "", "system:anonymous"):
             self.attach(user=user, options=StreamOptions(read_only=True))
         ann.viewer.data_received(b"a")
         self.assertEqual(self.console.heard(), b"")

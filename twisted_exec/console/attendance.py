@@ -19,6 +19,9 @@ from typing import Protocol
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.session_terms import FULL, Terms
 
+_UNKNOWN = frozenset({"", "system:anonymous"})
+"""Names of users who could be anybody: of a hop that sends no names, and without credentials."""
+
 
 class Attendant(Protocol):
     """One session at a console."""
@@ -47,7 +50,7 @@ def missing_people(sessions: Collection[Attendant]) -> str:
             strictest = each.terms
     if strictest is FULL:
         return ""
-    present = len({each.user for each in sessions if each.user and not each.is_ending})
+    present = len({each.user for each in sessions if not each.is_ending} - _UNKNOWN)
     if present >= strictest.people:
         return ""
     connected = "1 is connected" if present == 1 else f"{present} are connected"

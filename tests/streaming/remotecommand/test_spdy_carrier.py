@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
+from zope.interface import implementer
 
 from tests.contracts.attachment import ContractUser, EndOfInputContract
 from tests.streaming.remotecommand.test_server import ServeTestCase, Serving
@@ -22,9 +23,11 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    IDLE,
     LINE_LOST,
     Ending,
     IAttachmentTransport,
+    ITermsAttachment,
     Subject,
     TerminalSize,
 )
@@ -34,6 +37,7 @@ from twisted_exec.streaming.remotecommand.spdy_carrier import UNREAD_BYTES
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.http import MemoryServer
+from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.spdy import frames
 from twisted_exec.wire.spdy.frames import RstStream, SynReply
 
@@ -132,6 +136,27 @@ class HandshakeTests(SPDYTestCase):
         self.assertEqual(self.attachment.attachments, 1)
 
 
+@implementer(ITermsAttachment)
+class TermsAttachment(RecordingAttachment):
+    """Records what it learns about the terms of its session."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms: list[Terms] = []
+
+    def admit(self, terms: Terms) -> None:
+        """Any session is admitted."""
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        super().attached(transport)
+        self.terms.append(transport.terms)
+
+    def terms_changed(self, terms: Terms) -> None:
+        assert self.attachments, "called before attached"
+        assert not self.detached_with, "called after detached"
+        self.terms.append(terms)
+
+
 class BeginningTests(SPDYTestCase):
     """Attaching the attachment."""
 
@@ -154,6 +179,18 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.attachment.attachments, 0)
         peer.open("stdin")
         self.assertEqual(self.attachment.attachments, 1)
+
+    def test_terms_before(self) -> None:
+        """Terms that change before the streams are open are those that the attachment begins with."""
+        self.attach(TermsAttachment())
+        peer = SPDYPeer(self.server)
+        assert self.serving.server is not None
+        self.serving.server.hold_to(Terms(idle_seconds=20))
+        peer.open("error", "stdin", "stdout")
+        self.assertEqual(self.attachment.terms, [Terms(idle_seconds=20)])
+        self.clock.advance(10)
+        self.serving.server.hold_to(Terms(idle_seconds=5))
+        self.assertEqual(self.attachment.detached_with, [IDLE])
 
     def test_early_input(self) -> None:
         """Input before the output stream is open is buffered, and delivered first."""

@@ -261,12 +261,13 @@ class ConsoleServer:
             self._drop_input()
         if self._left:
             return
-        if self._is_open:
-            self._time_limits.hold_to(terms)
         if ITermsAttachment.providedBy(self._attachment):
-            self._attachment.terms_changed(terms)
+            if self._is_open:
+                self._attachment.terms_changed(terms)
         elif why := _unenforced(terms):
             self._end_by_hop(Ending(REVOKED, why))
+        if self._is_open:
+            self._time_limits.hold_to(terms)  # last, because it may end the session
 
     def cut(self) -> None:
         """Close without a status, when the time for one has passed."""
