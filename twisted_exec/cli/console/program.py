@@ -363,6 +363,11 @@ class Program:
         """
         raise NotImplementedError
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if the user reads for what the program waits, and it is not the connection."""
+        return False
+
     def make_script(self, reactor: Any) -> Script | None:
         """Return the script that types instead of the user; ``None`` for the user's own keys."""
         return None
@@ -450,6 +455,9 @@ class Program:
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )
         session.connecting(attempt)
+        if self.is_waiting:
+            attempt.addErrback(self._refused)
+            return
         notice = reactor.callLater(_SILENT_SECONDS, self._inform, f"connecting to {self.place}")
 
         def connected(result: Any) -> Any:
@@ -504,6 +512,11 @@ class _Console(Program):
     def place(self) -> str:
         """See :attr:`Program.place`."""
         return f"{self.subject} at {self._config.server}"
+
+    @property
+    def is_waiting(self) -> bool:
+        """See :attr:`Program.is_waiting`."""
+        return bool(self._options.request)
 
     def make_script(self, reactor: Any) -> Script | None:
         """See :meth:`Program.make_script`."""

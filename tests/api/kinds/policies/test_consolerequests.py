@@ -93,7 +93,7 @@ class ConsoleRequestTests(KindTestCase):
 
     def test_withdrawn(self) -> None:
         """An approval is withdrawn by a denial, which is final."""
-        approved = self.stored(approved=True, decidedBy="bob")
+        approved = self.stored(approved=True, decidedBy="bob", message="go")
         self.assertIn("set status.denied to true", self.decision_refused(approved, approved=False))
         denied = self.decided(approved, denied=True)
         self.assertEqual(denied["status"], {"approved": False, "denied": True, "decidedBy": "bob"})

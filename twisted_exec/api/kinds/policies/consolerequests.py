@@ -133,6 +133,8 @@ def _carry_status(subresource: str, new: Object, old: Object) -> None:
     status |= {key: decision[key] for key in _BY_APPROVERS if key in decision}
     if subresource == "approval" and status.get("denied") and not before.get("denied"):
         status["approved"] = False
+        if status.get("message") == before.get("message"):
+            status.pop("message", None)  # the remark of the approval
     new["status"] = status
 
 
