@@ -44,6 +44,9 @@ TURN_SECONDS = 0.002
 REST_SECONDS = 0.006
 """Time for others: a request takes many turns, and would meet such work in each of them."""
 
+URGENT_REST_SECONDS = 0.0005
+"""The same for urgent work: whatever waits is served once."""
+
 
 class ShortTurns:
     """
@@ -51,16 +54,20 @@ class ShortTurns:
 
     It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others
     are served for :data:`REST_SECONDS`.
+
+    :param is_urgent: rest only for :data:`URGENT_REST_SECONDS`, for work that must be done within a
+        second.
     """
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, *, is_urgent: bool = False) -> None:
         self._clock = clock
+        self._rest_seconds = URGENT_REST_SECONDS if is_urgent else REST_SECONDS
         self._until = clock.seconds() + TURN_SECONDS
 
     async def breathe(self) -> None:
         """Rest, if this turn has lasted long enough."""
         if self._clock.seconds() >= self._until:
-            await deferLater(self._clock, REST_SECONDS)
+            await deferLater(self._clock, self._rest_seconds)
             self._until = self._clock.seconds() + TURN_SECONDS
 
 

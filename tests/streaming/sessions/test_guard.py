@@ -119,6 +119,26 @@ class TurnTests(GuardCase):
         self.assertEqual(self.reviewer.reviewed, names)
         self.assertLessEqual(longest * taken, 0.004)
 
+    def test_many_after_a_hint(self) -> None:
+        """After a hint a thousand sessions are reviewed in a second, in turns as short."""
+        review, taken = self.reviewer.review, 0.0005
+
+        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+            self.clock.rightNow += taken
+            return cast("Deferred[None]", review(subject, evidence))
+
+        self.reviewer.review = slow
+        self.open(*(f"s-{number}" for number in range(1000)))
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        longest = before = 0
+        while self.clock.seconds() < HINT_SECONDS + 0.9:
+            longest = max(longest, len(self.reviewer.reviewed) - before)
+            before = len(self.reviewer.reviewed)
+            self.clock.advance(0.0005)
+        self.assertEqual(len(self.reviewer.reviewed), 1000)
+        self.assertLessEqual(longest * taken, 0.004)
+
     def test_over_before_its_turn(self) -> None:
         """A session that ends while others are reviewed is not reviewed any more."""
         sessions = [self.open_with(name, f"evidence of {name}") for name in ("a", "b")]

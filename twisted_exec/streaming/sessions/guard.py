@@ -168,7 +168,7 @@ class SessionGuard(Service):
 
     async def _end_expired(self) -> None:
         """End the sessions whose credentials have ended."""
-        earliest, turns = math.inf, ShortTurns(self._clock)
+        earliest, turns = math.inf, ShortTurns(self._clock, is_urgent=True)
         for session in self._sessions.live():
             if session.ending is not None or session.expires == math.inf:
                 continue
@@ -213,9 +213,9 @@ class SessionGuard(Service):
         A round stops when a whole batch gets no answer: every further review would only wait for
         the same time-out.  The next round begins with the sessions that this one did not reach.
         """
-        self._hinted = False
+        is_urgent, self._hinted = self._hinted, False
         due, problem = self._due(), ""
-        turns = ShortTurns(self._clock)
+        turns = ShortTurns(self._clock, is_urgent=is_urgent)
         self._unreached = frozenset()
         for first in range(0, len(due), self._at_once):
             batch = due[first : first + self._at_once]
