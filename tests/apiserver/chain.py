@@ -41,6 +41,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki.directory import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.wire.session_terms import TERMS_HEADER
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
 reactor: Any = _reactor
@@ -91,6 +92,7 @@ class Poollet(Dispatcher):
     :ivar logs: requests for logs, which go on as the test says.
     :ivar serves_logs: if not, logs are an unknown path, as for ironcore's poollet (a Go server).
     :ivar answer: what it answers instead of an upgrade, if anything.
+    :ivar holds: whether it holds sessions to their terms, and can change them.
     :ivar protocol: the subprotocol of a complete WebSocket handshake; empty for none.
     """
 
@@ -102,9 +104,13 @@ class Poollet(Dispatcher):
         self.serves_logs = True
         self.answer: tuple[int, Object] | None = None
         self.silent = False
+        self.holds = True
         self.protocol = ""
 
     def _chosen(self, request: Request) -> list[tuple[bytes, bytes]]:
+        terms = request.getHeader(TERMS_HEADER)
+        if terms is not None and self.holds:
+            return [(TERMS_HEADER.encode(), terms.encode())]
         if not self.protocol:
             return []
         key = request.getHeader(b"Sec-WebSocket-Key") or b""
@@ -123,6 +129,10 @@ class Poollet(Dispatcher):
             for line in self.lines:
                 line.transport.loseConnection()  # type: ignore[union-attr]
             respond_json(request, 200, {"kind": "Status", "status": "Success"})
+        elif request.method == b"PATCH" and self.holds:
+            respond_json(request, 200, {"kind": "Status", "status": "Success"})
+        elif request.method == b"PATCH":
+            respond_json(request, 405, {"kind": "Status", "status": "Failure", "code": 405})
         elif self.silent:
             await Deferred()
         elif self.answer is not None:

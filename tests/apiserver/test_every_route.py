@@ -19,6 +19,7 @@ from twisted_exec.kube.transport.http import HTTPTransport, Request
 reactor: Any = _reactor
 
 STREAMS = {
+    "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/console",
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/exec",
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/log",
     "/apis/console.twisted-exec.dev/v1alpha1/namespaces/{}/deletedconsoles/{}/log",
@@ -29,8 +30,11 @@ STREAMS = {
 """To add a stream, list it here, and its authorization and audit in the table of threats."""
 
 
-ENDED = {path for path in STREAMS if path.endswith("machines/{}/exec")}
-"""``DELETE`` ends a session for the user that opened it, and authenticates the sender itself."""
+ENDED = {path for path in STREAMS if path.endswith(("machines/{}/console", "machines/{}/exec"))}
+"""
+``DELETE`` ends a session, and ``PATCH`` changes its terms, for the user that opened it; they
+authenticate the sender themselves.
+"""
 OPEN = {"/healthz", "/livez", "/readyz"}
 """Unauthenticated users get a single word."""
 
@@ -73,5 +77,8 @@ class EveryRouteTests(ChainTestCase):
         self.assertEqual({path for _, path, each in asked if each.session is not None}, STREAMS)
         self.assertEqual(
             {(method, path) for method, path, each in asked if each.is_open},
-            {*(("GET", path) for path in OPEN), ("DELETE", next(iter(ENDED)))},
+            {
+                *(("GET", path) for path in OPEN),
+                *((method, path) for method in ("DELETE", "PATCH") for path in ENDED),
+            },
         )

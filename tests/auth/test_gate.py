@@ -225,7 +225,7 @@ class GateTests(CredentialsCase):
         self.tokens.uids = {"ann": "1"}
         gate = self.gate()
         context = self.identified(gate, self.token)
-        self.assertIsNone(self.successResultOf(gate.review(Subject("s-0"), context.evidence)))
+        self.successResultOf(gate.review(Subject("s-0"), context.evidence))
         self.tokens.uids = {"ann": "2"}
         self.withdrawn(gate, context)
 

@@ -27,6 +27,7 @@ from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
 from twisted_exec.apiserver.aggregated import rbac_rules
 from twisted_exec.auth.rbac.bootstrap import (
     CONSOLE_APPROVER,
+    CONSOLE_OBSERVER,
     CONSOLE_POLICY_EDITOR,
     bootstrap_objects,
 )
@@ -87,6 +88,9 @@ def roles_of(dialect: Dialect) -> list[Object]:
         (each["kind"], each["metadata"]["name"]): each for each in bootstrap_objects((dialect,))
     }
     roles = list(_of_people(objects.values(), groups, dialect.name))
+    observer = _ours(objects["ClusterRole", CONSOLE_OBSERVER])
+    observer["metadata"]["name"] = f"twisted-exec:{dialect.name}:{CONSOLE_OBSERVER}"
+    roles.append(observer)
     shared = {(each["kind"], each["metadata"]["name"]) for each in bootstrap_objects(())}
     for key, each in objects.items():
         if key not in shared:

@@ -22,7 +22,7 @@ class Stream:
     def end(self, ending: Ending) -> None:
         """Not called here."""
 
-    def hold_to(self, terms: Terms) -> None:
+    def limit_to(self, ceiling: Terms) -> None:
         """Not called here."""
 
 

@@ -40,6 +40,7 @@ class Consoles(Dispatcher):
     :ivar dialects: the dialects of the server; initially only the default one.
     :ivar machines: the attachment factory, or the error, of each ``NAMESPACE/NAME``, or for each
         ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.
+    :ivar observers: the same for the observers' path.
     :ivar heads: the headers of every request.
     :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
     """
@@ -48,6 +49,7 @@ class Consoles(Dispatcher):
         super().__init__()
         self.dialects: tuple[Dialect, ...] = (DEFAULT,)
         self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
+        self.observers: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.heads: list[Any] = []
         self.tokens: set[str] | None = None
 
@@ -76,14 +78,15 @@ class Consoles(Dispatcher):
         return documents
 
     def _machine(self, path: str) -> Callable[[], IAttachment] | APIError:
-        _, _, group, _, _, namespace, plural, name, *_ = [*path.split("/"), *[""] * 8]
+        _, _, group, _, _, namespace, plural, name, way, *_ = [*path.split("/"), *[""] * 9]
         served = [(each.group, each.workload.plural) for each in self.dialects]
         if (group, plural) not in served:
             return not_found()
         key = f"{namespace}/{name}"
         if (group, plural) != (DEFAULT.group, DEFAULT.workload.plural):
             key = f"{plural}.{group}/{key}"
-        return self.machines.get(key, NotFound(plural, name, group))
+        machines = self.observers if way == "console" else self.machines
+        return machines.get(key, NotFound(plural, name, group))
 
 
 class ConsolesCase(TestCase):

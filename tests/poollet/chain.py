@@ -31,8 +31,10 @@ from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.wire.session_terms import TERMS_HEADER
 
 reactor: Any = _reactor
+_TERMS = TERMS_HEADER.encode()
 TURN_SECONDS = 0.002
 
 SERVING, USERS, FORWARDING = (Authority.create(name) for name in ("serving", "users", "forwarding"))
@@ -79,9 +81,11 @@ class Line(Protocol):
             self.factory.lines.append(self)
         else:
             self.upgraded = True
+            terms = [each for each in self.head.split(b"\r\n") if each.startswith(_TERMS)]
+            confirmed = b"".join(line + b"\r\n" for line in terms if self.factory.holds)
             self.transport.write(
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
-                b"Connection: Upgrade\r\n\r\nhello"
+                b"Connection: Upgrade\r\n%s\r\nhello" % confirmed
             )
             self.factory.lines.append(self)
 
@@ -98,6 +102,7 @@ class Lines(Factory):
         self.heads: list[bytes] = []
         self.lines: list[Line] = []
         self.refusal = b""
+        self.holds = False
 
     def end(self) -> None:
         """End every stream."""
@@ -141,6 +146,7 @@ class PoolletCase(TestCase):
         self.runtime = MemoryRuntime()
         self.lines = Lines()
         self.audit = Records()
+        self.rights: set[tuple[str, str]] = set()
         self.allowed: set[tuple[str, str, str]] = {
             ("jane", "machines/exec", "vm"),
             ("exec-apiserver", "machinepools/proxy", "pool-a"),
@@ -177,6 +183,8 @@ class PoolletCase(TestCase):
         if attributes is None:
             expected = (spec["user"], spec["nonResourceAttributes"]["path"], "")
         else:
+            if attributes["subresource"] == "console":
+                return {"allowed": (spec["user"], attributes["verb"]) in self.rights}
             verb = "get" if attributes["subresource"] == "log" else "create"
             self.assertEqual(attributes["verb"], verb)
             resource = f"{attributes['resource']}/{attributes['subresource']}"

@@ -41,6 +41,7 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.wire.session_terms import Right, Terms
 
 from .frames import handshake
 
@@ -648,6 +649,99 @@ class RefuseTests(ProxyTestCase):
         self.switched()
         (answer,) = self.ask().responses()
         self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "10"))
+
+
+class TermsTests(ProxyTestCase):
+    """Sessions that are held to terms."""
+
+    observer = Terms(right=Right.OBSERVE)
+    accepted = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+    def confirmed(self, terms: bytes) -> MemoryClient:
+        """Return the client of a session whose next hop confirms these terms."""
+        client = self.ask()
+        header = b"X-Twisted-Exec-Terms: %s\r\n" % terms if terms else b""
+        self.backend.protocol.dataReceived(SWITCHED + header + b"\r\n")
+        return client
+
+    def test_sent(self) -> None:
+        """The terms are sent, and the confirmation is passed on."""
+        self.locator.more = {"terms": self.observer}
+        client = self.confirmed(b"right=observe")
+        head = self.backend.transport.value().split(b"\r\n")
+        self.assertIn(b"X-Twisted-Exec-Terms: right=observe", head)
+        self.assertIn(b"X-Twisted-Exec-Terms: right=observe\r\n", client.received())
+
+    def test_stricter(self) -> None:
+        """A next hop may be stricter."""
+        self.locator.more = {"terms": Terms(viewers=3)}
+        client = self.confirmed(b"right=observe&viewers=2&policy=a%2Fb")
+        self.assertIn(b"101 Switching", client.received())
+
+    def test_not_confirmed(self) -> None:
+        """A next hop that confirms less, or nothing, is left, and the user reads why."""
+        for terms in (b"", b"right=drive", b"right=observe&later=1"):
+            self.setUp()
+            self.locator.more = {"terms": self.observer}
+            refused = self.refused(self.confirmed(terms))
+            self.assertEqual(refused.code, 501)
+            self.assertIn("10.0.0.0:1 cannot hold a session to its terms", refused.message)
+            self.assertTrue(self.backend.transport.aborted)
+
+    def change(self, terms: Terms) -> OneConnection:
+        """Change the terms of the session; return the connection of the request."""
+        control = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        (session,) = self.sessions.live()
+        session.hold_to(terms)
+        return control
+
+    def test_changed(self) -> None:
+        """Nothing of the user passes until the next hop has confirmed the new terms."""
+        client = self.confirmed(b"")
+        machine = self.backend.transport
+        machine.clear()
+        control = self.change(self.observer)
+        client.send(b"reboot")
+        self.assertEqual(machine.value(), b"")
+        line = control.transport.value().split(b"\r\n")[0]
+        self.assertEqual(line, b"PATCH /backend?x=1&session=s-1&terms=right%3Dobserve HTTP/1.1")
+        control.protocol.dataReceived(self.accepted)
+        self.assertEqual(machine.value(), b"reboot")  # the next hop drops it
+        self.assertEqual(self.records.ends(), [])
+
+    def test_changed_twice(self) -> None:
+        """A change waits for the answer to the one before; only then the user's bytes pass."""
+        client = self.confirmed(b"")
+        machine = self.backend.transport
+        machine.clear()
+        control = self.change(self.observer)
+        (session,) = self.sessions.live()
+        session.hold_to(Terms(people=2))
+        client.send(b"x")
+        self.assertEqual(control.transport.value().count(b"PATCH"), 1)
+        control.transport.clear()
+        control.protocol.dataReceived(self.accepted)
+        self.assertIn(b"terms=people%3D2 HTTP", control.transport.value())
+        self.assertEqual(machine.value(), b"")
+        control.protocol.dataReceived(self.accepted)
+        self.assertEqual(machine.value(), b"x")
+
+    def test_refused(self) -> None:
+        """A session whose next hop refuses, or is silent, ends; its input is lost."""
+        for answer in (b"HTTP/1.1 405 X\r\nContent-Length: 0\r\n\r\n", b""):
+            self.setUp()
+            client = self.confirmed(b"")
+            machine = self.backend.transport
+            machine.clear()
+            control = self.change(self.observer)
+            client.send(b"reboot")
+            control.protocol.dataReceived(answer)
+            self.clock.pump([0.5, 0.5])
+            self.assertEqual(machine.value(), b"")
+            machine.protocol.connectionLost(Failure(ConnectionDone()))
+            client.lose()
+            self.assertEqual(self.records.ends(), [(REVOKED, None)])
 
 
 class EndTests(ProxyTestCase):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -59,6 +61,10 @@ class TermsTests(SynchronousTestCase):
             for name in ("viewers", "idle_seconds", "until"):
                 if getattr(terms, name):
                     self.assertTrue(0 < getattr(both, name) <= getattr(terms, name))
+            self.assertTrue(both.satisfy(terms))
+        self.assertEqual(
+            one.satisfy(other), stricter(one, other) == replace(one, policy=both.policy)
+        )
         self.assertEqual(stricter(one, one), one)
         self.assertEqual(stricter(one, FULL), one)
 
@@ -67,11 +73,10 @@ class TermsTests(SynchronousTestCase):
         terms = parse_terms("right=observe&right=takeover&viewers=3&viewers=0")
         self.assertEqual(terms, Terms(Right.OBSERVE, viewers=3))
 
-    def test_restricting(self) -> None:
+    def test_policy(self) -> None:
         """The name of a policy restricts nothing by itself."""
-        self.assertFalse(FULL.restricting)
-        self.assertFalse(Terms(policy="a/b").restricting)
-        self.assertTrue(Terms(people=2).restricting)
+        self.assertTrue(FULL.satisfy(Terms(policy="a/b")))
+        self.assertFalse(FULL.satisfy(Terms(people=2)))
 
     def test_refused(self) -> None:
         """Terms that cannot be enforced are no terms."""

@@ -65,6 +65,7 @@ from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.site import Documents
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
+from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
@@ -207,6 +208,7 @@ def assemble(
     session_limits: SessionLimits | None = None,
     deleted_console_days: int = DEFAULT_DAYS,
     audit_policy: Policy | None = None,
+    strict_verbs: bool = False,
 ) -> Parts:
     """
     Assemble the parts.
@@ -218,12 +220,15 @@ def assemble(
     :param scheduling: run the scheduler.
     :param kubelets: access to kubelets, for Pods on Nodes.
     :param session_limits: ``None`` for as many as file descriptors allow.
+    :param strict_verbs: see :class:`~twisted_exec.apiserver.consoles.connect.MachineLocator`.
     :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     """
     storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
-    authorizer = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
+    restricted = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
+    with_consoles = [each.workload for each in dialects]
+    authorizer = ConsoleVerbs(restricted, with_consoles, strict=strict_verbs)
     trail = Trail(audit, "apiserver", reactor)
     sessions = Sessions(trail, SessionMetrics(metrics), session_limits)
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
@@ -318,7 +323,7 @@ def assemble(
         resumes=True,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    places = (gate, storage, backend, reactor, openings, limits)
+    places = (gate, storage, backend, reactor, policies, openings, limits, strict_verbs, now)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     for dialect in dialects:

@@ -151,6 +151,8 @@ class IConsolePolicies(Interface):
         Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
 
         It is true while that is unknown.
+
+        :param machine: the decision is about the machine as it is now, as far as that is known.
         """
 
     def follow(changed: Callable[[], None]) -> None:

@@ -89,6 +89,7 @@ class Settings:
     :param signing_seconds: longest lifetime of these certificates.
     :param scheduling: run the scheduler.
     :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
         machines.  ``None`` for no Nodes.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
@@ -117,6 +118,7 @@ class Settings:
     signing_seconds: float = DEFAULT_LIFE_SECONDS
     scheduling: bool = True
     deleted_console_days: int = DEFAULT_DAYS
+    strict_verbs: bool = False
     kubelets: KubeletAccess | None = None
     sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
@@ -181,6 +183,7 @@ class APIServer(AsyncService):
             allowed_origins=settings.allowed_origins,
             scheduling=settings.scheduling,
             deleted_console_days=settings.deleted_console_days,
+            strict_verbs=settings.strict_verbs,
             kubelets=self._kubelets,
             execute=self._worker.execute,
             session_limits=settings.sessions,

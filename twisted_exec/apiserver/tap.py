@@ -28,6 +28,7 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.config_file import ConfigError
+from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import Required, days, duration, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
@@ -200,6 +201,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             "Requests that are recorded: a Policy of audit.k8s.io/v1; by default all changes.",
             _policy,
         ],
+        CONSOLE_VERBS,
         ["drain-seconds", None, 5.0, "How long sessions may continue when stopping.", seconds],
         [
             "shutdown-delay-seconds",
@@ -310,6 +312,7 @@ def settings(options: Options) -> Settings:
         allowed_origins=tuple(options["allowed-origin"]),
         scheduling=not options["no-scheduler"],
         deleted_console_days=options["deleted-console-days"],
+        strict_verbs=options["console-verbs"] == STRICT,
         signing=_pair(options, _SIGNING),
         client_signing=_pair(options, _CLIENT_SIGNING),
         signing_seconds=_duration(options["cluster-signing-duration"]),

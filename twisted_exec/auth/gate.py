@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
+from twisted_exec.auth.console_rights import ConsoleAccess
 from twisted_exec.auth.credentials import (
     NO_CREDENTIALS,
     CredentialHeaders,
@@ -42,9 +43,14 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
-from twisted_exec.streaming.sessions.registry import forwarded_session_id
+from twisted_exec.streaming.sessions.registry import (
+    forwarded_session_id,
+    forwarded_terms,
+    terms_headers,
+)
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _PROXIES = 256
 """Certificates of proxies of which one object is kept."""
@@ -92,6 +98,7 @@ class Evidence:
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param allowed: the permissions, of the user and of others that speak for the user.
     :param expires: the end of the credentials, in seconds since 1970; the session ends then.
+    :param console: the user's access, if the session is at a console.
     """
 
     credentials: PresentedCredentials
@@ -99,6 +106,7 @@ class Evidence:
     user: User
     allowed: tuple[Attributes, ...] = ()
     expires: float = math.inf
+    console: ConsoleAccess | None = None
 
 
 @implementer(ISessionReviewer)
@@ -136,6 +144,7 @@ class Gate:
         :raises APIError: the impersonation makes no sense, or nothing can be decided now.
         """
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
+        terms = terms_headers(context.request)
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         context.learn(user=sender.name)
@@ -159,6 +168,7 @@ class Gate:
         # reviews end such a session.
         expires = sender.expires if sender.expires > time.time() else math.inf
         context.evidence = Evidence(credentials, sender, user, expires=expires)
+        context.ceiling = forwarded_terms(terms)
 
     async def sender(self, request: Request) -> User:
         """Return who sent a request, whomever they act as; errors as :meth:`identify`."""
@@ -235,8 +245,9 @@ class Gate:
         :raises Forbidden: it is not allowed.
         :raises NotFound: it is not allowed, and the user may not know that the object exists.
         """
-        if await self.authorize_visible(attributes) is not None:
-            raise forbidden(attributes, "it is allowed for some objects only")
+        decision = await self.decide(attributes)
+        if not decision.allows_everything:
+            raise self.refused(attributes, decision)
 
     async def authorize_visible(self, attributes: Attributes) -> IVisibility | None:
         """
@@ -247,9 +258,15 @@ class Gate:
         decision = await self.decide(attributes)
         if decision.allowed:
             return decision.visibility
+        raise self.refused(attributes, decision)
+
+    def refused(self, attributes: Attributes, decision: Decision) -> APIError:
+        """Return the error for a refusal: 403, or 404 if the user may not know of the object."""
         if decision.hidden:
-            raise hidden(attributes, decision.reason)
-        raise forbidden(attributes, decision.reason)
+            return hidden(attributes, decision.reason)
+        if decision.allowed:
+            return forbidden(attributes, "it is allowed for some objects only")
+        return forbidden(attributes, decision.reason)
 
     async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
         """Check the permissions of a session, and keep them for its reviews; as :meth:`authorize`."""
@@ -257,12 +274,31 @@ class Gate:
             await self.authorize(attributes)
         self.allow(context, *permissions)
 
+    async def authorize_console(
+        self, context: RequestContext, access: ConsoleAccess, *permissions: Attributes
+    ) -> Right:
+        """
+        Check a user's access to a console, and further permissions; keep them for reviews.
+
+        :return: the user's right.
+        :raises APIError: as :meth:`authorize`.
+        """
+        right = await access.opening(self)
+        await self.authorize_session(context, *permissions)
+        self.allow_console(context, access)
+        return right
+
+    def allow_console(self, context: RequestContext, access: ConsoleAccess) -> None:
+        """Keep a user's access to a console for the reviews of the session."""
+        assert isinstance(context.evidence, Evidence)
+        context.evidence = replace(context.evidence, console=access)
+
     def allow(self, context: RequestContext, *permissions: Attributes) -> None:
         """Keep the permissions of a session for its reviews."""
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, allowed=permissions)
 
-    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
+    def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
         """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Evidence`."""
         assert isinstance(evidence, Evidence)
         return Deferred.fromCoroutine(self._review(evidence))
@@ -282,7 +318,7 @@ class Gate:
             return ""
         return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
 
-    async def _review(self, evidence: Evidence) -> None:
+    async def _review(self, evidence: Evidence) -> Terms:
         sender = evidence.sender
         if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
             certificate = evidence.credentials.certificate
@@ -301,6 +337,9 @@ class Gate:
                 if attributes.user is evidence.user:
                     attributes = replace(attributes, user=user)
                 await self.authorize(attributes)
+            if evidence.console is None:
+                return FULL
+            return await evidence.console.review(self, user)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
 

@@ -41,6 +41,8 @@ class Attributes:
     :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
         HTTP method in lower case.
     :param field_selector: of a list, a watch or a deletecollection; selects everything otherwise.
+    :param strict: of a verb of ``machines/console``: ``create`` on ``machines/exec`` does not include
+        it.
     """
 
     user: User
@@ -53,6 +55,7 @@ class Attributes:
     name: str = ""
     path: str = ""
     field_selector: FieldSelector = EVERYTHING
+    strict: bool = False
 
 
 class IVisibility(Interface):

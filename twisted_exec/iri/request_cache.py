@@ -56,8 +56,8 @@ class LiveStream(Protocol):
     def end(self, ending: Ending) -> None:
         """End the stream with a reason."""
 
-    def hold_to(self, terms: Terms) -> None:
-        """Change the terms of the session."""
+    def limit_to(self, ceiling: Terms) -> None:
+        """Change the terms that the hop before holds the session to."""
 
 
 class Reservation:

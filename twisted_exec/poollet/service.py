@@ -24,6 +24,7 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
+from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
@@ -93,6 +94,7 @@ class Settings:
     :param about: the same for objects that Machines refer to; by default their names only.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param allowed_origins: other web sites whose pages may open consoles (CORS).
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     """
 
     pool: str
@@ -111,6 +113,7 @@ class Settings:
     drain_seconds: float = 5.0
     sessions: SessionLimits | None = None
     allowed_origins: Collection[bytes] = ()
+    strict_verbs: bool = False
     exec_allowed: Sequence[Place] = ()
     certificate_directory: str = ""
     signer: str = SIGNER
@@ -295,12 +298,13 @@ class Poollet(Service):
             else None
         )
         direct: list[IAuthenticator] = [self._certified] if self._certified is not None else []
-        access = PoolAccess(settings.dialect, settings.pool, settings.pool_proxy_suffices)
+        strict = settings.strict_verbs
+        access = PoolAccess(settings.dialect, settings.pool, settings.pool_proxy_suffices, strict)
         gate = gate_of(
             access,
             self._proxies,
             [*direct, DelegatedAuthenticator(self._client, reactor)],
-            self._authorizer,
+            ConsoleVerbs(self._authorizer, [settings.dialect.workload], strict=strict),
             settings.allowed_origins,
         )
         parts = (

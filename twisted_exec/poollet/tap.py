@@ -35,6 +35,7 @@ from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.references import Domain
 from twisted_exec.poollet.service import SIGNER, Poollet, Settings
 from twisted_exec.program.audit_options import AuditOptions
+from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import BrowserOptions, Required, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
@@ -93,6 +94,7 @@ class Options(BrowserOptions, AuditOptions):
             "requestheader-client-ca-file",
             "requestheader-allowed-names",
             "pool-proxy-suffices",
+            "console-verbs",
         ],
         "Downward API": [
             *(f"{kind}-downward-api-label" for kind in DOWNWARD),
@@ -103,6 +105,7 @@ class Options(BrowserOptions, AuditOptions):
     longdesc = "Runs the machines of one pool on a machine runtime, and serves their consoles."
 
     optParameters = [
+        CONSOLE_VERBS,
         ["kubeconfig", None, None, "Credentials for the API server; default $KUBECONFIG."],
         ["context", None, None, "Context of the kubeconfig; default its current-context."],
         [
@@ -373,6 +376,7 @@ def settings(options: Options) -> Settings:
         drain_seconds=options["drain-seconds"],
         sessions=options.session_limits(),
         allowed_origins=options["allowed-origin"],
+        strict_verbs=options["console-verbs"] == STRICT,
         exec_allowed=options["exec-url-allowed"],
         downward=Downward(
             options["machine-downward-api-label"], options["machine-downward-api-annotation"]

@@ -17,6 +17,7 @@ from twisted_exec.streaming.http.outcomes import naming, outcome
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 
@@ -34,6 +35,7 @@ class RequestContext:
     :ivar caller: the user or proxy that acts for ``user``; ``None`` if the user acts for
         themselves.
     :ivar evidence: what allowed the session, for its reviews.
+    :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
     """
 
@@ -41,6 +43,7 @@ class RequestContext:
     caller: User | None = None
     evidence: object = None
     has_session = False
+    ceiling: Terms = FULL
 
     def __init__(
         self,

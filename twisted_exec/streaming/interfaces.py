@@ -34,12 +34,12 @@ from twisted_exec.wire.remotecommand.messages import (
     Role,
     TerminalSize,
 )
+from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
 if TYPE_CHECKING:
     from twisted_exec.api.logs import LogOptions
     from twisted_exec.streaming.context import RequestContext
-    from twisted_exec.wire.session_terms import Terms
 
 __all__ = [
     "COMPLETED",
@@ -145,6 +145,7 @@ class Location:
         request are added to it.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
         ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
+    :param terms: what the session is held to here; the next hop must confirm it.
     :param log: the options of the log at this location; the relay adds them to the path as its query.
         ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
@@ -164,6 +165,7 @@ class Location:
     refusal: Callable[[APIError], APIError] | None = None
     unknown_path: APIError | None = None
     log: LogOptions | None = None
+    terms: Terms = FULL
 
 
 class IStreamLocator(Interface):
@@ -185,7 +187,7 @@ class IStreamLocator(Interface):
 class ISessionReviewer(Interface):
     """Decides again whether a session may go on; :mod:`twisted_exec.streaming.sessions.guard` says when."""
 
-    def review(subject: Subject, evidence: object) -> Deferred[None]:
+    def review(subject: Subject, evidence: object) -> Deferred[Terms]:
         """
         Authenticate and authorize a session again.
 
@@ -193,7 +195,7 @@ class ISessionReviewer(Interface):
         :param evidence: what the hop's own gate put into ``context.evidence``.  Only this method
             reads it, except for its attribute ``expires``, if it has one: the end of the
             credentials in seconds since 1970, at which the session ends without a review.
-        :return: fires with ``None`` when the session may go on.  Fails with
+        :return: fires with the present terms when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
             user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` means

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -29,6 +30,7 @@ from twisted_exec.api.status import (
     BadRequest,
     MethodNotAllowed,
     NotFound,
+    NotImplementedByBackend,
     Unauthorized,
     one_line,
 )
@@ -50,6 +52,7 @@ from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
+    REVOKED,
     SHUTTING_DOWN,
     Ending,
     IStreamLocator,
@@ -69,12 +72,16 @@ from twisted_exec.streaming.sessions.registry import (
     ClientInfo,
     Session,
     Sessions,
+    confirmed_terms,
     ending_query,
     parse_ending,
+    parse_terms_query,
     session_id,
+    terms_query,
 )
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.wire.frame_boundaries import frame_boundaries
+from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import (
     FORWARDED_UPGRADES,
     WEBSOCKET,
@@ -119,6 +126,9 @@ def require_upgrade(request: IRequest) -> bytes:
     if request.content.read(1):
         raise BadRequest("an upgrade request has no body")
     return upgrade
+
+
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 
 class Proxy:
@@ -194,11 +204,30 @@ class Proxy:
 
         :raises NotFound: there is no such session of theirs.
         """
-        request = context.request
         if self.caller_of is None:
             raise MethodNotAllowed("sessions are not ended from before this hop")
-        caller = await self.caller_of(request)
-        session, ending = parse_ending(request.args)
+        caller = await self.caller_of(context.request)
+        session, ending = parse_ending(context.request.args)
+        for each in self._opened_by(caller, session):
+            each.end(ending)
+        respond_json(context.request, 200, _SUCCESS)
+
+    async def limit(self, context: RequestContext) -> None:
+        """
+        Answer a ``PATCH``: change the terms of a session that the hop before ours opened.
+
+        :raises NotFound: as :meth:`end`.
+        """
+        if self.caller_of is None:
+            raise MethodNotAllowed("sessions are not changed from before this hop")
+        caller = await self.caller_of(context.request)
+        session, terms = parse_terms_query(context.request.args)
+        for each in self._opened_by(caller, session):
+            each.limit_to(terms)
+        respond_json(context.request, 200, _SUCCESS)
+
+    def _opened_by(self, caller: str, session: str) -> list[Session]:
+        """:raises NotFound: there is no such session of theirs."""
         theirs = [
             each
             for each in self.sessions.with_id(session)
@@ -206,9 +235,7 @@ class Proxy:
         ]
         if not theirs:
             raise NotFound("sessions", session, group="")
-        for each in theirs:
-            each.end(ending)
-        respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+        return theirs
 
     def translating(self, session: Session) -> None:
         """Log that a session is bridged here."""
@@ -239,6 +266,8 @@ class _Passage:
         self._proxy, self._context, self._request = proxy, context, context.request
         self._late: IDelayedCall | None = None
         self._asking: Deferred[None] | None = None
+        self._changing: Deferred[None] | None = None
+        self._sent_terms = FULL
         self._known_as = ""
 
     async def run(self) -> None:
@@ -255,7 +284,12 @@ class _Passage:
     async def _open(self) -> None:
         sessions = self._proxy.sessions
         self._context.has_session = True
-        self._session = sessions.open(self._location.subject, self._context.evidence)
+        self._session = sessions.open(
+            self._location.subject,
+            self._context.evidence,
+            self._location.terms,
+            self._context.ceiling,
+        )
         try:
             if sessions.watcher is not None:
                 self._session.client_info = client_info(self._context)
@@ -293,7 +327,7 @@ class _Passage:
         """
         label, connection = await self._connect()
         try:
-            return await ask(
+            upgraded = await ask(
                 connection,
                 head,
                 clock=self._proxy.clock,
@@ -308,6 +342,18 @@ class _Passage:
             raise APIError(
                 f"{label}: {error.message}", code=error.code, reason=error.reason
             ) from None
+        self._check_terms(label, upgraded)
+        return upgraded
+
+    def _check_terms(self, label: str, upgraded: Upgraded) -> None:
+        """:raises NotImplementedByBackend: the next hop would allow the user too much."""
+        terms = self._sent_terms
+        if not confirmed_terms(upgraded.headers).satisfy(terms):
+            upgraded.abort()
+            raise NotImplementedByBackend(
+                f"{label} cannot hold a session to its terms ({_described(terms)}): "
+                "it is of an older release or of another make"
+            )
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
         """Convert the next hop's refusal for the user."""
@@ -324,12 +370,7 @@ class _Passage:
 
     def _head(self, upgrade: bytes) -> UpgradeRequest:
         request, location = self._request, self._location
-        ours = [
-            (b"Connection", b"Upgrade"),
-            (b"Upgrade", upgrade),
-            (b"Audit-Id", self._session_id.encode("ascii")),
-            *location.headers,
-        ]
+        ours = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade), *self._session_headers()]
         if request.method == b"POST":
             ours.append((b"Content-Length", b"0"))
         names = HeaderSet.of(*(name.decode("ascii") for name, _ in ours))
@@ -341,6 +382,14 @@ class _Passage:
             if pair[0] not in names
         ]
         return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)
+
+    def _session_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers by which the next hop knows the session."""
+        self._sent_terms = terms = self._session.terms
+        headers = [*self._location.headers, (b"Audit-Id", self._session_id.encode("ascii"))]
+        if text := terms.text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        return headers
 
     def _target(self) -> bytes:
         """Return path and query of the request to the next hop."""
@@ -356,7 +405,10 @@ class _Passage:
         """Bridge both connections, if the next hop accepts another protocol."""
         proxy = self._proxy
         bridge = Translation(
-            proxy.clock, lambda reason: self._over(reason, bridge), session=self._session_id
+            proxy.clock,
+            lambda reason: self._over(reason, bridge),
+            session=self._session_id,
+            terms=lambda: self._sent_terms,
         )
         self._session.wait(lambda _: bridge.pause_user())
         try:
@@ -401,15 +453,17 @@ class _Passage:
     def _read_here(self, bridge: Translation | Tunnel) -> None:
         del self._request, self._context
         self._proxy.translating(self._session)
-        self._session.carry(bridge.end, bridge.cut, lambda: _counts(bridge))
+        hold_to = None
+        if isinstance(bridge, Translation):
+            hold_to = partial(self._hold_to, bridge)
+        self._session.carry(bridge.end, bridge.cut, lambda: _counts(bridge), hold_to)
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         """Send an offer of our own; a path that is valid for one request only is renewed first."""
         if self._location.again is not None:
             self._location = await self._location.again()
         location = self._location
-        audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
-        head = UpgradeRequest(b"GET", self._target(), location.host, [*location.headers, audit_id])
+        head = UpgradeRequest(b"GET", self._target(), location.host, self._session_headers())
         return await self._reach(attempt.head(head))
 
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
@@ -425,9 +479,10 @@ class _Passage:
         if self._session.ending is not None:
             self._splice.pause_user()  # before its early bytes pass
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
-        response = switching_protocols(
-            upgrade, [*forwarded_response_headers(upgraded.headers), audit_id]
-        )
+        headers = [*forwarded_response_headers(upgraded.headers), audit_id]
+        if text := confirmed_terms(upgraded.headers).text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        response = switching_protocols(upgrade, headers)
         try:
             take_over(self._request, self._splice.user, response)
         except ConnectionDone:
@@ -442,7 +497,8 @@ class _Passage:
         self._speaks(upgrade, protocol)
         if self._location.again is not None:
             self._location = replace(self._location, again=None)  # that was for a second request
-        self._session.carry(self._end, self._cut, self._counts)
+        hold_to = partial(self._hold_to, self._splice)
+        self._session.carry(self._end, self._cut, self._counts, hold_to)
 
     def _cut(self) -> None:
         self._splice.cut("cut")
@@ -461,6 +517,8 @@ class _Passage:
             self._late.cancel()
         if self._asking is not None:
             self._asking.cancel()  # the session has ended, with or without it
+        if self._changing is not None:
+            self._changing.cancel()
         self._over(reason, self._splice)
 
     def _over(self, reason: str, bridge: Splice | Translation | Tunnel) -> None:
@@ -478,6 +536,8 @@ class _Passage:
         either, and needs the user's part of the protocol's end, so input passes again from then on.
         """
         self._splice.pause_user()
+        if self._changing is not None:
+            self._changing.cancel()
         seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
         late = self._proxy.clock.callLater(seconds, self._splice.sever, ending.reason)
         self._late = late
@@ -498,13 +558,52 @@ class _Passage:
 
         asking.addCallbacks(agreed, refused)
 
+    def _hold_to(self, stream: Splice | Translation, terms: Terms) -> None:
+        """Pass nothing from the user on until the next hop has confirmed the terms."""
+        stream.pause_user()
+        if self._changing is None:  # otherwise behind the answer: requests may overtake each other
+            self._send_terms(stream, terms)
+
+    def _send_terms(self, stream: Splice | Translation, terms: Terms) -> None:
+        asking = Deferred.fromCoroutine(self._ask_to_hold(terms))
+        self._changing = asking.addTimeout(self._proxy.end_seconds, self._proxy.clock)
+
+        def confirmed(_: object) -> None:
+            self._changing = None
+            if self._session.ending is not None:
+                return
+            if self._session.terms != terms:  # changed again
+                self._send_terms(stream, self._session.terms)
+            else:
+                stream.resume_user()
+
+        def refused(failure: Failure) -> None:
+            self._changing = None
+            if self._session.ending is not None:
+                return
+            self._proxy.cutting(self._session, failure)
+            message = (
+                f"your rights at this console have changed ({_described(terms)}): open it again"
+            )
+            self._session.end(Ending(REVOKED, message))
+
+        self._changing.addCallbacks(confirmed, refused)
+
+    async def _ask_to_hold(self, terms: Terms) -> None:
+        """:raises Exception: the next hop will not."""
+        query = terms_query(self._known_as, terms)
+        await self._ask(b"PATCH", query, self._proxy.end_seconds)
+
     async def _ask_to_end(self, ending: Ending, seconds: float) -> None:
         """:raises Exception: the next hop will not."""
+        await self._ask(b"DELETE", ending_query(self._known_as, ending), seconds)
+
+    async def _ask(self, method: bytes, query: bytes, seconds: float) -> None:
         if self._location.later is not None:
             self._location = await self._location.later()
         location = self._location
-        path = _joined(location.path, ending_query(self._known_as, ending))
-        head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
+        path = _joined(location.path, query)
+        head = UpgradeRequest(method, path, location.host, location.headers)
         await self._proxy.control.send(location.endpoints, head, seconds)
 
 
@@ -534,6 +633,11 @@ def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 def _counts(bridge: Splice | Translation | Tunnel) -> tuple[int, int]:
     return bridge.bytes_to_machine, bridge.bytes_to_user
+
+
+def _described(terms: Terms) -> str:
+    """Return the terms for a message."""
+    return terms.text().replace("&", ", ") or "no limits"
 
 
 def _joined(path: bytes, query: bytes) -> bytes:

@@ -89,10 +89,10 @@ class Terms:
             return f"ConsolePolicies {self.policy} {verb}"
         return f"ConsolePolicy {self.policy} {verb}s"
 
-    @property
-    def restricting(self) -> bool:
-        """Whether a hop that ignores the terms would allow too much."""
-        return replace(self, policy="") != FULL
+    def satisfy(self, others: Terms) -> bool:
+        """Return whether these terms are at least as strict as others."""
+        here = replace(self, policy="")
+        return stricter(here, replace(others, policy="")) == here
 
 
 FULL = Terms()

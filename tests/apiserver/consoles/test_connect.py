@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
+from tests.apiserver.chain import EXEC, POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
 from tests.apiserver.support import MACHINES as MACHINES_PATH
 from tests.apiserver.support import APITestCase
 from tests.auth.test_credentials import KeyAuthenticator
@@ -25,6 +25,7 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.connect import forwarded_headers, no_address, usable_addresses
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
+from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
@@ -32,6 +33,7 @@ from twisted_exec.streaming.sessions.registry import session_id
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
 BINDINGS = kinds.ROLEBINDINGS.resource
+ROLES = kinds.CLUSTERROLES.resource
 
 
 def binding(user: str, role: str) -> dict[str, Any]:
@@ -43,6 +45,157 @@ def binding(user: str, role: str) -> dict[str, Any]:
         "roleRef": {"kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "User", "name": user}],
     }
+
+
+def console_role(name: str, *verbs: str, resource: str = "machines/console") -> dict[str, Any]:
+    """A cluster role with verbs on consoles."""
+    group = kinds.MACHINES.resource.group if resource != "*" else "*"
+    rule = {"verbs": list(verbs), "apiGroups": [group], "resources": [resource]}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [rule],
+    }
+
+
+CONSOLE = EXEC.replace("/exec", "/console")
+
+
+class RightsTests(ChainTestCase):
+    """Rights at a console, as verbs of ``machines/console``."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.pool, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def grant(self, *verbs: str, resource: str = "machines/console") -> None:
+        await self.admin.create(ROLES, console_role("r", *verbs, resource=resource))
+        await self.admin.create(BINDINGS, binding("jane", "r"), "default")
+
+    async def test_observer(self) -> None:
+        """Who may only observe is attached as an observer, without asking for it."""
+        await self.grant("observe")
+        await self.open(user="jane")
+        self.assertEqual(self.pool.requests[-1][2]["x-twisted-exec-terms"], ["right=observe"])
+        message = await self.refused(403, user="jane", query="?force=true")
+        self.assertIn("you may observe it: open it without --force", message)
+
+    async def test_default_roles(self) -> None:
+        """The default roles: observers look on, edit types, admin takes over."""
+        for role, terms in (
+            ("console-observer", ["right=observe"]),
+            ("edit", None),
+            ("admin", None),
+        ):
+            await self.admin.create(BINDINGS, binding("jane", role), "default")
+            await self.open(user="jane")
+            opened = [headers for method, _, headers in self.pool.requests if method == "POST"]
+            self.assertEqual(opened[-1].get("x-twisted-exec-terms"), terms)
+            await self.admin.delete(BINDINGS, f"jane-{role}", "default")
+
+    async def test_readers(self) -> None:
+        """No role of the standard read verbs opens a console, whatever its resources."""
+        await self.grant("get", "list", "watch", resource="*")
+        await self.refused(403, user="jane")
+        await self.refused(403, user="jane", path=CONSOLE, method=b"GET")
+        self.assertEqual(self.pool.requests, [])
+
+    async def test_observers_path(self) -> None:
+        """``GET machines/NAME/console`` observes, whatever its query and the user's rights."""
+        await self.open(path=CONSOLE, method=b"GET", query="?stdin=true&tty=true&force=true")
+        path = self.pool.requests[-1][1]
+        self.assertTrue(path.startswith(EXEC.format("vm").replace("v1alpha1/", "")), path)
+        self.assertIn("readOnly=true", path)
+        self.assertNotIn("force", path)
+        self.assertEqual(await self.code(CONSOLE), 405)
+
+    async def code(self, path: str) -> int:
+        try:
+            await self.dial(path=path)
+        except UpgradeRefused as answer:
+            return answer.code
+        raise AssertionError("it was opened")
+
+    async def test_older_poollet(self) -> None:
+        """A poollet that cannot hold a session to its terms gets none."""
+        await self.grant("observe")
+        self.pool.holds = False
+        message = await self.refused(501, user="jane")
+        self.assertIn("cannot hold a session to its terms (right=observe)", message)
+        await self.until(lambda: self.pool.lines[0].lost.called)
+        await self.open(user="jane", query="?stdout=true")  # needs no terms
+
+    async def test_withdrawn(self) -> None:
+        """Losing the right to drive turns the session to observing; losing all ends it."""
+        await self.grant("observe", "drive")
+        end = await self.open(user="jane")
+        role = console_role("r", "observe")
+        await self.admin.patch(ROLES, "r", {"rules": role["rules"]})
+        await self.until(lambda: self.pool.requests[-1][0] == "PATCH")
+        self.assertIn("terms=right%3Dobserve", self.pool.requests[-1][1])
+        end.transport.write(b"hello")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hello")  # the poollet has confirmed
+        await self.admin.patch(ROLES, "r", {"rules": []})
+        await end.lost
+        self.assertEqual(self.pool.requests[-1][0], "DELETE")
+
+    async def test_not_confirmed(self) -> None:
+        """A session ends if the next hop does not confirm the terms; no input passes meanwhile."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        end = await self.open(user="jane")
+        self.pool.holds = False
+        await self.grant_observer()
+        await end.lost
+        self.assertEqual([each[0] for each in self.pool.requests], ["POST", "PATCH", "DELETE"])
+
+    async def grant_observer(self) -> None:
+        await self.admin.create(BINDINGS, binding("jane", "console-observer"), "default")
+        await self.admin.delete(BINDINGS, "jane-edit", "default")
+
+    async def test_reviews(self) -> None:
+        """``kubectl auth can-i`` gives the answers by which consoles are opened."""
+        await self.admin.create(BINDINGS, binding("jane", "console-observer"), "default")
+        for verb, allowed in (("observe", True), ("drive", False), ("takeover", False)):
+            place = {"namespace": "default", "group": "compute.ironcore.dev", "name": "vm"}
+            spec = {"resource": "machines", "subresource": "console", "verb": verb, **place}
+            review = await self.client("jane").create(
+                kinds.SELFSUBJECTACCESSREVIEWS.resource,
+                {
+                    "apiVersion": "authorization.k8s.io/v1",
+                    "kind": "SelfSubjectAccessReview",
+                    "spec": {"resourceAttributes": spec},
+                },
+            )
+            self.assertEqual(review["status"]["allowed"], allowed, verb)
+
+
+class StrictTests(RightsTests):
+    """``--console-verbs=strict``."""
+
+    def settings(self, **more: Any) -> Settings:
+        return super().settings(strict_verbs=True, **more)
+
+    async def test_default_roles(self) -> None:
+        """Without the verb to take over, edit drives only."""
+        for role, terms in (
+            ("console-observer", ["right=observe"]),
+            ("edit", ["right=drive"]),
+            ("admin", None),
+        ):
+            await self.admin.create(BINDINGS, binding("jane", role), "default")
+            await self.open(user="jane")
+            opened = [headers for method, _, headers in self.pool.requests if method == "POST"]
+            self.assertEqual(opened[-1].get("x-twisted-exec-terms"), terms)
+            await self.admin.delete(BINDINGS, f"jane-{role}", "default")
+
+    async def test_exec(self) -> None:
+        """``create machines/exec`` opens nothing."""
+        await self.grant("create", "get", resource="machines/exec")
+        message = await self.refused(403, user="jane", query="?stdin=true")
+        self.assertIn('cannot drive resource "machines/console"', message)
 
 
 class ConsoleTests(ChainTestCase):

@@ -200,6 +200,7 @@ class RulesTests(SynchronousTestCase):
             {
                 "pods": ("get", "list", "watch"),
                 "pods/status": ("get",),
+                "pods/console": ("drive", "observe", "takeover"),
                 "pods/log": ("get",),
                 "pods/attach": ("create", "get"),
                 "pods/exec": ("create", "get"),

@@ -51,7 +51,12 @@ class DiscoveryTests(APITestCase):
         self.assertIn("watch", machines["verbs"])
         self.assertEqual(
             {item["subresource"]: item["verbs"] for item in machines["subresources"]},
-            {"exec": ["create", "get"], "log": ["get"], "status": ["get", "patch", "update"]},
+            {
+                "console": ["get"],
+                "exec": ["create", "get"],
+                "log": ["get"],
+                "status": ["get", "patch", "update"],
+            },
         )
         exec_kind = machines["subresources"][0]["responseKind"]["kind"]
         self.assertEqual(exec_kind, "MachineExecOptions")

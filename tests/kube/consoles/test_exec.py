@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from tests.kube.console_cases import ConsolesCase
 from tests.kube.plugins import PluginScript
 from twisted_exec.api.dialects import IRONCORE, SPHERIC, SPHERIC_MACHINES
-from twisted_exec.api.status import APIError, BadGateway, Conflict, Forbidden
+from twisted_exec.api.status import APIError, BadGateway, Conflict, Forbidden, NotFound
 from twisted_exec.kube.consoles.exec import (
     ConsoleAddress,
     ConsoleDone,
@@ -32,6 +32,7 @@ from twisted_exec.streaming.interfaces import MACHINE_DELETED, Break, Ending, Te
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.proxies import ConnectProxy, Socks5Proxy
+from twisted_exec.wire.stream_options import CONSOLE
 
 
 class Collector(Protocol):
@@ -69,6 +70,26 @@ class OpenConsoleTests(ConsolesCase):
             opening = open_console(self.config, "default", name, RecordingUser(), reactor)
             error = await self.assertFailure(opening, APIError)
             self.assertEqual(error.code, code)
+
+    async def test_observers_path(self) -> None:
+        """An observer who may not open a console as others do observes; others are refused."""
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        self.consoles.observers["default/vm"] = RecordingAttachment
+        read_only = replace(CONSOLE, read_only=True)
+        stream = await open_console(
+            self.config, "default", "vm", RecordingUser(), reactor, options=read_only
+        )
+        stream.abort()
+        for options, observers in (
+            (CONSOLE, RecordingAttachment),
+            (read_only, NotFound("m", "vm")),
+        ):
+            self.consoles.observers["default/vm"] = observers
+            opening = open_console(
+                self.config, "default", "vm", RecordingUser(), reactor, options=options
+            )
+            error = await self.assertFailure(opening, APIError)
+            self.assertEqual((error.code, error.message), (403, "user test may not"))
 
     async def test_names_are_escaped(self) -> None:
         """Machine names are escaped in the request path."""

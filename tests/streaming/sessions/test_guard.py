@@ -28,6 +28,7 @@ from twisted_exec.streaming.sessions.guard import (
 )
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Reloading
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 AWAY = ServiceUnavailable("away")
 
@@ -43,22 +44,24 @@ class Reviewer:
 
     :ivar problems: by session.
     :ivar reviewed: sessions, in order.
+    :ivar terms: of all sessions.
     :ivar pending: while a list, reviews wait in it.
     """
 
     def __init__(self) -> None:
         self.problems: dict[str, Exception] = {}
         self.reviewed: list[str] = []
-        self.pending: list[Deferred[None]] | None = None
+        self.terms = FULL
+        self.pending: list[Deferred[Terms]] | None = None
 
-    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
+    def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
         assert evidence == f"evidence of {subject.session}"
         self.reviewed.append(subject.session)
         if self.pending is not None:
             self.pending.append(Deferred())
             return self.pending[-1]
         problem = self.problems.get(subject.session)
-        return succeed(None) if problem is None else fail(problem)
+        return succeed(self.terms) if problem is None else fail(problem)
 
 
 class GuardCase(SynchronousTestCase):
@@ -95,6 +98,20 @@ class GuardCase(SynchronousTestCase):
         return list(self.reviewer.reviewed)
 
 
+class TermsTests(GuardCase):
+    """A review returns the present terms of a session."""
+
+    def test_changed(self) -> None:
+        """The session is held to them."""
+        held: list[Terms] = []
+        session = self.sessions.open(Subject("a"), "evidence of a")
+        session.carry(lambda _: None, lambda: None, hold_to=held.append)
+        for right in (Right.TAKEOVER, Right.OBSERVE, Right.OBSERVE, Right.TAKEOVER):
+            self.reviewer.terms = Terms(right=right)
+            self.next_round()
+        self.assertEqual(held, [Terms(right=Right.OBSERVE), FULL])
+
+
 class TurnTests(GuardCase):
     """A round of reviews lets others have their turn."""
 
@@ -103,9 +120,9 @@ class TurnTests(GuardCase):
         taken = 0.0005
         review = self.reviewer.review
 
-        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+        def slow(subject: Subject, evidence: object) -> Deferred[Terms]:
             self.clock.rightNow += taken
-            return cast("Deferred[None]", review(subject, evidence))
+            return cast("Deferred[Terms]", review(subject, evidence))
 
         self.reviewer.review = slow
         names = [f"s-{number}" for number in range(100)]
@@ -144,9 +161,9 @@ class TurnTests(GuardCase):
         sessions = [self.open_with(name, f"evidence of {name}") for name in ("a", "b")]
         review = self.reviewer.review
 
-        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+        def slow(subject: Subject, evidence: object) -> Deferred[Terms]:
             self.clock.rightNow += 1
-            return cast("Deferred[None]", review(subject, evidence))
+            return cast("Deferred[Terms]", review(subject, evidence))
 
         self.reviewer.review = slow
         self.clock.advance(REVIEW_SECONDS)
@@ -159,9 +176,9 @@ class TurnTests(GuardCase):
         self.reviewer.pending = []
         review = self.reviewer.review
 
-        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+        def slow(subject: Subject, evidence: object) -> Deferred[Terms]:
             self.clock.rightNow += 1
-            return cast("Deferred[None]", review(subject, evidence))
+            return cast("Deferred[Terms]", review(subject, evidence))
 
         self.reviewer.review = slow
         self.open("a", "b")
@@ -403,7 +420,7 @@ class SpacingTests(GuardCase):
         self.guard.review_soon()
         self.clock.advance(HINT_SECONDS)
         self.assertEqual(self.reviewer.reviewed, ["a"])
-        review.callback(None)
+        review.callback(FULL)
         self.clock.advance(HINT_SECONDS)
         self.assertEqual(self.reviewer.reviewed, ["a", "a"])
 
@@ -415,7 +432,7 @@ class SpacingTests(GuardCase):
         self.clock.advance(REVIEW_SECONDS)
         self.assertEqual(self.reviewer.reviewed, names[:AT_ONCE])
         for review in list(self.reviewer.pending):
-            review.callback(None)
+            review.callback(FULL)
         self.assertEqual(self.reviewer.reviewed, names)
 
     def test_slow_round(self) -> None:
@@ -425,7 +442,7 @@ class SpacingTests(GuardCase):
         self.clock.advance(REVIEW_SECONDS)
         self.clock.advance(REVIEW_SECONDS * 1.5)
         self.assertEqual(self.reviewer.reviewed, ["a"])
-        self.reviewer.pending.pop().callback(None)
+        self.reviewer.pending.pop().callback(FULL)
         self.clock.advance(REVIEW_SECONDS / 2)
         self.assertEqual(self.reviewer.reviewed, ["a", "a"])
 

@@ -85,10 +85,12 @@ class Connect:
 
     :param options: the kind of its query options, such as ``PodExecOptions``.
     :param schema: schema of that kind.
+    :param methods: HTTP methods that open it.
     """
 
     options: str
     schema: Schema
+    methods: tuple[str, ...] = ("GET", "POST")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ include reading its console.  The log of a machine that is powered off is availa
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -45,11 +46,18 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     ServiceUnavailable,
 )
-from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
+from twisted_exec.apiserver.interfaces import (
+    Applicant,
+    IConsolePolicies,
+    IOpeningAdmission,
+    Opening,
+)
+from twisted_exec.apiserver.policies.sessions import SessionConditions
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User
@@ -63,6 +71,7 @@ from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.wire.channel import TERMINAL
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _LARGEST_PORT = 65535
 _USERS = 256
@@ -95,7 +104,11 @@ class MachineLocator:
     """
     Locates the poollet for ``.../machines/NAME/exec`` of one dialect.
 
+    :param policies: apply to consoles, not to logs.
     :param admissions: called in order for each authorized stream.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
+        :mod:`twisted_exec.auth.console_rights`.
+    :param now: seconds since the epoch.
     :param limits: locating counts as a short request.
     :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
         (k8s#78741).
@@ -113,10 +126,14 @@ class MachineLocator:
         storage: IStorage,
         backend: Backend,
         reactor: object,
+        policies: IConsolePolicies,
         admissions: Sequence[IOpeningAdmission] = (),
         limits: Limits | None = None,
+        strict_verbs: bool = False,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._gate, self._storage = gate, storage
+        self._gate, self._storage, self._policies = gate, storage, policies
+        self._strict_verbs, self._now = strict_verbs, now
         self._dialect, self._backend = dialect, backend
         self._reactor = reactor
         self._kind, self._admissions = machine_kind(dialect), admissions
@@ -138,17 +155,49 @@ class MachineLocator:
 
     async def _found(self, context: RequestContext, target: Target) -> Location:
         context.learn_reason()
-        permission = attributes_of(context.user, self.verb, target)
-        await self._gate.authorize_session(context, permission)
+        access, right = await self._authorize(context, target)
         headers = forwarded_headers(context.user)
         self._check_query(context)
         await self._admit(context, target)
         machine = await self._machine(target)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
-        path = self._dialect.poollet_path(target.namespace, target.name, target.subresource)
+        terms = FULL if access is None else await self._terms(context, access, right, machine)
+        path = self._dialect.poollet_path(target.namespace, target.name, self.subresource)
         location = self.poollet(await self.pool(target.name, pool), context, path)
-        return replace(location, headers=(*headers, *reason_headers(context.subject.reason)))
+        headers = (*headers, *reason_headers(context.subject.reason))
+        return replace(location, headers=headers, terms=terms)
+
+    async def _authorize(
+        self, context: RequestContext, target: Target
+    ) -> tuple[ConsoleAccess | None, Right]:
+        """Check the user's permission; return the access if it is to a console, and the right."""
+        if target.subresource == CONSOLE:
+            context.options = replace(context.options, read_only=True, force=False)
+        permission = attributes_of(context.user, self.verb, target)
+        opening = replace(permission, subresource=self.subresource)
+        access = ConsoleAccess.of(opening, context.options, strict=self._strict_verbs)
+        return access, await self._gate.authorize_console(context, access)
+
+    async def _terms(
+        self, context: RequestContext, access: ConsoleAccess, right: Right, machine: Object
+    ) -> Terms:
+        """Return the terms of a session under the ConsolePolicies of its machine."""
+        subject = context.subject
+        applicant = Applicant(
+            context.user,
+            subject.session,
+            self._now(),
+            reason=subject.reason,
+            caller=context.caller.name if context.caller is not None else "",
+        )
+        conditions = SessionConditions(self._policies, applicant, machine)
+        access = access.under(conditions)
+        if conditions.is_strict():
+            right = await self._gate.authorize_console(context, access)
+        else:
+            self._gate.allow_console(context, access)
+        return access.terms(await self._policies.open(applicant, machine, right))
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""
@@ -335,6 +384,11 @@ class LogLocator(MachineLocator):
     verb: ClassVar[str] = "get"
     needs_power: ClassVar[bool] = False
 
+    async def _authorize(self, context: RequestContext, target: Target) -> tuple[None, Right]:
+        permission = attributes_of(context.user, self.verb, target)
+        await self._gate.authorize_session(context, permission)
+        return None, Right.OBSERVE
+
     def _check_query(self, context: RequestContext) -> None:
         parse(context.request.args, context.target.name)
 
@@ -409,15 +463,17 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     """
     Add the console routes of one dialect's machines.
 
-    ``GET`` and ``POST`` open a session; ``DELETE`` ends it, for the user who opened it.
+    ``GET`` and ``POST`` open a session; ``DELETE`` ends it and ``PATCH`` changes its terms, for the
+    user who opened it.  ``console`` is the observers' path.
     """
     kind = machine_kind(dialect)
-    for subresource in kind.connects:
+    for subresource, connect in kind.connects.items():
         path = f"{_item(kind)}/{subresource}"
         target = partial(_target, kind, subresource)
         facts = console_facts([dialect])
-        routes.add_session(["GET", "POST"], path, proxy.handle, target=target, session=facts)
+        routes.add_session(connect.methods, path, proxy.handle, target=target, session=facts)
         routes.add(["DELETE"], path, proxy.end, is_open=True)
+        routes.add(["PATCH"], path, proxy.limit, is_open=True)
 
 
 def add_logs(routes: GatedRoutes, dialect: Dialect, relay: Relay) -> None:

@@ -28,6 +28,7 @@ _NEEDED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "status": {"get": ("get", "status")},
     "attach": _OPEN,
     "exec": _OPEN,
+    "console": {verb: (verb, "console") for verb in ("observe", "drive", "takeover")},
     "log": {"get": ("get", "log")},
 }
 """By the Pod's subresource and verb: verb and subresource for the machine."""

@@ -76,19 +76,20 @@ class PodLocator:
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
+        *_, pod, subresource = context.segments
+        query = query_of(context)
+        command = query.texts("command") if subresource == "exec" else []
+        options = context.options
+        context.options = replace(
+            options,
+            read_only=options.read_only or "--read-only" in command,
+            force=options.force or "--force" in command,
+        )
         # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(context)
-        query = query_of(context)
         check_container(query)
-        *_, pod, subresource = context.segments
         if subresource == "exec":
-            flags = _flags_of(query.texts("command"), pod)
-            options = context.options
-            context.options = replace(
-                options,
-                read_only=options.read_only or "--read-only" in flags,
-                force=options.force or "--force" in flags,
-            )
+            _flags_of(command, pod)
         _check_streams(query)
         return location
 

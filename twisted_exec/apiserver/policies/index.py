@@ -102,6 +102,7 @@ class ConsolePolicies(StoreFollower):
         """As :meth:`IConsolePolicies.is_strict`."""
         if self._unlisted:
             return True
+        machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
 
     def selecting(self, machine: Object) -> list[Policy]:

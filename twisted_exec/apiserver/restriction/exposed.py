@@ -29,6 +29,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.interfaces import Change
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
+from twisted_exec.auth.console_rights import CONSOLE, VERBS
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac.rules import Rule
@@ -37,8 +38,13 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 VALUE = "true"
 
-_OF_ONE: Mapping[str, str] = {"": "get", "exec": "create", "log": "get"}
-"""The verb that members have on one machine, by subresource."""
+_OF_ONE: Mapping[str, Collection[str]] = {
+    "": ("get",),
+    "exec": ("create",),
+    "log": ("get",),
+    CONSOLE: VERBS,
+}
+"""The verbs that members have on one machine, by subresource."""
 _OF_ALL = ("list", "watch")
 
 
@@ -87,7 +93,7 @@ class ExposedRestriction:
 def _is_read(attributes: Attributes) -> bool:
     if attributes.verb in _OF_ALL and not attributes.subresource:
         return True
-    return bool(attributes.name) and attributes.verb == _OF_ONE.get(attributes.subresource)
+    return bool(attributes.name) and attributes.verb in _OF_ONE.get(attributes.subresource, ())
 
 
 def _explanation(resource: Resource) -> str:

@@ -10,13 +10,15 @@ from twisted_exec.api.kinds import Kind
 
 READ = ("get", "list", "watch")
 REMOVE = ("delete", "deletecollection")
+_VERBS = {"GET": "get", "POST": "create"}
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
 
 
 def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
     """Verbs that discovery lists for a kind or its subresource."""
     if subresource in kind.connects:
-        return ["create", "get"]
+        methods = kind.connects[subresource].methods
+        return sorted(_VERBS[method] for method in methods)
     if subresource in kind.requests:
         return ["create"]
     if subresource in kind.texts:

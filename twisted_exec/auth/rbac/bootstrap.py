@@ -16,6 +16,8 @@ need ``system:masters``.
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
 consoles too.  Ending other users' sessions is in ``admin``.
 
+``console-observer`` may look on at consoles, ``edit`` may type, ``admin`` may take over from others.
+
 ConsoleAlerts are in ``edit``, which includes logs: their Events show the lines that match.
 
 ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them, as neither can change a
@@ -29,6 +31,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.groups import (
     AUTHENTICATED,
     MASTERS,
@@ -50,6 +53,7 @@ _EVENTS = ("", "events.k8s.io")
 _SESSIONS = ("console.twisted-exec.dev",)
 _SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
 CONSOLE_APPROVER = "console-approver"
+CONSOLE_OBSERVER = "console-observer"
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _ISSUER = (
@@ -227,7 +231,12 @@ def _editing(dialect: Dialect) -> tuple[Rule, ...]:
         # Opening a console is a create; a kube-apiserver in front authorizes a WebSocket as a get.
         _on(f"{machines}/exec", ("create", "get"), groups),
         _on(f"{machines}/log", ("get",), groups),
+        _on_consoles(dialect, ("observe", "drive")),
     )
+
+
+def _on_consoles(dialect: Dialect, verbs: tuple[str, ...]) -> Rule:
+    return _on(f"{dialect.workload.plural}/{CONSOLE}", verbs, (dialect.group,))
 
 
 def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
@@ -326,6 +335,18 @@ def bootstrap_objects(
             ),
             _on("clusterprofiles clusterprofiles/status", _READ, _INVENTORY),
             part_of="view",
+        ),
+    ]
+    roles += [
+        # A kube-apiserver in front asks for get on the observers' path.
+        _role(
+            CONSOLE_OBSERVER,
+            *(_on_consoles(dialect, ("observe", "get")) for dialect in several),
+        ),
+        _role(
+            "system:aggregate-to-admin:consoles",
+            *(_on_consoles(dialect, ("takeover",)) for dialect in several),
+            part_of="admin",
         ),
     ]
     roles += _POD_ROLES if node_pods else []

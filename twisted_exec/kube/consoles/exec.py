@@ -119,7 +119,8 @@ def open_console(
     :param server: the endpoint, instead of the one that ``config`` names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param options: the options of the stream; with ``read_only`` no input reaches the machine.
+    :param options: the options of the stream; with ``read_only`` no input reaches the machine, and
+        the observers' path follows if the user may not use the other one.
     :param among: the possible dialects of the machine.  The first is tried without discovery; if
         the server refuses it or does not have it, those that the server speaks follow, in its
         order.
@@ -133,8 +134,22 @@ def open_console(
     """
 
     async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleClient:
-        path = dialect.workload.path(namespace, name, "exec")
-        head = _head(shown_config, path, options, agent, reason)
+        try:
+            return await opened_at("exec", shown_config, dialect)
+        except APIError as refused:
+            if not options.read_only or refused.code != Forbidden.code:
+                raise
+            try:
+                return await opened_at("console", shown_config, dialect)
+            except APIError as error:
+                # Older servers do not have this path.
+                raise refused if error.code == NotFound.code else error from None
+
+    async def opened_at(
+        subresource: str, shown_config: ClientConfig, dialect: Dialect
+    ) -> ConsoleClient:
+        where = dialect.workload.path(namespace, name, subresource)
+        head = _head(shown_config, where, options, agent, reason)
         try:
             return await connect(
                 server or endpoint(shown_config, reactor, timeout_seconds=timeout_seconds),

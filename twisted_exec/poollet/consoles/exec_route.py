@@ -2,8 +2,8 @@
 The console route of a poollet: the gate, the permissions, and the console's location.  The route of
 logs (:mod:`.log_route`) shares them.
 
-The poollet authorizes every session itself.  A user whom a trusted proxy forwards needs ``create``
-on ``machines/exec`` of that very machine, and the proxy needs ``create`` on ``machinepools/proxy``
+The poollet authorizes every session itself.  A user whom a trusted proxy forwards needs a right at
+the console of that very machine (:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
 of this pool; a user without a proxy needs both.  ironcore's own API server forwards no users; it
 can be configured as a user that needs only the proxy permission.
 
@@ -35,6 +35,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
+from twisted_exec.auth.console_rights import ConsoleAccess
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer
@@ -50,6 +51,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
 from twisted_exec.wire.channel import TERMINAL
+from twisted_exec.wire.session_terms import FULL, Terms
 
 RUNTIME_SECONDS = 4.0
 """
@@ -70,11 +72,14 @@ class PoolAccess:
     The permissions that consoles and logs of a pool's machines need.
 
     :param pool_proxy_suffices: names of users that need no permission on the machine.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
+        :mod:`twisted_exec.auth.console_rights`.
     """
 
     dialect: Dialect
     pool: str
     pool_proxy_suffices: Collection[str] = ()
+    strict_verbs: bool = False
 
     def permissions(self, context: RequestContext) -> tuple[Attributes, ...]:
         """
@@ -83,10 +88,19 @@ class PoolAccess:
         The user needs the machine's console or log: opening a console is a ``create``, reading its
         log a ``get``.  The caller, or a user without one, needs the pool.
         """
-        dialect, subject = self.dialect, context.subject
-        caller = context.caller or context.user
-        proxy = Attributes(
-            caller,
+        if self.is_server(context):
+            return (self.proxy(context),)
+        return (self.machine(context), self.proxy(context))
+
+    def is_server(self, context: RequestContext) -> bool:
+        """Whether the user is an API server that names no users."""
+        return context.caller is None and context.user.name in self.pool_proxy_suffices
+
+    def proxy(self, context: RequestContext) -> Attributes:
+        """Return the permission of the caller, or of a user without one."""
+        dialect = self.dialect
+        return Attributes(
+            context.caller or context.user,
             "create",
             dialect.group,
             dialect.version,
@@ -94,11 +108,13 @@ class PoolAccess:
             dialect.proxy_subresource,
             name=self.pool,
         )
-        if context.caller is None and caller.name in self.pool_proxy_suffices:
-            return (proxy,)
+
+    def machine(self, context: RequestContext) -> Attributes:
+        """Return the permission of the user."""
+        dialect, subject = self.dialect, context.subject
         is_deleted = subject.resource == DELETEDCONSOLES.resource.qualified
         resource = DELETEDCONSOLES.resource if is_deleted else dialect.workload
-        machine = Attributes(
+        return Attributes(
             context.user,
             VERBS[subject.subresource],
             resource.group,
@@ -108,7 +124,6 @@ class PoolAccess:
             subject.namespace,
             subject.machine,
         )
-        return (machine, proxy)
 
 
 def gate_of(
@@ -180,12 +195,23 @@ class ExecLocator:
 
     async def _locate(self, context: RequestContext) -> Location:
         context.learn_reason()
-        await self.gate.authorize_session(context, *self.access.permissions(context))
+        terms = await self._authorize(context)
         machine = await self._machine(context.subject)
         context.learn(uid=machine["metadata"]["uid"])
         self._check(machine)
         self._check_request(context)
-        return await self._to(context.subject)
+        return replace(await self._to(context.subject), terms=terms)
+
+    async def _authorize(self, context: RequestContext) -> Terms:
+        """Check the user's rights; return the terms of the session."""
+        access = self.access
+        if access.is_server(context):
+            await self.gate.authorize_session(context, *access.permissions(context))
+            return FULL
+        machine, proxy = access.permissions(context)
+        console = ConsoleAccess.of(machine, context.options, strict=access.strict_verbs)
+        right = await self.gate.authorize_console(context, console, proxy)
+        return console.terms(Terms(right=right))
 
     async def _to(self, subject: Subject) -> Location:
         """Return the location of the console, according to the runtime at this moment."""

@@ -23,6 +23,7 @@ from twisted_exec.poollet.consoles.dialling import Target
 from twisted_exec.poollet.consoles.exec_route import ExecLocator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
+from twisted_exec.wire.session_terms import FULL, Terms
 
 
 @implementer(IStreamLocator)
@@ -35,6 +36,10 @@ class LogLocator(ExecLocator):
     async def _locate(self, context: RequestContext) -> Location:
         location = await super()._locate(context)
         return replace(location, log=parse(context.request.args, location.subject.machine))
+
+    async def _authorize(self, context: RequestContext) -> Terms:
+        await self.gate.authorize_session(context, *self.access.permissions(context))
+        return FULL
 
     def _check_request(self, context: RequestContext) -> None:
         parse(context.request.args, context.subject.machine)

@@ -65,6 +65,7 @@ class PoolletRoutes(GatedDispatcher):
             session=self._deleted_facts,
         )
         routes.add(["DELETE"], f"{machine}/exec", proxy.end, is_open=True)
+        routes.add(["PATCH"], f"{machine}/exec", proxy.limit, is_open=True)
         routes.add(["GET"], "/healthz", self._healthz, is_open=True)
         routes.add(["GET"], "/livez", self._healthz, is_open=True)
         routes.add(["GET"], "/readyz", self._readyz, is_open=True)

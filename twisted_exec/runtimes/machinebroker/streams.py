@@ -46,7 +46,10 @@ from twisted_exec.streaming.proxy import Proxy, require_upgrade
 from twisted_exec.streaming.sessions.registry import (
     ending_query,
     forwarded_session_id,
+    forwarded_terms,
     parse_ending,
+    parse_terms_query,
+    terms_headers,
 )
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.channel import TERMINAL
@@ -145,6 +148,7 @@ class BrokerLocator:
         context.learn(session=session, user=user, uid=uid, subresource=self.purpose)
         reason = request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         context.learn(reason=reason_of_headers(reason))
+        context.ceiling = forwarded_terms(terms_headers(request))
         self._check(request)
         refuse_other_sites(request, self.allowed_origins)
         claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=self.purpose)
@@ -233,13 +237,28 @@ class BrokerRoutes(ServerRoutes):
         self._routes.add_endpoint(["GET", "POST"], "/exec/{token}", exec_once)
         self._routes.add_endpoint(["GET"], "/log/{token}", log_once)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
+        self._routes.add(["PATCH"], "/exec/{token}", self._limit)
 
-    async def _end(self, request: Request, names: Mapping[str, str]) -> None:
-        session, ending = parse_ending(request.args)
+    def _grant(self, request: Request, names: Mapping[str, str], session: str) -> Grant:
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         grant = self._tokens.read(names["token"], user=user, machine_uid=uid)
         if grant.session != session:
             raise NotFound("sessions", session, group="")
+        return grant
+
+    async def _limit(self, request: Request, names: Mapping[str, str]) -> None:
+        session, terms = parse_terms_query(request.args)
+        self._grant(request, names, session)
+        sessions = self._sessions.with_id(session)
+        if not sessions:
+            raise NotFound("sessions", session, group="")
+        for each in sessions:
+            each.limit_to(terms)
+        respond_json(request, 200, _DONE)
+
+    async def _end(self, request: Request, names: Mapping[str, str]) -> None:
+        session, ending = parse_ending(request.args)
+        grant = self._grant(request, names, session)
         sessions = self._sessions.with_id(session)
         for each in sessions:
             each.end(ending)

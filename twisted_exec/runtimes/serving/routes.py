@@ -65,6 +65,7 @@ from twisted_exec.streaming.sessions.registry import (
     forwarded_terms,
     parse_ending,
     parse_terms_query,
+    terms_headers,
 )
 from twisted_exec.tls.unix import peer_uid
 from twisted_exec.wire.session_terms import Terms
@@ -144,7 +145,7 @@ class StreamRoutes(ServerRoutes):
         self._cache, self._sessions = cache, server.sessions
         self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
-        self._routes.add(["PATCH"], "/exec/{token}", self._hold_to)
+        self._routes.add(["PATCH"], "/exec/{token}", self._limit)
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
 
@@ -153,7 +154,7 @@ class StreamRoutes(ServerRoutes):
             choose_protocol(request)
             origins = self._server.listening.allowed_origins
             refuse_other_sites(request, origins)
-            terms = forwarded_terms(request)
+            terms = forwarded_terms(terms_headers(request))
             reservation = self._reserve(request, names["token"], EXEC)
         self._open(request, reservation, terms)
 
@@ -216,7 +217,7 @@ class StreamRoutes(ServerRoutes):
             raise
         subject = request.subject = _subject(request.subject, reservation.grant, machine)
         try:
-            live = self._sessions.open(subject, terms=terms)
+            live = self._sessions.open(subject, ceiling=terms)
         except APIError:
             reservation.release()
             raise
@@ -255,9 +256,9 @@ class StreamRoutes(ServerRoutes):
         self._stream(request, names, session).end(ending)
         respond_json(request, 200, _SUCCESS)
 
-    async def _hold_to(self, request: Request, names: Mapping[str, str]) -> None:
+    async def _limit(self, request: Request, names: Mapping[str, str]) -> None:
         session, terms = parse_terms_query(request.args)
-        self._stream(request, names, session).hold_to(terms)
+        self._stream(request, names, session).limit_to(terms)
         respond_json(request, 200, _SUCCESS)
 
     def _stream(self, request: Request, names: Mapping[str, str], session: str) -> LiveStream:

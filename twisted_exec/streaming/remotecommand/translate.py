@@ -43,6 +43,7 @@ from twisted_exec.streaming.remotecommand.negotiation import (
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
 from twisted_exec.wire.remotecommand.messages import decode_ending, encode_ending, has_status
+from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY
 
@@ -109,6 +110,7 @@ class Translation:
     A session whose two connections speak different protocols.
 
     :param session: its id.
+    :param terms: returns the terms that the next hop has confirmed.
     :param on_end: called once, when both connections are closed, with the reason for audit, as in
         :class:`~twisted_exec.streaming.splice.Splice`; never if the client was not answered.
     :ivar bytes_to_machine: input passed on, without framing.
@@ -122,8 +124,9 @@ class Translation:
         *,
         session: str,
         limits: Limits = DEFAULT_LIMITS,
+        terms: Callable[[], Terms] = lambda: FULL,
     ) -> None:
-        self.clock, self._limits = clock, limits
+        self.clock, self._limits, self._terms = clock, limits, terms
         self._on_end, self._session = on_end, session
         self.bytes_to_machine = self.bytes_to_user = 0
         self._user, self._machine = FrontendConnection(self), BackendConnection(self)
@@ -184,6 +187,7 @@ class Translation:
                 options,
                 self._user,
                 session=session,
+                terms=self._terms(),
                 clock=clock,
                 limits=limits,
             )

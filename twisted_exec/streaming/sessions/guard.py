@@ -263,7 +263,8 @@ class SessionGuard(Service):
         if session.evidence is None:  # it was over before its turn
             return ""
         try:
-            await self._reviewer.review(session.subject, session.evidence)
+            terms = await self._reviewer.review(session.subject, session.evidence)
+            session.hold_to(terms)
         except (Unauthorized, Forbidden) as error:
             session.end(Ending(REVOKED, error.message))
         except APIError as error:

@@ -108,7 +108,6 @@ class Session:
     :ivar ending: the reason that this side gave for ending the session, if it did.
     :ivar evidence: the credentials and the decision that allowed the session, for as long as it
         lives; ``None`` when the session is not reviewed.
-    :ivar terms: what the session is held to.
     :ivar expires: the end of the credentials, in seconds since 1970.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     """
@@ -120,11 +119,12 @@ class Session:
         audit: AuditSession,
         evidence: object = None,
         terms: Terms = FULL,
+        ceiling: Terms = FULL,
     ) -> None:
         self.subject, self.evidence = subject, evidence
         self.expires: float = getattr(evidence, "expires", math.inf)
         self.ending: Ending | None = None
-        self.terms = terms
+        self._own_terms, self._ceiling = terms, ceiling
         self.client_info = ClientInfo()
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
@@ -183,15 +183,28 @@ class Session:
         if end is not None:
             end(ending)
 
+    @property
+    def terms(self) -> Terms:
+        """What the session is held to: by this hop, and by the hop before it."""
+        return stricter(self._own_terms, self._ceiling)
+
     def hold_to(self, terms: Terms) -> None:
         """
-        Change the terms of the session.
+        Change the terms that this hop holds the session to.
 
         A stream that cannot change them ends.
         """
-        if terms == self.terms or self.ending is not None or self._over:
+        self._change(terms, self._ceiling)
+
+    def limit_to(self, ceiling: Terms) -> None:
+        """Change the terms that the hop before holds the session to; as :meth:`hold_to`."""
+        self._change(self._own_terms, ceiling)
+
+    def _change(self, own: Terms, ceiling: Terms) -> None:
+        before = self.terms
+        self._own_terms, self._ceiling = own, ceiling
+        if self.terms == before or self.ending is not None or self._over:
             return
-        self.terms = terms
         if self._end is None:
             self._changed = True
         else:
@@ -274,21 +287,28 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._live)
 
-    def open(self, subject: Subject, evidence: object = None, terms: Terms = FULL) -> Session:
+    def open(
+        self,
+        subject: Subject,
+        evidence: object = None,
+        terms: Terms = FULL,
+        ceiling: Terms = FULL,
+    ) -> Session:
         """
         Open a session.  It counts towards the limits until it is :meth:`~Session.over`.
 
         :param evidence: the session's ``context.evidence``, for
             :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; without it the session is
             not reviewed.
-        :param terms: what the session is held to.
+        :param terms: what this hop holds the session to.
+        :param ceiling: what the hop before holds it to.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
         :raises ServiceUnavailable: this hop is stopping.
         """
         if self._closing:
             self.refused(subject, ServiceUnavailable.code, self._closing)
             raise ServiceUnavailable(self._closing, retry_after_seconds=1)
-        session = Session(self, subject, self.trail.start(subject), evidence, terms)
+        session = Session(self, subject, self.trail.start(subject), evidence, terms, ceiling)
         self._live[session] = None
         self._by_id[subject.session] = (*self._by_id.get(subject.session, ()), session)
         self._per_user[subject.user] += 1
@@ -464,26 +484,35 @@ def terms_of(text: str) -> Terms:
         raise BadRequest(str(problem)) from None
 
 
-def forwarded_terms(request: IRequest) -> Terms:
+def terms_headers(request: IRequest) -> Sequence[bytes]:
+    """Return the values of ``X-Twisted-Exec-Terms``."""
+    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(TERMS_HEADER.encode(), [])
+    return values
+
+
+def forwarded_terms(values: Sequence[bytes]) -> Terms:
     """
-    Return the terms that the previous hop holds the session to (``X-Twisted-Exec-Terms``).
+    Return the terms that the previous hop holds the session to.
 
     Terms only restrict, so they count whoever sends them.
 
+    :param values: see :func:`terms_headers`.
     :raises BadRequest: see :func:`terms_of`.
     """
-    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(TERMS_HEADER.encode(), [])
     terms = FULL
     for value in values[:_MOST_TERMS]:
         terms = stricter(terms, terms_of(value.decode("ascii", "replace")))
     return terms
 
 
-def enforced_terms(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the terms that the next hop has confirmed in the headers of its answer."""
+def confirmed_terms(headers: Iterable[tuple[bytes, bytes]]) -> Terms:
+    """Return the terms that the next hop has confirmed in its answer; ``FULL`` if it has not."""
     name = TERMS_HEADER.lower().encode()
     values = [value for key, value in headers if key.lower() == name]
-    return values[-1].decode("ascii", "replace") if values else ""
+    try:
+        return parse_terms(values[-1].decode("ascii", "replace")) if values else FULL
+    except RemoteProtocolError:
+        return FULL
 
 
 def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:

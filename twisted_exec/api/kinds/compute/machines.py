@@ -10,7 +10,7 @@ names; here an invalid instance is rejected like an invalid machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -195,7 +195,8 @@ def kind(dialect: Dialect) -> Kind:
             f"spec.{dialect.class_reference}.name": dialect.class_name,
         },
         unconditional_update=False,
-        connects={"exec": options},
+        # A host API server asks for ``get`` on ``machines/console``, not for ``create`` on ``exec``.
+        connects={"exec": options, "console": replace(options, methods=("GET",))},
         texts={"log": LOG_QUERY},
         initial_status={"state": "Pending"},
         prepare=rules.prepare,

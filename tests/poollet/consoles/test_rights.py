@@ -1,0 +1,63 @@
+"""Tests for the rights of users at consoles of a poollet."""
+
+from __future__ import annotations
+
+from tests.poollet.chain import PoolletCase, status
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
+from twisted_exec.wire.session_terms import TERMS_HEADER
+
+HEADER = TERMS_HEADER.encode()
+
+
+class RightsTests(PoolletCase):
+    """A poollet decides by itself, and passes the stricter terms on."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.lines.holds = True
+
+    def terms(self) -> list[bytes]:
+        """Return the terms that the runtime got with the last request."""
+        lines = self.lines.heads[-1].split(b"\r\n")
+        return [line.partition(b": ")[2] for line in lines if line.startswith(HEADER)]
+
+    async def test_own(self) -> None:
+        """The user's right here limits the session, whatever the API server sends."""
+        self.allowed.discard(("jane", "machines/exec", "vm"))
+        self.rights = {("jane", "observe")}
+        await self.start()
+        for sent in ([], [(HEADER, b"right=drive&viewers=3")]):
+            await self.view(sent)
+        self.assertEqual(self.terms(), [b"right=observe&viewers=3"])
+
+    async def test_sent(self) -> None:
+        """What the API server sends limits the session, whatever the user's right here."""
+        await self.start()
+        await self.view([(HEADER, b"right=observe")])
+        self.assertEqual(self.terms(), [b"right=observe"])
+        await self.view()
+        self.assertEqual(self.terms(), [])
+
+    async def test_strict(self) -> None:
+        """With strict verbs the permission to open a console is no right."""
+        await self.start(strict_verbs=True)
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open()
+        self.assertIn("machines/console", status(caught.exception.body)["message"])
+
+    async def test_unknown(self) -> None:
+        """Terms of a later release are refused."""
+        await self.start()
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open([(HEADER, b"recording=yes")])
+        self.assertEqual(caught.exception.code, 400)
+        self.assertIn("recording", status(caught.exception.body)["message"])
+
+    async def test_other_runtime(self) -> None:
+        """A runtime that does not hold sessions to terms gets none with terms."""
+        self.lines.holds = False
+        await self.start()
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open([(HEADER, b"right=observe")])
+        self.assertEqual(caught.exception.code, 501)
+        await self.view()

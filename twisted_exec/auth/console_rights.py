@@ -1,0 +1,217 @@
+"""
+The rights of users at consoles: the verbs of the virtual subresource ``machines/console``.
+
+``create`` on ``machines/exec`` includes all of them, unless the verbs are strict: roles that were
+written before there were verbs keep their meaning.  :class:`ConsoleVerbs` adds this to an authorizer,
+so a session and ``kubectl auth can-i`` get the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import PODS
+from twisted_exec.api.resource import Resource
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IRulesAuthorizer, User
+from twisted_exec.auth.rbac.rules import ALL, Rule
+from twisted_exec.wire.session_terms import Right, Terms
+from twisted_exec.wire.stream_options import StreamOptions
+
+CONSOLE = "console"
+"""The virtual subresource."""
+VERBS = tuple(right.verb for right in Right)
+_OPEN = ("create", "exec")
+
+
+@implementer(IAuthorizer)
+class ConsoleVerbs:
+    """
+    Decides about ``machines/console`` as about ``machines/exec``; passes everything else on.
+
+    :param authorizer: decides about the verbs themselves and everything else.
+    :param strict: ``create`` on ``machines/exec`` includes no verb.
+    :param machines: resources whose consoles are meant; Pods are always among them.
+    """
+
+    def __init__(
+        self, authorizer: IAuthorizer, machines: Iterable[Resource], *, strict: bool = False
+    ) -> None:
+        self._authorizer, self.strict = authorizer, strict
+        resources = (*machines, PODS.resource)
+        self._machines = {(each.group, each.plural) for each in resources}
+
+    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+        """As :meth:`IAuthorizer.authorize`."""
+        if not self._is_console(attributes):
+            return self._decide(attributes)
+        return Deferred.fromCoroutine(self._authorize(_normal(attributes)))
+
+    def _is_console(self, attributes: Attributes) -> bool:
+        return (
+            attributes.verb in VERBS
+            and (attributes.group, attributes.resource) in self._machines
+            and attributes.subresource in (CONSOLE, "")
+        )
+
+    async def _authorize(self, attributes: Attributes) -> Decision:
+        if not (self.strict or attributes.strict):
+            verb, subresource = _OPEN
+            opening = replace(attributes, verb=verb, subresource=subresource)
+            decision = await self._decide(opening)
+            if decision.allowed or decision.hidden:
+                return decision
+        return await self._decide(attributes)
+
+    def _decide(self, attributes: Attributes) -> Deferred[Decision]:
+        decided: Deferred[Decision] = self._authorizer.authorize(attributes)
+        return decided
+
+    def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
+        """As :meth:`IRulesAuthorizer.rules_for`, if the authorizer has rules."""
+        if not IRulesAuthorizer.providedBy(self._authorizer):
+            return succeed(())
+        current: Deferred[tuple[Rule, ...]] = IRulesAuthorizer(self._authorizer).rules_for(
+            user, namespace
+        )
+        return current if self.strict else current.addCallback(self._with_verbs)
+
+    def _with_verbs(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        return tuple(dict.fromkeys((*rules, *self._implied(rules))))
+
+    def _implied(self, rules: tuple[Rule, ...]) -> Iterator[Rule]:
+        verb, subresource = _OPEN
+        for rule in rules:
+            if ALL in rule.verbs or verb not in rule.verbs:
+                continue
+            for group, plural in sorted(self._machines):
+                name = rule.resource_names[0] if rule.resource_names else ""
+                opening = Attributes(User(""), verb, group, "", plural, subresource, name=name)
+                if rule.allows(opening):
+                    yield Rule(VERBS, (group,), (f"{plural}/{CONSOLE}",), rule.resource_names)
+
+
+def _normal(attributes: Attributes) -> Attributes:
+    """``kubectl auth can-i observe machines/console`` sends the subresource as the name."""
+    name = attributes.name
+    if not attributes.subresource and name == CONSOLE:
+        name = ""
+    return replace(attributes, subresource=CONSOLE, name=name)
+
+
+class Conditions(Protocol):
+    """What applies to one session besides the rights of its user, such as ConsolePolicies."""
+
+    def is_strict(self) -> bool:
+        """Return whether ``create`` on ``machines/exec`` includes no right at present."""
+
+    def terms(self, right: Right) -> Terms:
+        """
+        Return the present terms of the session.
+
+        :raises APIError: the session may not go on, or that is not known now.
+        """
+
+
+class Decides(Protocol):
+    """A gate, as far as rights need it."""
+
+    async def decide(self, attributes: Attributes) -> Decision:
+        """Return the authorizer's decision."""
+
+    def refused(self, attributes: Attributes, decision: Decision) -> Exception:
+        """Return the error for a refusal."""
+
+
+@dataclass(frozen=True)
+class ConsoleAccess:
+    """
+    A user's access to one console.
+
+    :param permission: on the machine's ``console``, without a verb.
+    :param options: what the request wants.
+    :param refusal: names the permission that a user without any right lacks.
+    :param conditions: apply besides the user's rights; ``None`` for none.
+    """
+
+    permission: Attributes
+    options: StreamOptions
+    refusal: Attributes
+    conditions: Conditions | None = None
+
+    @classmethod
+    def of(
+        cls, exec_permission: Attributes, options: StreamOptions, *, strict: bool
+    ) -> ConsoleAccess:
+        """
+        Return the access for a request to open a console.
+
+        :param exec_permission: ``create`` on the machine's ``exec``.
+        """
+        permission = replace(exec_permission, verb="", subresource=CONSOLE, strict=strict)
+        return cls(permission, options, exec_permission)
+
+    def under(self, conditions: Conditions) -> ConsoleAccess:
+        """Return the access under further conditions."""
+        return replace(self, conditions=conditions)
+
+    @property
+    def wanted(self) -> Right:
+        """The right that the request needs in order to get all that it asks for."""
+        if not self.options.takes_input:
+            return Right.OBSERVE
+        return Right.TAKEOVER if self.options.force else Right.DRIVE
+
+    async def opening(self, gate: Decides) -> Right:
+        """
+        Return the user's right for a new session.
+
+        :raises Forbidden: the user has no right at this console, or asks to take over without the
+            right to do so.
+        """
+        right = await self._right(gate, self.permission.user)
+        if right < self.wanted is Right.TAKEOVER:
+            lacking = replace(self.permission, verb=Right.TAKEOVER.verb)
+            reason = f"you may {right.verb} it: open it without --force"
+            raise gate.refused(lacking, Decision(False, reason))
+        return right
+
+    async def review(self, gate: Decides, user: User) -> Terms:
+        """
+        Return the terms at this moment.
+
+        :raises Forbidden: the user has no right at this console any more, or a condition is not
+            met.
+        """
+        right = await self._right(gate, user)
+        if self.conditions is None:
+            return self.terms(Terms(right=right))
+        return self.terms(self.conditions.terms(right))
+
+    def terms(self, terms: Terms) -> Terms:
+        """Return terms without a limit of a right that the request does not use."""
+        return terms if self.options.takes_input else replace(terms, right=Right.TAKEOVER)
+
+    async def _right(self, gate: Decides, user: User) -> Right:
+        # The highest first, because a session without --force can ask for the floor later.  A
+        # request without input is content with any right.
+        rights = sorted(Right, reverse=self.options.takes_input)
+        strict = self.permission.strict
+        if self.conditions is not None:
+            strict = strict or self.conditions.is_strict()
+        decision = Decision(False)
+        for right in rights:
+            attributes = replace(self.permission, user=user, verb=right.verb, strict=strict)
+            decision = await gate.decide(attributes)
+            if decision.allows_everything:
+                return right if self.options.takes_input else Right.OBSERVE
+            if decision.hidden:
+                break
+        missing = self.refusal
+        if strict:
+            missing = replace(self.permission, verb=self.wanted.verb)
+        raise gate.refused(replace(missing, user=user), decision)
