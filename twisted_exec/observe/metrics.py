@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -41,13 +41,22 @@ def metrics_text(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
+REVOCATION_CAUSES = ("permission", "credential", "expired", "object")
+"""
+Rules forbid the session, authenticators refuse its credentials, these have expired, or its machine or
+pool is gone.
+"""
+_REVOCATION_BUCKETS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
+
+
 class SessionMetrics:
     """
     Metrics of the sessions of one hop.
 
     ``sessions_opened_total``, ``sessions_refused_total{code}``,
-    ``sessions_active``, ``bytes_total{direction}`` and ``log_outages_total{result}``, each with the
-    prefix ``twisted_exec_``.
+    ``sessions_active``, ``bytes_total{direction}``, ``log_outages_total{result}``,
+    ``revocation_seconds{cause}`` and ``revocations_unobserved_total{cause}``, each with the prefix
+    ``twisted_exec_``.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -75,6 +84,22 @@ class SessionMetrics:
             registry=registry,
         )
         self._continued, self._lost = outages.labels("continued"), outages.labels("ended")
+        self._revocations = Histogram(
+            named("revocation_seconds"),
+            "Time from the withdrawal of a right, or from its discovery, to the end of the session.",
+            ["cause"],
+            buckets=_REVOCATION_BUCKETS,
+            registry=registry,
+        )
+        self._unobserved = Counter(
+            named("revocations_unobserved"),
+            "Sessions whose right was withdrawn and found so only by a periodic review.",
+            ["cause"],
+            registry=registry,
+        )
+        for cause in REVOCATION_CAUSES:
+            self._revocations.labels(cause)
+            self._unobserved.labels(cause)
         # Present with 0 before the first session, so that rates have a start value.
         self._to_machine = self._bytes.labels("to_machine")
         self._to_user = self._bytes.labels("to_user")
@@ -89,6 +114,19 @@ class SessionMetrics:
         self._active.dec()
         self._to_machine.inc(bytes_to_machine)
         self._to_user.inc(bytes_to_user)
+
+    def revoked(self, cause: str, seconds: float, *, observed: bool) -> None:
+        """
+        A session whose right was withdrawn is over.
+
+        :param cause: one of :data:`REVOCATION_CAUSES`.
+        :param seconds: from the withdrawal to the end of the session.
+        :param observed: something reported the withdrawal; otherwise a periodic review found it,
+            and the time counts from then.
+        """
+        self._revocations.labels(cause).observe(seconds)
+        if not observed:
+            self._unobserved.labels(cause).inc()
 
     def refused(self, code: int) -> None:
         """A session was refused with an HTTP status."""

@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +18,10 @@ from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS
-from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, Ending, Subject
+from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     HINT_SECONDS,
@@ -378,6 +381,64 @@ class FileTests(GuardCase):
         """A guard that was stopped looks no more."""
         self.successResultOf(self.guard.stopService())
         self.assertEqual([each for each in self.clock.getDelayedCalls() if each.active()], [])
+
+
+class MetricTests(GuardCase):
+    """The time from the change, or from the decision, to the end of the session."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.registry = new_registry(process=False)
+        self.sessions.metrics = SessionMetrics(self.registry)
+
+    def figures(self, cause: str) -> list[float | None]:
+        """Count and sum of the seconds, and the number of withdrawals that nobody reported."""
+        name, labels = "twisted_exec_revocation_seconds", {"cause": cause}
+        figures = [
+            self.registry.get_sample_value(f"{name}{which}", labels) for which in ("_count", "_sum")
+        ]
+        unobserved = "twisted_exec_revocations_unobserved_total"
+        return [*figures, self.registry.get_sample_value(unobserved, labels)]
+
+    def test_hint(self) -> None:
+        """A withdrawal counts from the first hint to the end of the session."""
+        session = self.open_with("a", "evidence of a")
+        self.reviewer.problems["a"] = Forbidden("not any more")
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS / 2)
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS / 2)
+        self.assertEqual(self.figures("permission"), [0, 0, 0])
+        self.clock.advance(0.25)
+        session.over("cut")
+        self.assertEqual(self.figures("permission"), [1, HINT_SECONDS + 0.25, 0])
+
+    def test_periodic(self) -> None:
+        """A withdrawal that only a periodic review has found counts from the decision."""
+        session = self.open_with("a", "evidence of a")
+        self.reviewer.problems["a"] = Unauthorized("not any more")
+        self.clock.advance(REVIEW_SECONDS)
+        self.clock.advance(0.5)
+        session.over("cut")
+        self.assertEqual(self.figures("credential"), [1, 0.5, 1])
+
+    def test_others(self) -> None:
+        """Credentials that end and objects that go have causes of their own; users who leave none."""
+        evidence = Expiring("evidence of a")
+        evidence.expires = 1
+        sessions = [self.open_with(name, evidence) for name in ("a", "b", "c")]
+        self.sessions.live()[2].expires = math.inf
+        sessions[2].over("client closed")
+        self.guard.end(MachineKey("u"), Ending(MACHINE_DELETED))
+        sessions.append(self.sessions.open(Subject("d", uid="u"), None))
+        sessions[3].carry(lambda ending: sessions[3].over("x"), lambda: None)
+        self.guard.end(MachineKey("u"), Ending(MACHINE_DELETED))
+        self.clock.advance(1)
+        for session in sessions:
+            session.over("cut")
+        self.assertEqual(self.figures("object"), [1, 0, 0])
+        self.assertEqual(self.figures("expired"), [2, 0, 0])
+        self.assertEqual(self.figures("credential"), [0, 0, 0])
 
 
 class SpacingTests(GuardCase):

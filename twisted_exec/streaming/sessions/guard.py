@@ -24,6 +24,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -91,7 +92,8 @@ class SessionGuard(Service):
         self._expiring: Deferred[None] | None = None
         self._expiry: IDelayedCall | None = None
         self._timer: IDelayedCall | None = None
-        self._hinted = False
+        self._hinted_at: float | None = None
+        self._since: float | None = None  # the hint of the round that is under way
         self._problem = ""
         self._unreached: frozenset[Session] = frozenset()
 
@@ -124,7 +126,8 @@ class SessionGuard(Service):
         """Take a hint that permissions or credentials have changed; hints of one burst count once."""
         if not self.running:
             return
-        self._hinted = True  # for a round that is under way: it may have passed the session
+        if self._hinted_at is None:  # for a round that is under way: it may have passed the session
+            self._hinted_at = self._clock.seconds()
         timer = self._timer
         if timer is None or not timer.active():
             return
@@ -137,7 +140,26 @@ class SessionGuard(Service):
 
         :return: their number.
         """
-        return self._sessions.end_object(key, ending)
+        chosen = [each for each in self._sessions.live() if key.covers(each.subject, ending)]
+        for session in chosen:
+            self._withdraw(session, ending, "object", self._clock.seconds())
+        return len(chosen)
+
+    def _withdraw(self, session: Session, ending: Ending, cause: str, since: float | None) -> None:
+        """
+        End a session, and measure how long that takes.
+
+        :param cause: one of :data:`~twisted_exec.observe.metrics.REVOCATION_CAUSES`.
+        :param since: when the change was observed; ``None`` if nobody reported it.
+        """
+        if session.ending is None:
+            began = self._clock.seconds() if since is None else since
+            session.on_over = partial(self._measure, cause, began, since is not None)
+            session.end(ending)
+
+    def _measure(self, cause: str, began: float, observed: bool) -> None:
+        seconds = self._clock.seconds() - began
+        self._sessions.metrics.revoked(cause, seconds, observed=observed)
 
     def _look_at_files(self) -> None:
         self._look = self._clock.callLater(LOOK_SECONDS, self._look_at_files)
@@ -174,7 +196,8 @@ class SessionGuard(Service):
                 continue
             if session.expires <= self._now():
                 moment = datetime.fromtimestamp(session.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                session.end(Ending(REVOKED, _EXPIRED.format(moment)))
+                since = self._clock.seconds() - (self._now() - session.expires)
+                self._withdraw(session, Ending(REVOKED, _EXPIRED.format(moment)), "expired", since)
                 await turns.breathe()
             else:
                 earliest = min(earliest, session.expires)
@@ -194,7 +217,7 @@ class SessionGuard(Service):
             # Measured from the start, so that slow reviews do not space the rounds further.
             elapsed = self._clock.seconds() - started
             seconds = self._review_seconds - elapsed % self._review_seconds
-            if self._hinted:
+            if self._hinted_at is not None:
                 seconds = HINT_SECONDS
 
     def _wait(self, seconds: float) -> Deferred[None]:
@@ -213,9 +236,9 @@ class SessionGuard(Service):
         A round stops when a whole batch gets no answer: every further review would only wait for
         the same time-out.  The next round begins with the sessions that this one did not reach.
         """
-        is_urgent, self._hinted = self._hinted, False
+        self._since, self._hinted_at = self._hinted_at, None
         due, problem = self._due(), ""
-        turns = ShortTurns(self._clock, is_urgent=is_urgent)
+        turns = ShortTurns(self._clock, is_urgent=self._since is not None)
         self._unreached = frozenset()
         for first in range(0, len(due), self._at_once):
             batch = due[first : first + self._at_once]
@@ -266,7 +289,8 @@ class SessionGuard(Service):
             terms = await self._reviewer.review(session.subject, session.evidence)
             session.hold_to(terms)
         except (Unauthorized, Forbidden) as error:
-            session.end(Ending(REVOKED, error.message))
+            cause = "credential" if isinstance(error, Unauthorized) else "permission"
+            self._withdraw(session, Ending(REVOKED, error.message), cause, self._since)
         except APIError as error:
             return error.message or "no reason was given"
         except Exception as error:  # a bug in one review must not keep the others from theirs

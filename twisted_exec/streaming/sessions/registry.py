@@ -128,6 +128,8 @@ class Session:
         self.client_info = ClientInfo()
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
+        self.on_over: Callable[[], None] | None = None
+        """Is called once the session is over."""
         self._sessions, self._audit = sessions, audit
         self._waits: Callable[[Ending], None] | None = None
         self._end: Callable[[Ending], None] | None = None
@@ -248,6 +250,9 @@ class Session:
                 self._sessions.watcher.ended(self)
         elif code is not None:
             self._sessions.metrics.refused(code)
+        on_over, self.on_over = self.on_over, None
+        if on_over is not None:
+            on_over()
         self._end = self._cut = self._waits = self._hold_to = None
         self.evidence = None  # credentials hold the memory of the connection that they came by
         self.counts = _no_bytes
