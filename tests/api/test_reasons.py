@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.reasons import (
     check_reason,
     reason_headers,
+    reason_of_command,
     reason_of_headers,
     reason_of_query,
 )
@@ -56,3 +57,16 @@ class ReasonTests(SynchronousTestCase):
         self.assertEqual(reason_of_headers([]), "")
         for values in ([b"%ff"], [b"\xff"], [b"a", b"b"], [b"a%0Ab"]):
             self.assertRaises(BadRequest, reason_of_headers, values)
+
+    def test_command(self) -> None:
+        """kubectl's command for a console may have a reason; other commands have none."""
+        for words, reason in (
+            (["console", "--reason", "INC-7"], "INC-7"),
+            (["console", "--force", "--reason=INC 7"], "INC 7"),
+            (["console", "--reason"], ""),
+            (["console"], ""),
+            (["sh", "--reason", "INC-7"], ""),
+            ([], ""),
+        ):
+            self.assertEqual(reason_of_command(words), reason, words)
+        self.assertRaises(BadRequest, reason_of_command, ["console", "--reason", "a\x1b"])

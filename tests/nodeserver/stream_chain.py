@@ -136,6 +136,7 @@ class ChainTestCase(TestCase):
 
     timeout = 120
     connect_seconds = CONNECT_SECONDS
+    requires_reason = False
 
     async def asyncSetUp(self) -> None:
         self.clients: list[Raw] = []
@@ -161,6 +162,7 @@ class ChainTestCase(TestCase):
             reactor,
             shared,
             self.connect_seconds,
+            requires_reason=self.requires_reason,
         )
         self.port = await self._listen(
             NodeRoutes(self.hop, new_registry(process=False), self.routes())

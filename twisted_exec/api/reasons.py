@@ -58,6 +58,24 @@ def reason_of_headers(values: Sequence[bytes]) -> str:
     return _only(values, unquoted=True)
 
 
+def reason_of_command(words: Sequence[str]) -> str:
+    """
+    Return the reason in the command ``console --reason TEXT``, by which kubectl opens a console.
+
+    :param words: the command and its arguments.
+    :return: empty for any other command.
+    :raises BadRequest: the reason is not valid.
+    """
+    if not words or words[0] != "console":
+        return ""
+    rest = iter(words[1:])
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--reason":
+            return check_reason(value if equals else next(rest, ""))
+    return ""
+
+
 def reason_headers(reason: str) -> tuple[tuple[bytes, bytes], ...]:
     """Return the header for the next hop; none without a reason."""
     return ((REASON_HEADER, quote(reason, safe="").encode("ascii")),) if reason else ()

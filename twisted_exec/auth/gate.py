@@ -78,6 +78,8 @@ class GatePolicy:
     :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
     :param outage: what the client gets when an authenticator cannot decide.
+    :param callers_name_no_user: callers are servers that pass on their users' headers without a name,
+        so the header of a reason counts in their requests.
     """
 
     impersonation: Impersonation = Impersonation.CHECKED
@@ -86,6 +88,7 @@ class GatePolicy:
     proxy_is_caller: bool = False
     accepts_session: Callable[[str], bool] | None = None
     outage: Callable[[APIError], APIError] | None = None
+    callers_name_no_user: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ class Gate:
         if sender.forwarded_by is not None:
             # Not known before: only a trusted proxy may report another address than its own.
             context.learn(address=context.request.client_host)
-        if reason and (context.caller is not None or sender.forwarded_by is not None):
+        acts_for_user = context.caller is not None or sender.forwarded_by is not None
+        if reason and (acts_for_user or self.policy.callers_name_no_user):
             context.learn(reason=reason_of_headers(reason))
         if sender.forwarded_by is not None and not credentials.impersonates:
             credentials = self._proxy_credentials(credentials.certificate)

@@ -122,6 +122,9 @@ class ServerOptions(SessionOptions, AuditOptions):
         ],
         ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
     ]
+    optFlags = [
+        ["declare-reason", None, "Refuse exec and attach without a declared reason."],
+    ]
 
     def postOptions(self) -> None:
         """:raises UsageError: a required option is missing, or options contradict each other."""
@@ -162,6 +165,7 @@ class ServerOptions(SessionOptions, AuditOptions):
             drain_seconds=self["drain-seconds"],
             stream_idle_seconds=self["stream-idle-seconds"],
             sessions=self.session_limits(),
+            requires_reason=bool(self["declare-reason"]),
             **more,
         )
 

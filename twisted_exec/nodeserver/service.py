@@ -123,6 +123,7 @@ class Settings:
         requests here any more.
     :param stream_idle_seconds: idle timeout of streams; 0 for none.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
+    :param requires_reason: refuse commands without a declared reason.
     """
 
     listen: str = "tcp:10250"
@@ -137,6 +138,7 @@ class Settings:
     drain_seconds: float = 5.0
     stream_idle_seconds: float = IDLE_SECONDS
     sessions: SessionLimits | None = None
+    requires_reason: bool = False
 
 
 USERS_SHARE = 1
@@ -204,7 +206,15 @@ class NodeServer(AsyncService):
         )
         rights = authorizer or DelegatedAuthorizer(client, reactor)
         access = NodeAccess(self._authenticator(), rights)
-        self.hop = Hop(access, root_pods, leaves, self.sessions, reactor, SharedDownloads(reactor))
+        self.hop = Hop(
+            access,
+            root_pods,
+            leaves,
+            self.sessions,
+            reactor,
+            SharedDownloads(reactor),
+            requires_reason=settings.requires_reason,
+        )
         routes = NodeRoutes(
             self.hop, self.registry, [route for each in make for route in each(self.hop)]
         )

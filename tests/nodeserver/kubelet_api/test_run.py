@@ -119,6 +119,19 @@ class AnswerTests(RunTestCase):
         await self.until(lambda: self.foreign.attachments[0].detached_with)
 
 
+class DeclaredReasonTests(RunTestCase):
+    """A node server that requires reasons."""
+
+    requires_reason = True
+
+    async def test_required(self) -> None:
+        """A command without a reason is refused: it does what exec does."""
+        code, message = await self.run_it()
+        self.assertEqual(code, 403)
+        self.assertIn("X-Twisted-Exec-Reason", str(message))
+        self.assertEqual(self.leaf_server.asked, [])
+
+
 class RefusedTests(RunTestCase):
     """Refusals."""
 

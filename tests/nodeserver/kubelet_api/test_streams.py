@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase, reactor
+from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase, reactor
 from tests.nodeserver.support import put_leaf_pod, put_pod
 from tests.streaming.frames import KEY
 from tests.streaming.raw import Raw
@@ -60,6 +60,37 @@ class StreamTestCase(ChainTestCase):
         return stream_routes(self.hop)
 
 
+class DeclaredReasonTests(StreamTestCase):
+    """A node server that requires reasons."""
+
+    requires_reason = True
+
+    async def test_required(self) -> None:
+        """exec and attach without a reason are refused, with what to do; port-forward is not."""
+        for path in (EXEC, "/attach/default/web/main?output=1"):
+            code, message = await self.refused(path)
+            self.assertEqual(code, 403, message)
+            self.assertIn("-- console --reason", message)
+            self.assertIn("X-Twisted-Exec-Reason", message)
+        self.assertEqual(self.leaf_server.asked, [])
+        self.assertEqual({each["code"] for each in self.records.all[1::2]}, {403})
+        client = await self.answered(await self.ask("/portForward/default/web", *SPDY_HEAD))
+        self.assertEqual(client.code, 101)
+
+    async def test_declared(self) -> None:
+        """A reason in the header or in the command of a console suffices."""
+        console = "/exec/default/web/main?command=console&command=--reason&command=T&output=1"
+        for path, lines in ((EXEC, [b"X-Twisted-Exec-Reason: T"]), (console, [])):
+            client = await self.answered(await self.ask(path, *SPDY_HEAD, *lines))
+            self.assertEqual(client.code, 101, client.head)
+
+    async def test_after_authorization(self) -> None:
+        """A user without permission does not learn what is required."""
+        self.everyone.users.clear()
+        _, message = await self.refused(EXEC)
+        self.assertNotIn("reason", message)
+
+
 class PassedTests(StreamTestCase):
     """Requests to the leaf."""
 
@@ -85,6 +116,39 @@ class PassedTests(StreamTestCase):
         offered = [value for name, value in lines if name == b"x-stream-protocol-version"]
         self.assertEqual(offered, [b"v4.channel.k8s.io", b"v3.channel.k8s.io"])
         self.assertNotIn(b"kube-apiserver-kubelet-client", b"".join(value for _, value in lines))
+
+    async def test_reason(self) -> None:
+        """The reason of a header is on record, with Node, Pod and root, and goes to the leaf."""
+        await self.answered(await self.ask(EXEC, *SPDY_HEAD, b"X-Twisted-Exec-Reason: INC%207"))
+        ((_, uri, headers),) = self.leaf_server.asked
+        self.assertTrue(uri.endswith(b"&reason=INC%207"), uri)
+        self.assertNotIn(b"x-twisted-exec-reason", [name.lower() for name, _ in headers])
+        record = self.records.all[0]
+        expected = {
+            "hop": "nodeserver",
+            "user": ROOT,
+            "pool": "leaf-one",
+            "namespace": "default",
+            "machine": "web",
+            "uid": self.root_pod["metadata"]["uid"],
+            "address": "127.0.0.1",
+            "declared_reason": "INC 7",
+        }
+        self.assertEqual({key: record[key] for key in expected}, expected)
+
+    async def test_reason_of_a_command(self) -> None:
+        """The reason of ``kubectl exec -it POD -- console --reason T`` is on record."""
+        for words in ("command=--reason&command=INC-7", "command=--reason%3DINC-7"):
+            path = f"/exec/default/web/main?command=console&{words}&input=1&output=1"
+            await self.answered(await self.ask(path, *SPDY_HEAD))
+            self.assertEqual(self.records.all[-1]["declared_reason"], "INC-7")
+            _, uri, _ = self.leaf_server.asked.pop()
+            self.assertNotIn(b"&reason=", uri)
+
+    async def test_bad_reason(self) -> None:
+        """A reason with control characters is refused."""
+        code, message = await self.refused(EXEC, *SPDY_HEAD, b"X-Twisted-Exec-Reason: a%0Ab")
+        self.assertEqual((code, "U+000A" in message), (400, True))
 
     async def test_every_path(self) -> None:
         """Each path of a kubelet, with the Pod's UID and without, as GET and as POST."""

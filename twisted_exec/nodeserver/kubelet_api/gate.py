@@ -121,7 +121,10 @@ class NodeAccess:
         # A root's API server does not name its user: headers that claim to are dropped, as are
         # those of impersonation. Browsers do not come here.
         policy = GatePolicy(
-            impersonation=Impersonation.DROPPED, allowed_origins=None, outage=self._outage
+            impersonation=Impersonation.DROPPED,
+            allowed_origins=None,
+            outage=self._outage,
+            callers_name_no_user=True,
         )
         self.gate = Gate(authenticator, authorizer, policy)
         self._problem = ""

@@ -10,6 +10,8 @@ from typing import Any
 
 from twisted.web.iweb import IRequest
 
+from twisted_exec.api.reasons import REASON_HEADER
+from twisted_exec.api.status import Forbidden
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
@@ -29,6 +31,7 @@ class Hop:
     :param clock: the reactor.
     :param shared: the connections that followed logs share.
     :param connect_seconds: time limit for a connection to a leaf, TLS included.
+    :param requires_reason: refuse commands without a declared reason.
     """
 
     access: NodeAccess
@@ -38,6 +41,7 @@ class Hop:
     clock: Any
     shared: SharedDownloads
     connect_seconds: float = CONNECT_SECONDS
+    requires_reason: bool = False
 
     async def admit(self, context: RequestContext, node: str | None = None) -> str:
         """
@@ -54,6 +58,25 @@ class Hop:
         verb = verb_of(request.method, "")
         await self.access.authorize(context.user, node, subresources_of(request.path), verb)
         return node
+
+    def check_reason(self, context: RequestContext) -> None:
+        """
+        Check that a session that can change something has a declared reason, if that is required.
+
+        :raises Forbidden: it has none.
+        """
+        subject = context.subject
+        if self.requires_reason and subject.subresource in _COMMANDS and not subject.reason:
+            name = subject.machine
+            raise Forbidden(
+                f'pod "{name}": this node server requires a reason: for the console of a machine use '
+                f"kubectl exec -it {name} -- console --reason TEXT; for other Pods the client must send "
+                f"the header {REASON_HEADER.decode()}, which kubectl cannot"
+            )
+
+
+_COMMANDS = ("exec", "attach", "run")
+"""Subresources that need a reason."""
 
 
 def asked_node(request: IRequest, nodes: Collection[str]) -> str:

@@ -95,6 +95,7 @@ def _record(session: Session, command: Command, problem: BaseException) -> None:
 
 async def _locate(hop: Hop, context: RequestContext) -> Location:
     target, pod = await find(hop, context)
+    hop.check_reason(context)
     request = context.request
     if is_upgrade(request):
         raise BadRequest("what is run has no stream; ask for exec")

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from twisted_exec.api.reasons import reason_of_command
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
 from twisted_exec.nodeserver.kubelet_api.query import (
     KubeletTarget,
@@ -54,8 +55,14 @@ class PodLocator:
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
+        is_sent = bool(context.subject.reason)
+        if not is_sent:
+            context.learn(reason=reason_of_command(_command(context.request)))
         target, pod = await find(self.hop, context)
+        self.hop.check_reason(context)
         query, subject = _query(context.request, target), context.subject
+        if is_sent:  # a reason in the command reaches the leaf with the command
+            query = query + b"&reason=" + quote(subject.reason, safe="").encode("ascii")
         streams = None if target.what == "portForward" else _streams(query)
         return await to_leaf(self.hop, subject, pod, subject.subresource, query, streams)
 
@@ -69,6 +76,11 @@ def _query(request: Request, target: KubeletTarget) -> bytes:
         return attach_query(raw, target.container)
     needs_ports = upgrade == WEBSOCKET and not tunnelled(request)
     return forward_query(raw, needs_ports=needs_ports)
+
+
+def _command(request: Request) -> list[str]:
+    words = (request.args or {}).get(b"command", [])
+    return [word.decode("utf-8", "replace") for word in words]
 
 
 def _streams(query: bytes) -> Collection[Channel]:
