@@ -719,12 +719,13 @@ class TermsTests(ProxyTestCase):
         (session,) = self.sessions.live()
         session.hold_to(Terms(people=2))
         client.send(b"x")
+        second = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", second)
         self.assertEqual(control.transport.value().count(b"PATCH"), 1)
-        control.transport.clear()
         control.protocol.dataReceived(self.accepted)
-        self.assertIn(b"terms=people%3D2 HTTP", control.transport.value())
+        self.assertIn(b"terms=people%3D2 HTTP", second.transport.value())
         self.assertEqual(machine.value(), b"")
-        control.protocol.dataReceived(self.accepted)
+        second.protocol.dataReceived(self.accepted)
         self.assertEqual(machine.value(), b"x")
 
     def test_refused(self) -> None:
