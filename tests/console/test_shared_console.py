@@ -312,13 +312,21 @@ class RightTests(SharedConsoleCase):
     """What users may do at a console."""
 
     def test_only_observe(self) -> None:
-        """A user without the right to drive is an observer, and a notice says so once."""
+        """
+        A user without the right to drive is an observer; a notice says so once, and again after the
+        right was there meanwhile.
+        """
         eve = self.attach(user="eve", terms=OBSERVE, options=StreamOptions(force=True))
         self.assertEqual(eve.since(), notice(MAY_ONLY_OBSERVE))
         self.assertNotIn("~f", MAY_ONLY_OBSERVE)
         eve.viewer.data_received(b"x")  # a stream that does not enforce the right
         for _ in range(3):
             eve.viewer.input_refused()
+        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
+        eve.hold_to(DRIVE)
+        eve.hold_to(OBSERVE)
+        eve.since()
+        eve.viewer.input_refused()
         self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
         self.assertEqual((self.console.heard(), eve.viewer.role), (b"", Role.OBSERVER))
         self.assertIs(self.attach().viewer.role, Role.WRITER)
@@ -440,6 +448,19 @@ class PeopleTests(SharedConsoleCase):
         ann.viewer.data_received(b"b")
         self.assertEqual(ann.since(), not_sent(self.missing))
         self.assertEqual((self.console.heard(), eve.since()), (b"a", b""))
+
+    def test_told_again(self) -> None:
+        """A writer who types after the other user has left again gets the notice again."""
+        ann = self.attach(terms=self.eyes)
+        for _ in range(2):
+            ann.since()
+            for _ in range(2):
+                ann.viewer.data_received(b"x")
+            self.assertEqual(ann.since(), not_sent(self.missing))
+            self.attach(user="bob").drop()
+        ann.viewer.input_ended()
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.reason, INPUT_DENIED)
 
     def test_distinct(self) -> None:
         """Further sessions of one user, and users without a name, do not count as people."""

@@ -72,6 +72,7 @@ class Viewer:
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._size: TerminalSize | None = None
         self._unsent: Ending | None = None  # for a script whose input was discarded
+        self._is_told = False  # the user has the notice about that
         self._role = Role.OBSERVER
         self._missing_people = ""
         self._reports = acts.ActReports(console.acted, console.clock.seconds)
@@ -148,6 +149,7 @@ class Viewer:
         if self.is_ending:
             return
         if self.may_write is not could_write:
+            self._is_told = False
             self._console.floor.right_to_write_changed(self)
         self._console._attendance_changed()
 
@@ -201,6 +203,7 @@ class Viewer:
         was_withheld, self._missing_people = self.is_withheld, missing
         if was_withheld is self.is_withheld:
             return False
+        self._is_told = False
         if missing:
             self.tell(notice(f"the machine gets no input: {missing}"))
         elif self.role is Role.WRITER:
@@ -240,8 +243,8 @@ class Viewer:
             text = f"input of {display_name(self.user)} did not reach the machine: {why}"
             self._reports.report(acts.Act(acts.INPUT_DENIED, self.session, self.user, other, text))
         ending = Ending(reason, f"the input was not sent: {why}")
-        if self._unsent != ending:
-            self._unsent = ending
+        if self._unsent != ending or not self._is_told:
+            self._unsent, self._is_told = ending, True
             self.tell(notice)
 
     def input_ended(self) -> None:
