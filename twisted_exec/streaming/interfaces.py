@@ -259,6 +259,8 @@ class ITermsAttachment(IAttachment):
     answers them.
     """
 
+    bytes_to_machine = Attribute("Input that the machine got so far (int), for audit.")
+
     def admit(terms: Terms) -> None:
         """
         Check before the stream is up whether the console accepts one more session.

@@ -346,6 +346,10 @@ class TermsTests(StreamCase):
         self.assertEqual(self.console.transport.value(), b"a")
         await self.until(lambda: bob.ending)
         self.assertEqual(bob.ending, Ending(REVOKED, "why"))
+        ann.stream.leave()
+        await self.until(lambda: not len(server.sessions))
+        counts = {each["user"]: each.get("bytes_to_machine") for each in self.audit()}
+        self.assertEqual(counts, {"ann": 1, "bob": 0}, "input that was discarded counts as sent")
 
     async def test_viewers(self) -> None:
         """A session too many is refused with a message, and its token is not used up."""

@@ -143,6 +143,7 @@ class TermsAttachment(RecordingAttachment):
     def __init__(self) -> None:
         super().__init__()
         self.terms: list[Terms] = []
+        self.bytes_to_machine = 0
 
     def admit(self, terms: Terms) -> None:
         """Any session is admitted."""

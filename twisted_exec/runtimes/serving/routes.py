@@ -327,6 +327,10 @@ class _NotifyingAttachment:
     def wished(self, wish: Break | Role) -> None:
         self._inner.wished(wish)
 
+    @property
+    def bytes_to_machine(self) -> int:
+        return int(self._inner.bytes_to_machine)
+
     def admit(self, terms: Terms) -> None:
         self._inner.admit(terms)
 

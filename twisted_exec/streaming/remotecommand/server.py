@@ -458,9 +458,12 @@ class ConsoleServer:
             self._next_size.cancel()
         self._input.clear()
         if self._record is not None:
+            sent = self.bytes_to_machine
+            if ITermsAttachment.providedBy(self._attachment):
+                sent = self._attachment.bytes_to_machine  # without the input that it has discarded
             self._record.over(
                 reason,
-                bytes_to_machine=self.bytes_to_machine,
+                bytes_to_machine=sent,
                 bytes_to_user=self.bytes_to_user,
             )
         self._leave(reason)
