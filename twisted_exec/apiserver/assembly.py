@@ -242,7 +242,7 @@ def assemble(
     control_plane.on_permission_change(guard.review_soon)
     policies = ConsolePolicies(storage, [each.workload for each in dialects], reactor, now)
     policies.follow(guard.review_soon)
-    requests = RequestRights(storage, dialects, authorizer, now)
+    requests = RequestRights(storage, dialects, authorizer, policies.is_strict_for, now)
     workloads = [Workload.of_dialect(dialect) for dialect in dialects]
     if kubelets is not None:
         workloads.append(PODS_OF_NODES)

@@ -52,6 +52,20 @@ class StreamTests(ChainTestCase):
             (*_, (_, uri, _)) = self.backend.requests
             self.assertTrue(uri.endswith(f"?stdin=true&stdout=true&tty=true&{word}=true"), uri)
 
+    async def test_reason(self) -> None:
+        """The command may give the reason of the session, which is on record."""
+        for words in (
+            "&command=--reason&command=OPS%201",
+            "&command=--reason%3DOPS%201",
+            "&command=--read-only&command=--reason&command=OPS%201",
+        ):
+            query = f"{QUERY}{COMMAND}{words}"
+            await self.echo(await self.open(path=f"{POD}/exec", query=query))
+            self.assertEqual(self.audit[-1]["declared_reason"], "OPS 1")
+        control = f"{QUERY}{COMMAND}&command=--reason&command=%1b"
+        message = await self.refused(400, path=f"{POD}/exec", query=control)
+        self.assertIn("the reason has a control or invisible character (U+001B)", message)
+
     async def test_record(self) -> None:
         """The audit has the machine's session."""
         end = await self.open(path=f"{POD}/exec", query=QUERY + COMMAND)
@@ -72,6 +86,8 @@ class StreamTests(ChainTestCase):
             "&command=console%20",
             "&command=--force",
             "&command=console&command=--force&command=--read-only",
+            "&command=console&command=--reason",
+            "&command=console&command=--reason&command=a&command=--reason&command=b",
         ):
             told = await self.refused(400, path=f"{POD}/exec", query=QUERY + words)
             self.assertIn("runs no commands", told)

@@ -162,9 +162,10 @@ class MachineLocator:
         machine = await self._machine(target)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
-        terms = FULL if access is None else await self._terms(context, access, right, machine)
         path = self._dialect.poollet_path(target.namespace, target.name, self.subresource)
         location = self.poollet(await self.pool(target.name, pool), context, path)
+        # Last, because a session may use up an approval.
+        terms = FULL if access is None else await self._terms(context, access, right, machine)
         headers = (*headers, *reason_headers(context.subject.reason))
         return replace(location, headers=headers, terms=terms)
 

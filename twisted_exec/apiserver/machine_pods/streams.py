@@ -11,7 +11,7 @@ alternative.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import shown
 from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
+from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import LOG, console_facts
 from twisted_exec.apiserver.machine_pods.authorization import PodNames
@@ -79,17 +80,19 @@ class PodLocator:
         *_, pod, subresource = context.segments
         query = query_of(context)
         command = query.texts("command") if subresource == "exec" else []
-        options = context.options
+        console, options = ConsoleCommand.of(command), context.options
         context.options = replace(
             options,
-            read_only=options.read_only or "--read-only" in command,
-            force=options.force or "--force" in command,
+            read_only=options.read_only or console.read_only,
+            force=options.force or console.force,
         )
+        if console.reason:
+            context.learn(reason=check_reason(console.reason))
         # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(context)
         check_container(query)
-        if subresource == "exec":
-            _flags_of(command, pod)
+        if subresource == "exec" and not console.is_valid:
+            raise BadRequest(_no_commands(pod))
         _check_streams(query)
         return location
 
@@ -106,19 +109,38 @@ def check_container(query: Query) -> None:
         )
 
 
-def _flags_of(command: Sequence[str], name: str) -> Sequence[str]:
+@dataclass(frozen=True)
+class ConsoleCommand:
     """
-    The stream options that a command sets, as flags.
+    The only command of a machine: ``console``, with options for which kubectl has none.
 
-    :raises BadRequest: it is another command than ``console``, or has other options.
+    :param is_valid: the command has no other words.
     """
-    first, *options = [*command, ""][: len(command) or 1]
-    if first != CONSOLE or len(options) > 1 or not set(options) <= _FLAGS:
-        raise BadRequest(_no_commands(name))
-    return options
 
+    is_valid: bool = False
+    read_only: bool = False
+    force: bool = False
+    reason: str = ""
 
-_FLAGS = frozenset({"--read-only", "--force"})
+    @classmethod
+    def of(cls, command: Sequence[str]) -> ConsoleCommand:
+        """Parse the words of a command; the options count also if the command is not valid."""
+        first, *words = command or [""]
+        rest = iter(words)
+        parsed = cls(is_valid=first == CONSOLE)
+        for word in rest:
+            name, equals, value = word.partition("=")
+            if word == "--read-only":
+                parsed = replace(parsed, read_only=True)
+            elif word == "--force":
+                parsed = replace(parsed, force=True)
+            elif name == "--reason" and not parsed.reason:
+                parsed = replace(parsed, reason=value if equals else next(rest, ""))
+                parsed = replace(parsed, is_valid=parsed.is_valid and bool(parsed.reason))
+            else:
+                parsed = replace(parsed, is_valid=False)
+        both = parsed.read_only and parsed.force
+        return replace(parsed, is_valid=parsed.is_valid and not both)
 
 
 def _no_commands(name: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -28,6 +29,7 @@ from twisted_exec.apiserver.policies.evaluation import (
     needs_use,
     parsed,
 )
+from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
@@ -68,6 +70,8 @@ class ConsolePolicies(StoreFollower):
         """A heap of the ends of approvals, and of the next changes of policies by their hours."""
         self._hours: dict[Key, float] = {}
         self._machines: dict[str, Object] = {}
+        self._by_name: dict[tuple[str, str, Key], Object] = {}
+        """By group, plural, namespace and name."""
         self._timer: IDelayedCall | None = None
 
     def followed(self) -> list[Followed]:
@@ -75,7 +79,7 @@ class ConsolePolicies(StoreFollower):
         return [
             self._both(CONSOLEPOLICIES.resource, self._policy_changed),
             self._both(CONSOLEREQUESTS.resource, self._request_changed),
-            *(self._both(each, self._machine_changed) for each in self._resources),
+            *(self._both(each, partial(self._machine_changed, each)) for each in self._resources),
         ]
 
     def _both(self, resource: Resource, changed: Callable[[Event], None]) -> Followed:
@@ -104,6 +108,12 @@ class ConsolePolicies(StoreFollower):
             return True
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
+
+    def is_strict_for(self, attributes: Attributes) -> bool:
+        """As :meth:`is_strict`, for a request that names a machine; false if it names none."""
+        name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
+        machine = self._by_name.get(name)
+        return machine is not None and self.is_strict(machine)
 
     def selecting(self, machine: Object) -> list[Policy]:
         """
@@ -226,13 +236,15 @@ class ConsolePolicies(StoreFollower):
         if not self._requests[asker]:
             del self._requests[asker]
 
-    def _machine_changed(self, event: Event) -> None:
+    def _machine_changed(self, resource: Resource, event: Event) -> None:
         metadata = event.obj["metadata"]
+        name = (resource.group, resource.plural, key_of(event.obj))
         if event.type == DELETED:
             self._machines.pop(metadata["uid"], None)
+            self._by_name.pop(name, None)
             return
         before = self._machines.get(metadata["uid"])
-        self._machines[metadata["uid"]] = event.obj
+        self._machines[metadata["uid"]] = self._by_name[name] = event.obj
         labels = metadata.get("labels", {})
         if before is not None and before["metadata"].get("labels", {}) != labels:
             self._hint()

@@ -1,0 +1,188 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.policies.sessions`: real sessions under policies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+from tests.apiserver.chain import ChainTestCase, Poollet
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import APIError
+from twisted_exec.streaming.interfaces import REVOKED
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.wire.session_terms import TERMS_HEADER
+
+POLICIES, REQUESTS = kinds.CONSOLEPOLICIES.resource, kinds.CONSOLEREQUESTS.resource
+RBAC = "rbac.authorization.k8s.io"
+STDIN = "?stdin=true&stdout=true&tty=true"
+
+
+class SessionTests(ChainTestCase):
+    """Jane edits a namespace with a machine."""
+
+    poollet_: Poollet
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.bind("jane", "edit")
+        self.poollet_, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def bind(self, user: str, role: str) -> None:
+        binding = {
+            "metadata": {"name": f"{user}-{role}"},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+        }
+        await self.admin.create(kinds.ROLEBINDINGS.resource, binding, "default")
+
+    async def make_policy(self, name: str = "p", **spec: Any) -> Object:
+        body = {"metadata": {"name": name}, "spec": spec}
+        return await self.admin.create(POLICIES, body, "default")
+
+    async def approve(self, **spec: Any) -> str:
+        """Let jane ask and the administrator approve."""
+        body = {"metadata": {"generateName": "r-"}, "spec": {"machine": "vm", **spec}}
+        made = await self.client("jane").create(REQUESTS, body, "default")
+        name = str(made["metadata"]["name"])
+        patch = {"status": {"approved": True}}
+        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+        return name
+
+    def terms(self) -> dict[str, list[str]]:
+        """The terms of the last session, as the poollet has received them."""
+        headers = self.poollet_.requests[-1][2]
+        (text,) = headers.get(TERMS_HEADER.lower(), [""])
+        return parse_qs(text)
+
+    async def opened(self, query: str = STDIN) -> Session:
+        """A session of jane."""
+        await self.open(user="jane", query=query)
+        return self.server._parts.sessions.live()[-1]
+
+    async def ended(self, session: Session) -> str:
+        """Wait for the end of a session; return its message."""
+        await self.until(lambda: session.ending)
+        assert session.ending is not None
+        self.assertEqual(session.ending.reason, REVOKED)
+        return session.ending.message
+
+    async def test_terms(self) -> None:
+        """The poollet gets the terms."""
+        await self.make_policy(people=2, viewers=3, idleSeconds=60)
+        await self.open(user="jane", query=STDIN)
+        terms = self.terms()
+        self.assertEqual(
+            terms["people"] + terms["viewers"] + terms["idle_seconds"], ["2", "3", "60"]
+        )
+        self.assertEqual(terms["policy"], ["default/p"])
+
+    async def test_reason(self) -> None:
+        """A session without a reason is refused, and the message says how to give it."""
+        await self.make_policy(reason="Required")
+        message = await self.refused(403, user="jane", query=STDIN)
+        self.assertIn('ConsolePolicy "default/p" requires a reason: use kubectl console', message)
+        await self.open(user="jane", query=f"{STDIN}&reason=OPS-1")
+
+    async def test_approval(self) -> None:
+        """A session needs an approval, and ends when it is withdrawn."""
+        await self.make_policy(approval="Required")
+        self.assertIn("requires the approval", await self.refused(403, user="jane", query=STDIN))
+        name = await self.approve()
+        session = await self.opened()
+        patch = {"status": {"denied": True}}
+        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+        self.assertIn(
+            f'your request "{name}" does not count, admin denied it', await self.ended(session)
+        )
+
+    async def test_once(self) -> None:
+        """An approval for one session is for the first, which goes on."""
+        await self.make_policy(approval="Once")
+        await self.approve()
+        await self.open(user="jane", query=STDIN)
+        message = await self.refused(403, user="jane", query=STDIN)
+        self.assertIn("its approval was for one session, which has begun", message)
+        await self.recheck()
+        self.assertEqual(self.endings(), [None])
+
+    async def test_not_used_up(self) -> None:
+        """A session that cannot find its pool uses up no approval."""
+        await self.make_policy(approval="Once")
+        await self.make_machine("lost", "pool-x")
+        name = await self.approve(machine="lost")
+        await self.refused(404, "lost", user="jane", query=STDIN)
+        request = await self.admin.get(REQUESTS, name, "default")
+        self.assertNotIn("session", request["status"])
+
+    async def test_new_policy(self) -> None:
+        """A policy that is created later ends sessions that it does not allow."""
+        session = await self.opened()
+        await self.make_policy(approval="Required")
+        self.assertIn('ConsolePolicy "default/p" requires the approval', await self.ended(session))
+
+    async def test_label(self) -> None:
+        """A label brings a machine under a policy, and ends its sessions."""
+        selector = {"matchLabels": {"tier": "gold"}}
+        await self.make_policy(selector=selector, reason="Required")
+        session = await self.opened()
+        patch = {"metadata": {"labels": {"tier": "gold"}}}
+        await self.admin.patch(kinds.MACHINES.resource, "vm", patch, "default")
+        self.assertIn("requires a reason", await self.ended(session))
+
+    async def exec_only(self) -> None:
+        """Let jane open consoles as before there were verbs."""
+        rule = {
+            "verbs": ["create"],
+            "apiGroups": ["compute.ironcore.dev"],
+            "resources": ["machines/exec"],
+        }
+        role = {"metadata": {"name": "old"}, "rules": [rule]}
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.admin.delete(kinds.ROLEBINDINGS.resource, "jane-edit", "default")
+        await self.bind("jane", "old")
+
+    async def test_strict(self) -> None:
+        """Under a strict policy ``create machines/exec`` opens no console."""
+        await self.exec_only()
+        session = await self.opened()
+        await self.make_policy(verbs="Strict")
+        lacking = 'cannot drive resource "machines/console"'
+        self.assertIn(lacking, await self.ended(session))
+        self.assertIn(lacking, await self.refused(403, user="jane", query=STDIN))
+
+    async def test_strict_label(self) -> None:
+        """A label brings a machine under a strict policy, also for open sessions."""
+        await self.exec_only()
+        await self.make_policy(selector={"matchLabels": {"tier": "gold"}}, verbs="Strict")
+        session = await self.opened()
+        patch = {"metadata": {"labels": {"tier": "gold"}}}
+        await self.admin.patch(kinds.MACHINES.resource, "vm", patch, "default")
+        self.assertIn('cannot drive resource "machines/console"', await self.ended(session))
+
+    async def test_strict_approver(self) -> None:
+        """Under a strict policy ``create machines/exec`` makes nobody an approver."""
+        await self.exec_only()
+        await self.bind("jane", "console-approver")
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm"}}
+        approved = {"status": {"approved": True}}
+        jane = self.client("jane")
+        await self.admin.create(REQUESTS, body, "default")
+        await jane.patch(REQUESTS, "r", approved, "default", subresource="approval")
+        await self.make_policy(verbs="Strict")
+        body["metadata"] = {"name": "q"}
+        await self.admin.create(REQUESTS, body, "default")
+        with self.assertRaises(APIError) as caught:
+            await jane.patch(REQUESTS, "q", approved, "default", subresource="approval")
+        self.assertIn("must be allowed to drive", caught.exception.message)
+
+    async def test_observer(self) -> None:
+        """An approval to observe makes the session an observer's."""
+        await self.make_policy(approval="Required")
+        await self.approve(right="observe")
+        await self.open(user="jane", query=STDIN)
+        self.assertEqual(self.terms()["right"], ["observe"])
