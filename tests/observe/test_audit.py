@@ -70,7 +70,7 @@ class TrailTests(SynchronousTestCase):
         """A session is one start and one end with the same facts."""
         session = self.trail.start(SUBJECT)
         self.clock.advance(2.5)
-        session.end("Completed", bytes_to_machine=3, bytes_to_user=70)
+        session.end("Completed", bytes_to_machine=3, bytes_to_user=70, right="drive")
         other = {"password", "reason"}
         facts = {key: value for key, value in SUBJECT.items() if key not in other}
         facts["declared_reason"] = "INC-7"
@@ -91,6 +91,7 @@ class TrailTests(SynchronousTestCase):
                     "bytes_to_machine": 3,
                     "bytes_to_user": 70,
                     "seconds": 2.5,
+                    "right": "drive",
                     "reason": "Completed",
                 },
             ],

@@ -289,6 +289,7 @@ class AuditSession:
         code: int | None = None,
         bytes_to_machine: int = 0,
         bytes_to_user: int = 0,
+        right: str = "",
     ) -> None:
         """
         Record the end of the session; later calls do nothing.
@@ -296,6 +297,7 @@ class AuditSession:
         :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or the
             message of a refusal.
         :param code: the HTTP status of a refusal.
+        :param right: the highest right that the session had at the console; empty if it had none.
         """
         if self._ended:
             return
@@ -305,6 +307,7 @@ class AuditSession:
             "bytes_to_machine": bytes_to_machine,
             "bytes_to_user": bytes_to_user,
             "seconds": round(seconds, 3),
+            "right": right,
             "reason": reason,
         }
         if code is not None:

@@ -21,6 +21,7 @@ from tests.apiserver.support import (
 from tests.docs import pages
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, parse
 
+REQUESTS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolerequests"
 SECRETS = "/api/v1/namespaces/default/secrets"
 
 
@@ -113,6 +114,22 @@ class RecordTests(APITestCase):
         self.ask("POST", MACHINES, machine("vm"), headers=headers)
         self.assertEqual((self.last()["user"], self.last()["caller"]), ("jane", "admin"))
 
+    def test_approval(self) -> None:
+        """The record of an approval has both users: the approver and the user of the request."""
+        self.make_machine("vm")
+        self.bind("jane", "edit")
+        spec = {"machine": "vm", "right": "drive", "reason": "INC-7"}
+        body = {"apiVersion": "console.twisted-exec.dev/v1alpha1", "kind": "ConsoleRequest"}
+        body |= {"metadata": {"name": "r"}, "spec": spec}
+        self.answer("POST", REQUESTS, body, code=201, user="jane")
+        self.assertEqual(self.last()["user"], "jane")
+        self.assertNotIn("other_user", self.last())
+        approved = {"status": {"approved": True}}
+        self.answer("PATCH", f"{REQUESTS}/r/approval", approved, content_type=MERGE)
+        record = self.last()
+        self.assertEqual((record["verb"], record["subresource"]), ("patch", "approval"))
+        self.assertEqual((record["user"], record["other_user"]), ("admin", "jane"))
+
     def test_session(self) -> None:
         """The response names its record."""
         answer = self.ask("POST", MACHINES, machine("vm"))
@@ -163,7 +180,7 @@ class BodyTests(RecordTests):
         known = pages.first_column(pages.table(sessions, "Keys of every record"))
         found = {key for each in self.audit for key in each} - known
         table = pages.table(sessions, "Additional keys of a request record")
-        self.assertEqual(pages.first_column(table) - {"path"}, found)
+        self.assertEqual(pages.first_column(table) - {"path", "other_user"}, found)
 
     def test_request(self) -> None:
         """A record of the level Request has the body of the request only."""

@@ -92,7 +92,8 @@ class TermsTests(SynchronousTestCase):
     """Tests for the terms of a session."""
 
     def setUp(self) -> None:
-        self.sessions = Sessions(Trail(Records(), "apiserver", Clock()))
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "apiserver", Clock()))
         self.session = self.sessions.open(Subject("s-1"), terms=_OBSERVER)
         self.held: list[Terms] = []
 
@@ -108,6 +109,14 @@ class TermsTests(SynchronousTestCase):
         self.session.over("client closed")
         self.session.hold_to(FULL)
         self.assertEqual(self.held, [FULL, _OBSERVER])
+
+    def test_highest(self) -> None:
+        """The audit record has the highest right that the session had."""
+        self.session.carry(lambda _: None, lambda: None, hold_to=self.held.append)
+        self.session.hold_to(Terms(right=Right.DRIVE))
+        self.session.hold_to(_OBSERVER)
+        self.session.over("client closed")
+        self.assertEqual(self.records.all[-1]["right"], "drive")
 
     def test_before(self) -> None:
         """Terms that change before there is a stream reach the stream."""

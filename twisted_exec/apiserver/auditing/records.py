@@ -15,6 +15,7 @@ from typing import Any
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.apiserver.auditing.policy import Level, Policy, Rule
 from twisted_exec.apiserver.serving.filters import query_of, request_of
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes
@@ -123,7 +124,7 @@ class _Record:
             "namespace": target.namespace,
             "machine": self._name if resource in machines else "",
             "resource": resource,
-            "uid": subject.uid,
+            "uid": str(self._metadata.get("uid", "")),
             "subresource": target.subresource,
             "caller": subject.caller,
             "agent": subject.agent,
@@ -132,7 +133,23 @@ class _Record:
 
     @property
     def _name(self) -> str:
-        return self._attributes.name or self._context.subject.machine
+        return self._attributes.name or str(self._metadata.get("name", ""))
+
+    @property
+    def _metadata(self) -> Object:
+        changed: Object = request_of(self._context).changed or {}
+        metadata: Object = changed.get("metadata", {})
+        return metadata
+
+    @property
+    def _other_user(self) -> str:
+        """The user of a ConsoleRequest that another user has changed."""
+        target, changed = self._attributes, request_of(self._context).changed
+        requests = CONSOLEREQUESTS.resource
+        if changed is None or (target.group, target.resource) != (requests.group, requests.plural):
+            return ""
+        user = str(changed["spec"].get("user", ""))
+        return user if user != self._context.subject.user else ""
 
     def fields(self) -> dict[str, Any]:
         """Return the keys of a request."""
@@ -140,6 +157,8 @@ class _Record:
         fields: dict[str, Any] = {"verb": target.verb, "name": self._name}
         if not target.resource:
             fields["path"] = target.path
+        if other := self._other_user:
+            fields["other_user"] = other
         if query_of(self._context).texts("dryRun"):
             fields["dry_run"] = True
         bodies = {}

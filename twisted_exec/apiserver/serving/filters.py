@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
-from twisted_exec.api.kinds import NAMESPACES
+from twisted_exec.api.kinds import NAMESPACES, Object
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.api.yaml_text import yaml_bytes
@@ -32,10 +32,12 @@ class APIRequest(Request):
     A request to the API server.
 
     :ivar is_laid_out: the body of the response is indented, or YAML, already.
+    :ivar changed: the object that the request has changed, for its audit record.
     :ivar keeps_response: keep the body of a whole response in ``response_body``, for its audit record.
     """
 
     is_laid_out = False
+    changed: Object | None = None
     keeps_response = False
     response_body = b""
 

@@ -306,7 +306,7 @@ class REST:
             obj, deleted = await verbs.delete(
                 context.user, target, options, submitted.get("preconditions") or {}
             )
-        _learn(context, obj)
+        request.changed = obj
         if deleted:
             respond_json(request, 200, _deleted(target.kind, obj))
         else:
@@ -368,16 +368,10 @@ class REST:
         options: WriteOptions | None = None,
     ) -> None:
         if options is not None:
-            _learn(context, obj)
+            request_of(context).changed = obj
         for warning in warning_headers(options.warnings) if options is not None else ():
             context.request.responseHeaders.addRawHeader(b"Warning", warning)
         await self._respond_json(context, code, object_json(kind, obj, form, self._now()) + b"\n")
-
-
-def _learn(context: RequestContext, obj: Object) -> None:
-    """Add the names of a changed object to the facts for audit."""
-    metadata = obj["metadata"]
-    context.learn(machine=metadata["name"], uid=metadata.get("uid", ""))
 
 
 async def _not_by_hand(context: RequestContext, target: Target) -> None:

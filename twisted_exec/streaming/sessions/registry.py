@@ -125,6 +125,7 @@ class Session:
         self.expires: float = getattr(evidence, "expires", math.inf)
         self.ending: Ending | None = None
         self._own_terms, self._ceiling = terms, ceiling
+        self._highest = self.terms.right
         self.client_info = ClientInfo()
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
@@ -205,6 +206,7 @@ class Session:
     def _change(self, own: Terms, ceiling: Terms) -> None:
         before = self.terms
         self._own_terms, self._ceiling = own, ceiling
+        self._highest = max(self._highest, self.terms.right)
         if self.terms == before or self.ending is not None or self._over:
             return
         if self._end is None:
@@ -243,7 +245,8 @@ class Session:
         if self.ending is not None:
             reason = self.ending.reason
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
-        self._audit.end(reason, code=code, **counts)
+        opened = self._end is not None and self.subject.subresource != "log"
+        self._audit.end(reason, code=code, right=self._highest.verb if opened else "", **counts)
         if self._end is not None:
             self._sessions.metrics.ended(**counts)
             if self._sessions.watcher is not None:
