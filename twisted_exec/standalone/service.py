@@ -129,6 +129,7 @@ class Settings:
     :param spaces: run a Space Manager, and create a provider for local spaces.
     :param keep_machines: virtual machines continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     """
 
     state_directory: str
@@ -147,6 +148,7 @@ class Settings:
     limits: Limits = NO_LIMITS
     space_ports: range | None = None
     keep_machines: bool = False
+    strict_verbs: bool = False
 
 
 class Standalone(AsyncService):
@@ -261,6 +263,7 @@ class Standalone(AsyncService):
             allowed_origins=self.settings.allowed_origins,
             sessions=self.settings.sessions,
             audit_policy=DEFAULT_POLICY,
+            strict_verbs=self.settings.strict_verbs,
         )
         make = self.settings.storage or partial(
             SQLiteStorage, self._state.file(OBJECTS), limits=self.settings.limits
@@ -306,6 +309,7 @@ class Standalone(AsyncService):
             addresses=[("InternalIP", "127.0.0.1")],
             drain_seconds=_LAST_WORD_SECONDS,
             sessions=self.settings.sessions,
+            strict_verbs=self.settings.strict_verbs,
         )
         iri = IRIClient(str(runtime.iri.target), self._reactor)
         iri.startService()

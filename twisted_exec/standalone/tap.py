@@ -13,6 +13,7 @@ from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
+from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import port_range, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.standalone.first_commands import FirstCommands
@@ -38,7 +39,7 @@ class Options(OIDCOptions):
     descriptors_per_session = 6
     group = "Start and stop"
     groups = {
-        "API server": ["port", "dialect", "pods-view", "no-pods-view"],
+        "API server": ["port", "dialect", "pods-view", "no-pods-view", "console-verbs"],
         "Storage": ["state-dir", "storage", *(each[0] for each in QUOTA_OPTIONS)],
         "Users": ["token-auth-file", "client-ca-file"],
         "Spaces": ["space-port-range", "without-spaces"],
@@ -67,6 +68,7 @@ class Options(OIDCOptions):
             storage_option,
         ],
         *QUOTA_OPTIONS,
+        CONSOLE_VERBS,
         ["token-auth-file", None, None, "CSV file with further users: token,user,uid,groups."],
         ["client-ca-file", None, None, "CA of client certificates of further users."],
         [
@@ -135,4 +137,5 @@ def _settings(options: Options) -> Settings:
         sessions=options.session_limits(),
         limits=limits,
         space_ports=options["space-port-range"],
+        strict_verbs=options["console-verbs"] == STRICT,
     )

@@ -28,6 +28,7 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.pki.authority import Authority
@@ -282,14 +283,15 @@ class ConsoleTests(BehindCase):
         return [session["spec"]["address"] for session in listing.items]
 
     async def test_rotation(self) -> None:
-        """New CAs take effect, and a session continues when its proxy's CA is removed."""
+        """New CAs take effect, and a session ends when its proxy's CA is removed."""
         self.allow(("create", "machines/exec"))
         end = await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
         self.host.say(told(requestheader_client_ca_file=NEWER.certificate_pem.decode()))
         self.assertEqual((await self.ask(MACHINES))[0], 401)
         await self.recheck()
-        end.transport.write(b"still here")  # type: ignore[union-attr]
-        await self.until(lambda: end.received == b"still here")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends()[0], (REVOKED, None))
 
     async def test_host_down(self) -> None:
         """While the host is down no new user is accepted; sessions continue."""
