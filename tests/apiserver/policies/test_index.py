@@ -164,7 +164,7 @@ class HoursTests(PolicyTestCase):
         self.make_policy(hours=self.hours, timeZone="Europe/Berlin")
         self.assertEqual(
             self.not_opened(),
-            'ConsolePolicy "default/p" allows this console at its hours only, next from '
+            'ConsolePolicy "default/p" does not allow this console at this hour; its hours begin on '
             "Tue 2023-11-21 22:00 Europe/Berlin",
         )
 

@@ -168,7 +168,9 @@ def _end_of_hours(policy: Policy, now: float) -> float:
     closes = policy.hours.closes(now)
     if closes is None:
         begins = policy.hours.text(policy.hours.opens(now))
-        raise _Refused(f"{policy} allows this console at its hours only, next from {begins}")
+        raise _Refused(
+            f"{policy} does not allow this console at this hour; its hours begin on {begins}"
+        )
     return closes
 
 

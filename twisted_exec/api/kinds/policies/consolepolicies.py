@@ -71,8 +71,8 @@ _SPEC = struct(
             maximum=_LONGEST_SECONDS,
         ),
         "idleSeconds": integer(
-            "idleSeconds is the longest time that a session may last without input and output. Its user is "
-            "warned before the end.",
+            "idleSeconds is the longest time that a session may last without input. Output of the machine "
+            "does not count. Its user is warned before the end.",
             minimum=1,
             maximum=_LONGEST_SECONDS,
         ),
@@ -214,7 +214,7 @@ CONSOLEPOLICIES = Kind(
         Column("Approval", _value("approval", NONE), "Whether a session needs an approval"),
         Column("People", _value("people", "1"), "The users that input needs"),
         Column("Max", _duration("maxSeconds"), "The longest duration of a session"),
-        Column("Idle", _duration("idleSeconds"), "The longest time without input and output"),
+        Column("Idle", _duration("idleSeconds"), "The longest time without input"),
         Column("Hours", _hours, "The times at which the consoles may be used", priority=1),
         Column("Verbs", _value("verbs", COMPATIBLE), "The permissions that count", priority=1),
     ),
