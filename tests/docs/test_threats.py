@@ -21,7 +21,7 @@ TABLES = {
     "Forwarded requests": 8,
     "Bytes from peers": 11,
     "Hosts and transports": 10,
-    "Output to people": 6,
+    "Output to people": 9,
     "Not implemented": 3,
 }
 """Number of threats in each table; change it when you add or remove a threat."""

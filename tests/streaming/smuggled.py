@@ -26,6 +26,7 @@ NAMES = (
     b"Forwarded",
     b"X-Twisted-Exec-User",
     b"X-Twisted-Exec-Machine-Uid",
+    b"X-Twisted-Exec-Reason",
 )
 IMPERSONATING = (
     b"Impersonate-User",

@@ -11,7 +11,7 @@ from twisted_exec.tls.endpoints import unix_client_endpoint
 
 from .test_host import HostCase
 
-OTHERS = (*NAMES[:-2], *IMPERSONATING)
+OTHERS = (*NAMES[:-3], *IMPERSONATING)
 """All but what a poollet says."""
 
 
