@@ -449,6 +449,19 @@ class PeopleTests(SharedConsoleCase):
         self.assertEqual(ann.since(), not_sent(self.missing))
         self.assertEqual((self.console.heard(), eve.since()), (b"a", b""))
 
+    def test_break(self) -> None:
+        """BREAK is input, too."""
+        console = BreakableConsole()
+        shared = SharedConsole(console, self.clock)
+        self.successResultOf(shared.open())
+        ann = self.attach(shared, terms=self.eyes)
+        ann.viewer.wished(Break())
+        self.assertEqual(console.breaks, [])
+        self.assertIn(not_sent(self.missing), ann.since())
+        self.attach(shared, user="bob")
+        ann.viewer.wished(Break())
+        self.assertEqual(console.breaks, [250])
+
     def test_told_again(self) -> None:
         """A writer who types after the other user has left again gets the notice again."""
         ann = self.attach(terms=self.eyes)

@@ -178,7 +178,7 @@ class Invalid(APIError):
 class TooManyRequests(APIError):
     code, reason = 429, "TooManyRequests"
 
-    def __init__(self, message: str, retry_after_seconds: int = 1, **more: Any) -> None:
+    def __init__(self, message: str, retry_after_seconds: int | None = 1, **more: Any) -> None:
         super().__init__(message, retry_after_seconds=retry_after_seconds, **more)
 
 

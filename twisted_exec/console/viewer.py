@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
 _STALLED_SECONDS = 10.0
-_FULL_SECONDS = 10
-"""Until a client tries again that found no place."""
 
 
 def gap_mark(skipped_bytes: int) -> bytes:
@@ -127,7 +125,8 @@ class Viewer:
         :raises TooManyRequests: there is none.
         """
         if why := self._console.missing_place(terms):
-            raise TooManyRequests(why, retry_after_seconds=_FULL_SECONDS)
+            # Without a time to come again: the other sessions may last for hours.
+            raise TooManyRequests(why, retry_after_seconds=None)
 
     def attached(self, transport: IAttachmentTransport) -> None:
         self._transport, self._user = transport, transport.user
