@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from twisted_exec.api import patch, strategy
@@ -28,20 +29,35 @@ _QUANTITY_SCHEMA = {
 
 
 class OpenAPI:
-    """The documents of one server, rendered once."""
+    """
+    The documents of one server, rendered when a client first requests them.
+
+    Most servers are never asked for version 2, which takes longer than the rest of the start.
+    """
 
     def __init__(self, registry: Registry) -> None:
-        documents = {
-            path_of(group, version): document(registry, group, version)
-            for group, versions in registry.groups.items()
+        self._registry = registry
+
+    def _contents(self) -> dict[str, Object]:
+        return {
+            path_of(group, version): document(self._registry, group, version)
+            for group, versions in self._registry.groups.items()
             for version in versions
         }
-        self._documents = {path: _rendered(content) for path, content in documents.items()}
-        version_2 = joined(documents.values())
-        self.v2 = _rendered(version_2)
+
+    @cached_property
+    def _documents(self) -> dict[str, bytes]:
+        return {path: _rendered(content) for path, content in self._contents().items()}
+
+    @cached_property
+    def v2(self) -> bytes:
         """``GET /openapi/v2`` as JSON."""
-        self.v2_binary = encoded(version_2)
+        return _rendered(joined(self._contents().values()))
+
+    @cached_property
+    def v2_binary(self) -> bytes:
         """The same as protobuf."""
+        return encoded(joined(self._contents().values()))
 
     def index(self) -> Object:
         """``GET /openapi/v3``.  Hashes in the URLs let clients cache the documents."""
