@@ -150,6 +150,8 @@ class KubectlTests(KubectlCase):
 
     async def test_objects(self) -> None:
         """Create, apply, patch, label, wait, delete."""
+        # Or the machines' condition would soon say that their pool is missing.
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
         await self.admin.create(kinds.MACHINECLASSES.resource, CLASS)
 
         async def story(name: str) -> None:
