@@ -21,6 +21,8 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 KEPT_BYTES = 4 << 20
+SPARE_BYTES = 1 << 20
+"""Output beyond :data:`KEPT_BYTES` that is removed in one step: each removal moves the rest."""
 
 
 class Program(ProcessProtocol):
@@ -33,29 +35,36 @@ class Program(ProcessProtocol):
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.argv = list(argv)
-        self.output = b""
-        self.stdout = b""
+        self._output, self._stdout = bytearray(), bytearray()
         self.exit_code: int | None = None
         self.ended: Deferred[int] = Deferred()
         self._waiting: list[tuple[re.Pattern[bytes], int, Deferred[re.Match[bytes]]]] = []
 
+    @property
+    def output(self) -> bytes:
+        return bytes(self._output)
+
+    @property
+    def stdout(self) -> bytes:
+        return bytes(self._stdout)
+
     def outReceived(self, data: bytes) -> None:
-        self.stdout = (self.stdout + data)[-KEPT_BYTES:]
+        _append(self._stdout, data)
         self._received(data)
 
     def errReceived(self, data: bytes) -> None:
         self._received(data)
 
     def _received(self, data: bytes) -> None:
-        self.output = (self.output + data)[-KEPT_BYTES:]
+        _append(self._output, data)
         self._look()
 
     def _look(self) -> None:
         waiting, self._waiting = self._waiting, []
         for pattern, start, found in waiting:
-            match = pattern.search(self.output, start)
-            if match is not None:
-                found.callback(match)
+            if pattern.search(self._output, start) is not None:
+                # Again in bytes: further output must not change what has matched.
+                found.callback(pattern.search(self.output, start))
             elif self.exit_code is not None:
                 found.errback(AssertionError(self._told(f"ended without {pattern.pattern!r}")))
             else:
@@ -110,6 +119,12 @@ class Program(ProcessProtocol):
                 killer.cancel()
         assert self.exit_code is not None
         return self.exit_code
+
+
+def _append(buffer: bytearray, data: bytes) -> None:
+    buffer += data
+    if len(buffer) > KEPT_BYTES + SPARE_BYTES:
+        del buffer[:-KEPT_BYTES]
 
 
 def start(

@@ -227,7 +227,7 @@ class FollowTests(LogCase):
             grown = procfs.resident_bytes(pid) - before[hop]
             self.assertLess(grown, 8 << 20, f"{hop} grew by {grown} bytes")
         follower.transport.resumeProducing()
-        await follower.until(rb"\nEND\r\n")
+        await follower.until(rb"\nEND\r\n", seconds=150)
         self.assertNotIn(b"bytes skipped", follower.output)
         newest = re.findall(rb"\n(\d{15})\r", follower.output)
         last = FLOOD_BYTES // 16
