@@ -26,6 +26,7 @@ from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     HINT_SECONDS,
     LOOK_SECONDS,
+    OPENING_SECONDS,
     REVIEW_SECONDS,
     SessionGuard,
 )
@@ -113,6 +114,32 @@ class TermsTests(GuardCase):
             self.reviewer.terms = Terms(right=right)
             self.next_round()
         self.assertEqual(held, [Terms(right=Right.OBSERVE), FULL])
+
+
+class OpeningTests(GuardCase):
+    """Changes while a session is being opened."""
+
+    def test_hint_before(self) -> None:
+        """
+        A session that opens after a hint is reviewed at once: its permission may have been checked
+        before the change, while the round that followed did not have the session yet.
+        """
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        self.clock.advance(OPENING_SECONDS - 1)
+        self.reviewer.problems["a"] = Forbidden("withdrawn")
+        self.open("a", "b")
+        self.assertEqual(self.endings, {"a": Ending(REVOKED, "withdrawn")})
+
+    def test_long_before(self) -> None:
+        """A hint that is older than any opening causes no review."""
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        for _ in range(4):
+            self.clock.advance(OPENING_SECONDS / 4)
+        self.reviewer.reviewed.clear()
+        self.open("a")
+        self.assertEqual(self.reviewer.reviewed, [])
 
 
 class TurnTests(GuardCase):

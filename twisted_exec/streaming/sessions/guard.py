@@ -51,6 +51,8 @@ From one look at the files to the next: one stat(2) for each, 0.1 % of a core fo
 """
 LONGEST_WAIT_SECONDS = 60.0
 """Until the next look at the time of day for credentials that end later: it may be set."""
+OPENING_SECONDS = 30.0
+"""Longest time from the check of a permission to the session: the wait for a turn, and a margin."""
 AT_ONCE = 8
 """Concurrent reviews: each may be a request to an API server that other hops ask, too."""
 
@@ -93,6 +95,7 @@ class SessionGuard(Service):
         self._expiry: IDelayedCall | None = None
         self._timer: IDelayedCall | None = None
         self._hinted_at: float | None = None
+        self._last_hint = -math.inf
         self._since: float | None = None  # the hint of the round that is under way
         self._problem = ""
         self._unreached: frozenset[Session] = frozenset()
@@ -100,7 +103,7 @@ class SessionGuard(Service):
     def startService(self) -> None:
         """Review from now on; the first round is due after :data:`REVIEW_SECONDS`."""
         super().startService()
-        self._sessions.on_expiring = self._expect
+        self._sessions.on_opened = self._opened
         self._expect(min((each.expires for each in self._sessions.live()), default=math.inf))
         if files := self._files():
             self._versions = [each.look() for each in files]
@@ -110,7 +113,7 @@ class SessionGuard(Service):
     def stopService(self) -> Deferred[None]:
         """Cancel the round that is under way; fires when nothing is left."""
         super().stopService()
-        self._sessions.on_expiring = None
+        self._sessions.on_opened = None
         for timer in (self._expiry, self._look):
             if timer is not None and timer.active():
                 timer.cancel()
@@ -126,6 +129,7 @@ class SessionGuard(Service):
         """Take a hint that permissions or credentials have changed; hints of one burst count once."""
         if not self.running:
             return
+        self._last_hint = self._clock.seconds()
         if self._hinted_at is None:  # for a round that is under way: it may have passed the session
             self._hinted_at = self._clock.seconds()
         timer = self._timer
@@ -169,6 +173,12 @@ class SessionGuard(Service):
         if versions != self._versions:
             self._versions = versions
             self.review_soon()
+
+    def _opened(self, session: Session) -> None:
+        """Review a session that was being opened during a hint: no round has reviewed it."""
+        self._expect(session.expires)
+        if self._clock.seconds() - self._last_hint < OPENING_SECONDS:
+            Deferred.fromCoroutine(self._review_one(session))
 
     def _expect(self, moment: float) -> None:
         """Look for credentials that have ended at a moment, or earlier if another one comes first."""

@@ -268,7 +268,7 @@ class Sessions:
 
     :ivar watcher: is called when streams begin and end.
     :ivar openings: the turns of streams that are being opened.
-    :ivar on_expiring: is called with the end of each new session's credentials, if they end.
+    :ivar on_opened: is called with each new session.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow. Sessions without a user name count only in total.
@@ -285,7 +285,7 @@ class Sessions:
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self.limits = limits or SessionLimits.fitting()
         self.openings = Openings()
-        self.on_expiring: Callable[[float], None] | None = None
+        self.on_opened: Callable[[Session], None] | None = None
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
@@ -324,8 +324,8 @@ class Sessions:
         if problem:
             session.over(problem, code=TooManyRequests.code)
             raise TooManyRequests(problem, retry_after_seconds=10)
-        if session.expires < math.inf and self.on_expiring is not None:
-            self.on_expiring(session.expires)
+        if self.on_opened is not None:
+            self.on_opened(session)
         return session
 
     def _too_many(self, user: str) -> str:
