@@ -70,7 +70,9 @@ class TrailTests(SynchronousTestCase):
         """A session is one start and one end with the same facts."""
         session = self.trail.start(SUBJECT)
         self.clock.advance(2.5)
-        session.end("Completed", bytes_to_machine=3, bytes_to_user=70, right="drive")
+        session.end(
+            "Completed", bytes_to_machine=3, bytes_to_user=70, right="drive", policy="lab/p"
+        )
         other = {"password", "reason"}
         facts = {key: value for key, value in SUBJECT.items() if key not in other}
         facts["declared_reason"] = "INC-7"
@@ -92,6 +94,7 @@ class TrailTests(SynchronousTestCase):
                     "bytes_to_user": 70,
                     "seconds": 2.5,
                     "right": "drive",
+                    "policy": "lab/p",
                     "reason": "Completed",
                 },
             ],

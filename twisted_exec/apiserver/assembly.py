@@ -38,6 +38,7 @@ from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
 from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
+from twisted_exec.apiserver.controllers.event_recorder import Reports
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
@@ -55,6 +56,7 @@ from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.apiserver.policies.labels import PolicyLabels
+from twisted_exec.apiserver.policies.refusals import PolicyRefusals
 from twisted_exec.apiserver.policies.requests import RequestRights
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
@@ -323,7 +325,19 @@ def assemble(
         resumes=True,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    places = (gate, storage, backend, reactor, policies, openings, limits, strict_verbs, now)
+    refusals = PolicyRefusals(Reports(bare, "console-policies", now), reactor.seconds)
+    places = (
+        gate,
+        storage,
+        backend,
+        reactor,
+        policies,
+        openings,
+        limits,
+        strict_verbs,
+        now,
+        refusals,
+    )
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     for dialect in dialects:

@@ -290,6 +290,7 @@ class AuditSession:
         bytes_to_machine: int = 0,
         bytes_to_user: int = 0,
         right: str = "",
+        policy: str = "",
     ) -> None:
         """
         Record the end of the session; later calls do nothing.
@@ -297,6 +298,7 @@ class AuditSession:
         :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or the
             message of a refusal.
         :param code: the HTTP status of a refusal.
+        :param policy: the names of the ConsolePolicies that the session was held to.
         :param right: the highest right that the session had at the console; empty if it had none.
         """
         if self._ended:
@@ -308,6 +310,7 @@ class AuditSession:
             "bytes_to_user": bytes_to_user,
             "seconds": round(seconds, 3),
             "right": right,
+            "policy": policy,
             "reason": reason,
         }
         if code is not None:

@@ -71,6 +71,36 @@ class SessionTests(ChainTestCase):
         self.assertEqual(session.ending.reason, REVOKED)
         return session.ending.message
 
+    async def refusals(self) -> list[Object]:
+        """The Events about refusals by policies."""
+        events = (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]
+        return [each for each in events if each["reason"] == "ConsoleRefused"]
+
+    async def test_refused(self) -> None:
+        """A refusal by a policy is an Event of the machine, at most one a minute for each user."""
+        await self.make_policy(reason="Required")
+        for _ in range(2):
+            await self.refused(403, user="jane", query=STDIN)
+        while not (found := await self.refusals()):
+            pass  # the request takes its time
+        (event,) = found
+        self.assertEqual(event["involvedObject"]["name"], "vm")
+        self.assertEqual((event["type"], event.get("count", 1)), ("Warning", 1))
+        self.assertIn('user "jane"', event["message"])
+        self.assertIn("default/p", event["message"])
+        await self.refused(403, query=STDIN)
+        while len(found := await self.refusals()) < 2:
+            pass
+        self.assertEqual({each.get("count", 1) for each in found}, {1})
+
+    async def test_record(self) -> None:
+        """The audit record of a session names the policies that it was held to."""
+        await self.make_policy(viewers=3)
+        end = await self.open(user="jane", query=STDIN)
+        end.transport.loseConnection()  # type: ignore[union-attr]
+        await self.until(lambda: self.audit[-1]["event"] == "end")
+        self.assertEqual(self.audit[-1]["policy"], "default/p")
+
     async def test_terms(self) -> None:
         """The poollet gets the terms."""
         await self.make_policy(people=2, viewers=3, idleSeconds=60)

@@ -52,6 +52,7 @@ from twisted_exec.apiserver.interfaces import (
     IOpeningAdmission,
     Opening,
 )
+from twisted_exec.apiserver.policies.refusals import PolicyRefusals
 from twisted_exec.apiserver.policies.sessions import SessionConditions
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
@@ -109,6 +110,7 @@ class MachineLocator:
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
         :mod:`twisted_exec.auth.console_rights`.
     :param now: seconds since the epoch.
+    :param refusals: record refusals by policies as Events.
     :param limits: locating counts as a short request.
     :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
         (k8s#78741).
@@ -131,8 +133,10 @@ class MachineLocator:
         limits: Limits | None = None,
         strict_verbs: bool = False,
         now: Callable[[], float] = time.time,
+        refusals: PolicyRefusals | None = None,
     ) -> None:
         self._gate, self._storage, self._policies = gate, storage, policies
+        self._refusals = refusals
         self._strict_verbs, self._now = strict_verbs, now
         self._dialect, self._backend = dialect, backend
         self._reactor = reactor
@@ -198,7 +202,12 @@ class MachineLocator:
             right = await self._gate.authorize_console(context, access)
         else:
             self._gate.allow_console(context, access)
-        return access.terms(await self._policies.open(applicant, machine, right))
+        try:
+            return access.terms(await self._policies.open(applicant, machine, right))
+        except Forbidden as refusal:
+            if self._refusals is not None:
+                self._refusals.report(self._kind, machine, subject, refusal.message)
+            raise
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""

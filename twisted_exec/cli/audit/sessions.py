@@ -152,6 +152,7 @@ class Session:
             "agent": self.text("agent"),
             "declared_reason": self.text("declared_reason"),
             "right": self.text("right"),
+            "policy": self.text("policy"),
             "end": "" if end is None else end.text("reason"),
             "code": self.code or None,
             "hops": sorted(self.hops),

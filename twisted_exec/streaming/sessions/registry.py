@@ -246,7 +246,13 @@ class Session:
             reason = self.ending.reason
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
         opened = self._end is not None and self.subject.subresource != "log"
-        self._audit.end(reason, code=code, right=self._highest.verb if opened else "", **counts)
+        self._audit.end(
+            reason,
+            code=code,
+            right=self._highest.verb if opened else "",
+            policy=self.terms.policy,
+            **counts,
+        )
         if self._end is not None:
             self._sessions.metrics.ended(**counts)
             if self._sessions.watcher is not None:
