@@ -195,6 +195,21 @@ class ApprovalTests(PolicyTestCase):
                 self.answer("DELETE", f"{REQUESTS}/{name}")
             self.assertIn("requires the approval of another user", self.not_opened())
 
+    def test_finalizer(self) -> None:
+        """A request that is being deleted counts no longer, whatever finalizers its user has set."""
+        body = {
+            "metadata": {"name": "r", "finalizers": ["example.org/stay"]},
+            "spec": {"machine": "vm-1"},
+        }
+        self.answer("POST", REQUESTS, body, user="jane", code=201)
+        self.decide()
+        self.opened()
+        hints: list[None] = []
+        self.policies.follow(lambda: hints.append(None))
+        self.answer("DELETE", f"{REQUESTS}/r", user="bob")
+        self.assertTrue(hints)
+        self.assertIn("it is being deleted", self.not_opened())
+
     def test_expired(self) -> None:
         """An approval ends, and a request that waited for a day cannot be approved."""
         self.request(seconds=60)

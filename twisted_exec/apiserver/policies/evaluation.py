@@ -18,6 +18,7 @@ from twisted_exec.api.kinds.policies import hours
 from twisted_exec.api.kinds.policies.consolepolicies import NONE, ONCE, REQUIRED, STRICT
 from twisted_exec.api.kinds.policies.consolerequests import (
     APPROVED,
+    DELETED,
     DENIED,
     EXPIRED,
     PENDING,
@@ -242,6 +243,7 @@ def _approval(
         + (f" ({status['message']})" if status.get("message") else ""),
         USED: "its approval was for one session, which has begun",
         EXPIRED: "it has expired",
+        DELETED: "it is being deleted",
     }[state]
     raise _Refused(
         f'{needs}: your request "{name}" does not count, {because}; request again with {ask}'
@@ -264,6 +266,8 @@ def _latest(requests: Sequence[Object], now: float) -> Object | None:
 def _counts(request: Object, applicant: Applicant, now: float) -> bool:
     spec, status, user = request["spec"], request.get("status", {}), applicant.user
     if not status.get("approved") or status.get("denied") or expiry(request) <= now:
+        return False
+    if "deletionTimestamp" in request["metadata"]:  # finalizers may keep it
         return False
     if status.get("session", applicant.session) != applicant.session:
         return False

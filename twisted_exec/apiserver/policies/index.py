@@ -217,8 +217,9 @@ class ConsolePolicies(StoreFollower):
             self._forget(event.obj)
         else:
             self._remember(event.obj)
+        deleted = event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]
         status, before = event.obj.get("status"), (event.previous or {}).get("status")
-        if status != before or event.type == DELETED:
+        if deleted or status != before:
             self._hint()
 
     def _remember(self, request: Object) -> None:

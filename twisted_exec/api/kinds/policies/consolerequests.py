@@ -22,6 +22,7 @@ from twisted_exec.api.status import BadRequest
 RIGHTS = ("observe", "drive", "takeover")
 """The rights that a request can be for, lowest first: the verbs of ``machines/console``."""
 PENDING, APPROVED, DENIED, EXPIRED, USED = "Pending", "Approved", "Denied", "Expired", "Used"
+DELETED = "Deleted"
 DEFAULT_SECONDS = 3600
 LONGEST_SECONDS = 86_400
 PENDING_SECONDS = 86_400
@@ -92,8 +93,10 @@ def expiry(request: Object) -> float:
 
 
 def state_of(request: Object, now: float) -> str:
-    """Return :data:`PENDING`, :data:`APPROVED`, :data:`DENIED`, :data:`EXPIRED` or :data:`USED`."""
+    """Return the state of a request, such as :data:`PENDING` or :data:`APPROVED`."""
     status = request.get("status", {})
+    if "deletionTimestamp" in request["metadata"]:
+        return DELETED
     if status.get("denied"):
         return DENIED
     if status.get("session"):
@@ -156,6 +159,8 @@ def _decision_problems(status: Object, before: Object) -> Iterator[Cause]:
 
 def _state(request: Object) -> str:
     status = request.get("status", {})
+    if "deletionTimestamp" in request["metadata"]:
+        return DELETED
     if status.get("denied"):
         return DENIED
     if not status.get("approved"):
@@ -175,7 +180,7 @@ CONSOLEREQUESTS = Kind(
         Column("User", cell("spec", "user"), "The user who asks"),
         Column("Right", cell("spec", "right"), "What the user asks for"),
         Column("Reason", cell("spec", "reason"), "Why"),
-        Column("State", _state, "Pending, Approved, Denied or Used"),
+        Column("State", _state, "Pending, Approved, Denied, Used or Deleted"),
         Column("Decided By", cell("status", "decidedBy"), "The user who decided"),
         Column("Expires", cell("status", "expirationTime"), "When the approval ends", priority=1),
     ),
