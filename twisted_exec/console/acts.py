@@ -10,8 +10,9 @@ from dataclasses import dataclass
 TAKEOVER = "takeover"
 INPUT_DENIED = "input_denied"
 
-_LEAST_SECONDS = {TAKEOVER: 1.0, INPUT_DENIED: 60.0}
-"""Time between two reports of one session: a user can lean on a key."""
+_WINDOW_SECONDS = 60.0
+_MOST = {TAKEOVER: 20, INPUT_DENIED: 1}
+"""Reports of one session in that time: a user can lean on a key, and two scripts can quarrel."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,14 @@ class ActReports:
 
     def __init__(self, acted: Callable[[Act], None], seconds: Callable[[], float]) -> None:
         self._acted, self._seconds = acted, seconds
-        self._last: dict[str, float] = {}
+        self._windows: dict[str, tuple[float, int]] = {}
 
     def report(self, act: Act) -> None:
-        """Report an act, unless the session had one of this kind a short time ago."""
-        now, last = self._seconds(), self._last.get(act.kind)
-        if last is None or now - last >= _LEAST_SECONDS[act.kind]:
-            self._last[act.kind] = now
+        """Report an act, unless the session had too many of this kind in the last minute."""
+        now = self._seconds()
+        since, count = self._windows.get(act.kind, (now, 0))
+        if now - since >= _WINDOW_SECONDS:
+            since, count = now, 0
+        if count < _MOST[act.kind]:
+            self._windows[act.kind] = (since, count + 1)
             self._acted(act)
