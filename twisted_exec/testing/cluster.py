@@ -27,6 +27,7 @@ from twisted_exec.api.status import (
     BadGateway,
     Conflict,
     Expired,
+    Forbidden,
     NotFound,
 )
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -54,6 +55,7 @@ class MemoryCluster:
         self.reviews: dict[Resource, Review] = {}
         """How each kind of review is answered; others are refused with 404."""
         self.problem: APIError | None = None
+        self.forbidden: set[Resource] = set()
         """While set, every request fails with it."""
         self.requests: list[tuple[str, str, str, str]] = []
         """Verb, plural, namespace and name of every request so far."""
@@ -336,6 +338,8 @@ class MemoryClient:
         self._cluster.requests.append((verb, resource.plural, namespace, name))
         if self._cluster.problem is not None:
             return fail(self._cluster.problem)
+        if resource in self._cluster.forbidden:
+            return fail(Forbidden(f"{resource.qualified} is forbidden"))
         try:
             done = act()
         except APIError as refused:

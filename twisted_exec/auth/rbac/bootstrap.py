@@ -282,6 +282,7 @@ def _poollet_role(dialect: Dialect) -> Object:
         _on("secrets", _READ, ("",)),
         _on("deletedconsoles", ("get",), _SESSIONS),
         _on("consolealerts", _READ, _SESSIONS),
+        _on("consolepolicies", ("list",), _SESSIONS),
         _on("consolealerts/status", ("get", "update", "patch"), _SESSIONS),
         *_claiming(dialect),
         *_asking_certificates(dialect),
@@ -342,6 +343,8 @@ def bootstrap_objects(
         _role(
             CONSOLE_OBSERVER,
             *(_on_consoles(dialect, ("observe", "get")) for dialect in several),
+            # Stock kubectl reads the Pod that shows the machine before it attaches.
+            *(_on(each.workload.plural, ("get",), (each.group,)) for each in several),
         ),
         _role(
             "system:aggregate-to-admin:consoles",

@@ -22,8 +22,9 @@ from twisted.internet.defer import Deferred, TimeoutError, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api import selectors
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import DELETEDCONSOLES
+from twisted_exec.api.kinds import CONSOLEPOLICIES, DELETEDCONSOLES
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -175,9 +176,11 @@ class ExecLocator:
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
     :cvar needs_power: refuse a machine that is powered off.
+    :cvar under_policies: ConsolePolicies apply.
     """
 
     needs_power: ClassVar[bool] = True
+    under_policies: ClassVar[bool] = True
 
     gate: Gate
     access: PoolAccess
@@ -200,6 +203,8 @@ class ExecLocator:
         context.learn(uid=machine["metadata"]["uid"])
         self._check(machine)
         self._check_request(context)
+        if self.under_policies and context.caller is None and not self.access.is_server(context):
+            await self._check_policies(machine)
         return replace(await self._to(context.subject), terms=terms)
 
     async def _authorize(self, context: RequestContext) -> Terms:
@@ -212,6 +217,38 @@ class ExecLocator:
         console = ConsoleAccess.of(machine, context.options, strict=access.strict_verbs)
         right = await self.gate.authorize_console(context, console, proxy)
         return console.terms(Terms(right=right))
+
+    async def _check_policies(self, machine: Object) -> None:
+        """
+        Refuse a user who connects without an API server, if ConsolePolicies apply to the machine.
+
+        API servers evaluate the policies.
+
+        :raises Forbidden: one applies.
+        :raises ServiceUnavailable: this poollet may not read them.
+        """
+        metadata = machine["metadata"]
+        try:
+            listing = await self.client.list(CONSOLEPOLICIES.resource, metadata["namespace"])
+        except NotFound:
+            return  # an API server without policies
+        except Forbidden:
+            raise ServiceUnavailable(
+                "this poollet cannot tell whether ConsolePolicies apply: its role needs list on "
+                f"{CONSOLEPOLICIES.resource.qualified}; or open the console at the API server"
+            ) from None
+        for policy in listing.get("items", []):
+            try:
+                selector = selectors.of_object(policy["spec"].get("selector"))
+                applies = selector.matches(metadata.get("labels") or {})
+            except ValueError:
+                applies = True
+            if applies:
+                name = f"{metadata['namespace']}/{policy['metadata']['name']}"
+                raise Forbidden(
+                    f'{self.access.dialect.noun} "{metadata["name"]}" is under ConsolePolicy '
+                    f'"{name}": open its console at the API server, which evaluates the policy'
+                )
 
     async def _to(self, subject: Subject) -> Location:
         """Return the location of the console, according to the runtime at this moment."""
