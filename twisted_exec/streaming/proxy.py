@@ -176,6 +176,7 @@ class Proxy:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.control = ControlRequests(clock, connect_seconds)
+        sessions.when_drained.append(self.control.close)
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.wait_seconds = wait_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds

@@ -128,6 +128,11 @@ class ControlRequests:
             )
         return self._hops[key].add(endpoints, head, seconds)
 
+    def close(self) -> None:
+        """Close the connections that nothing waits for, at the end of the program."""
+        for hop in list(self._hops.values()):
+            hop.close()
+
 
 class _Hop:
     """
@@ -159,6 +164,11 @@ class _Hop:
             self._waiting.clear()
             for attempt in list(self._attempts):
                 attempt.cancel()
+
+    def close(self) -> None:
+        """Close the connections that carry no request."""
+        for connection in list(self._idle):
+            connection.abort()
 
     def lost(self, connection: _Connection) -> None:
         """A connection is lost."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol as Typing
 from urllib.parse import urlencode
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IRequest
 
@@ -274,6 +274,7 @@ class Sessions:
 
     :ivar watcher: is called when streams begin and end.
     :ivar openings: the turns of streams that are being opened.
+    :ivar when_drained: called at the end of :meth:`drain`.
     :ivar on_opened: is called with each new session.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
@@ -296,6 +297,7 @@ class Sessions:
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
         self._empty: list[Deferred[None]] = []
+        self.when_drained: list[Callable[[], None]] = []
         self._closing = ""
 
     def __len__(self) -> int:
@@ -422,13 +424,16 @@ class Sessions:
         """
         self.end(lambda _: True, ending)
         if not self._live:
-            done: Deferred[None] = Deferred()
-            done.callback(None)
-            return done
+            self._drained(None)
+            return succeed(None)
         waiting: Deferred[None] = Deferred()
         self._empty.append(waiting)
         limit = DrainLimit(clock, seconds, len(self._live), lambda: self._cut_all(waiting))
-        return waiting.addCallback(lambda _: limit.cancel())
+        return waiting.addCallback(lambda _: limit.cancel()).addCallback(self._drained)
+
+    def _drained(self, _: None) -> None:
+        for each in self.when_drained:
+            each()
 
     def _cut_all(self, waiting: Deferred[None]) -> None:
         for session in list(self._live):
