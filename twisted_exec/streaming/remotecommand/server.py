@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +39,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits, accept
+from twisted_exec.streaming.remotecommand.input_queue import InputQueue, Item
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
@@ -65,9 +65,6 @@ NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
 
 NO_ROLES = b"\r\n[twisted-exec: this console has no roles: whoever is here may type]\r\n"
 """Notice for a role request on a console without roles."""
-
-_WISH_COST = 64
-"""Cost of a BREAK or role request in the input queue, in bytes."""
 
 
 def serve(
@@ -172,9 +169,7 @@ class ConsoleServer:
         self._producer: Any = None
         self._size: TerminalSize | None = None  # the newest, until the next turn
         self._next_size: IDelayedCall | None = None
-        self._input: deque[bytes | Break | Role | None] = deque()  # None: end of input
-        self._queued = 0
-        self._input_paused = False
+        self._input = InputQueue(limits.input_bytes, self._deliver, self._pace_client)
         self._input_over = False
         self._refused: set[bytes] = set()  # notices that the user has had
         self._ending = False  # the status was sent, or never will be
@@ -234,11 +229,10 @@ class ConsoleServer:
         self._carrier.close()
 
     def pause_input(self) -> None:
-        self._input_paused = True
+        self._input.pause()
 
     def resume_input(self) -> None:
-        self._input_paused = False
-        self._deliver()
+        self._input.resume()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         if self._producer is not None:
@@ -258,7 +252,7 @@ class ConsoleServer:
             return
         self.terms = terms
         if not self.takes_input:
-            self._drop_input()
+            self._input.drop()
         if self._left:
             return
         if ITermsAttachment.providedBy(self._attachment):
@@ -371,40 +365,26 @@ class ConsoleServer:
         if size is not None and not self._ending:
             self._attachment.window_changed(size)
 
-    def _take(self, data: bytes | Break | Role | None) -> None:
+    def _take(self, item: Item) -> None:
         self._deliver_size()  # it came before
-        self._input.append(data)
-        self._queued += len(data) if isinstance(data, bytes) else _WISH_COST
-        self._deliver()
-        if self._queued >= self._limits.input_bytes:
+        self._input.put(item)
+
+    def _deliver(self, item: Item) -> None:
+        if item is None:
+            self._attachment.input_ended()
+        elif isinstance(item, bytes):
+            self.bytes_to_machine += len(item)
+            self._attachment.data_received(item)
+        elif IOperable.providedBy(self._attachment):
+            self._attachment.wished(item)
+        else:
+            self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
+
+    def _pace_client(self, full: bool) -> None:
+        if full:
             # From here on pings stay unread too; there is no other way to stop this client.
             self._carrier.transport.pauseProducing()
-
-    def _deliver(self) -> None:
-        was_full = self._queued >= self._limits.input_bytes
-        while self._input and not self._input_paused and not self._ending:
-            data = self._input.popleft()
-            self._queued -= len(data) if isinstance(data, bytes) else _WISH_COST
-            if data is None:
-                self._attachment.input_ended()
-            elif isinstance(data, bytes):
-                self.bytes_to_machine += len(data)
-                self._attachment.data_received(data)
-            elif IOperable.providedBy(self._attachment):
-                self._attachment.wished(data)
-            else:
-                self._tell_once(NO_BREAK if isinstance(data, Break) else NO_ROLES)
-        if was_full and self._queued < self._limits.input_bytes:
-            self._carrier.transport.resumeProducing()
-
-    def _drop_input(self) -> None:
-        was_full = self._queued >= self._limits.input_bytes
-        over = None in self._input
-        self._input.clear()
-        self._queued = 0
-        if over:
-            self._take(None)
-        if was_full and not self._ending:
+        else:
             self._carrier.transport.resumeProducing()
 
     # Output
@@ -441,8 +421,7 @@ class ConsoleServer:
         self._ending, self._why = True, ending.reason
         self._time_limits.stop()
         self._carrier.send_status(encode_ending(ending, self.protocol))
-        self._input.clear()
-        self._queued = 0
+        self._input.close()
         # Discard further input, but keep reading to notice when the client leaves.
         self._carrier.transport.resumeProducing()
         self._arm(self._limits.close_seconds, self._carrier.hang_up)
@@ -456,7 +435,7 @@ class ConsoleServer:
         self._producer = self._size = None
         if self._next_size is not None and self._next_size.active():
             self._next_size.cancel()
-        self._input.clear()
+        self._input.close()
         if self._record is not None:
             sent = self.bytes_to_machine
             if ITermsAttachment.providedBy(self._attachment):
