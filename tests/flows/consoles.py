@@ -84,12 +84,16 @@ class Screen(Protocol):
         self.ended.callback(reason.value)
 
 
-def endpoint(kubeconfig: str, machine: str) -> IStreamClientEndpoint:
+def endpoint(kubeconfig: str, machine: str, **more: str) -> IStreamClientEndpoint:
     """The console of a machine in the kubeconfig's namespace."""
     config = load(kubeconfig)
-    return ConsoleEndpoint(config, config.namespace, machine, reactor)
+    return ConsoleEndpoint(config, config.namespace, machine, reactor, **more)  # type: ignore[arg-type]
 
 
-def watch(kubeconfig: str, machine: str) -> Deferred[Screen]:
-    """Open a machine's console."""
-    return connectProtocol(endpoint(kubeconfig, machine), Screen())
+def watch(kubeconfig: str, machine: str, **more: str) -> Deferred[Screen]:
+    """
+    Open a machine's console.
+
+    :param more: further arguments of the endpoint, such as ``reason``.
+    """
+    return connectProtocol(endpoint(kubeconfig, machine, **more), Screen())

@@ -104,9 +104,9 @@ class BrokerTests(TestCase):
         return found
 
     async def test_7_who_did_what(self) -> None:
-        """Six hops record a session with one id; cluster B records the user's own name."""
+        """Six hops record a session with one id and reason; cluster B records the user's own name."""
         await self.a.create_machine("sh", "shell")
-        screen = await watch(self.jane, "sh")
+        screen = await watch(self.jane, "sh", reason="INC 7 für Ada")
         screen.transport.window_changed(TerminalSize(101, 42))
         await screen.ask(b"stty size; echo $((6*7))\n", rb"42 101\r\n42\r\n")
         screen.type(b"exit 7\n")
@@ -125,6 +125,7 @@ class BrokerTests(TestCase):
             self.assertEqual((start["event"], end["event"]), ("start", "end"), hop)
             self.assertEqual((start["user"], end["user"]), (user, user), hop)
             self.assertGreater(end["bytes_to_user"], 0, hop)
+            self.assertEqual(start["declared_reason"], "INC 7 für Ada", hop)
             ids.add(end["session"])
         self.assertEqual(len(ids), 1)
         self.assertEqual(self.audit(self.b, "api")[0]["caller"], BROKER)

@@ -51,10 +51,12 @@ class Consoles(Dispatcher):
         self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.observers: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.heads: list[Any] = []
+        self.queries: list[bytes] = []
         self.tokens: set[str] | None = None
 
     async def dispatch(self, request: Request) -> None:
         self.heads.append(request.requestHeaders)
+        self.queries.append(request.uri.partition(b"?")[2])
         shown = request.requestHeaders.getRawHeaders("authorization", [""])[0]
         if self.tokens is not None and shown not in self.tokens:
             raise Unauthorized()

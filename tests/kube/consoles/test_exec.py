@@ -430,10 +430,11 @@ class EndpointStringTests(ConsolesCase):
         """The string names the machine and its namespace, the kubeconfig names the server."""
         self.consoles.machines["space/vm"] = EchoAttachment
         path = self.kubeconfig()
-        description = f"console:vm:namespace=space:kubeconfig={path}:context=test"
+        description = f"console:vm:namespace=space:kubeconfig={path}:context=test:reason=INC 7"
         console = await connectProtocol(clientFromString(reactor, description), Collector())
         console.transport.write(b"hello")
         await console.until(b"hello")
+        self.assertIn(b"&reason=INC%207", self.consoles.queries[0])
         console.transport.loseConnection()
         await console.over
 
@@ -450,5 +451,5 @@ class EndpointStringTests(ConsolesCase):
 
     def test_mistakes(self) -> None:
         """A string without a machine, or with an invalid timeout, is refused."""
-        for description in ("console:", "console:vm:timeout=soon"):
+        for description in ("console:", "console:vm:timeout=soon", "console:vm:reason=a\x1b"):
             self.assertRaises(ValueError, clientFromString, reactor, description)

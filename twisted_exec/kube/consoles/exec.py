@@ -36,6 +36,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
+from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout, NotFound
 from twisted_exec.kube.credentials.cache import renewed, settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -293,6 +294,8 @@ class ConsoleEndpoint:
     A machine's console as an endpoint.
 
     ``connect`` fails as :func:`open_console` does.
+
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     """
 
     def __init__(
@@ -305,8 +308,10 @@ class ConsoleEndpoint:
         timeout_seconds: float = TIMEOUT_SECONDS,
         server: IStreamClientEndpoint | None = None,
         among: Sequence[Dialect] = DIALECTS,
+        reason: str = "",
     ) -> None:
         self._config, self._among = config, among
+        self._reason = reason
         self._address = ConsoleAddress(config.server, namespace, name)
         self._reactor = reactor
         self._timeout_seconds = timeout_seconds
@@ -325,6 +330,7 @@ class ConsoleEndpoint:
             timeout_seconds=self._timeout_seconds,
             server=self._server,
             among=self._among,
+            reason=self._reason,
         )
 
         def opened(_: object) -> IProtocol:
@@ -463,18 +469,26 @@ def parse_console(
     context: str | None = None,
     timeout: str = str(TIMEOUT_SECONDS),
     dialect: str = "",
+    reason: str = "",
 ) -> IStreamClientEndpoint:
     """
-    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT``
+    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT:reason=TEXT``
 
     The kubeconfig is read at each ``connect``, so renewed credentials are used.
 
-    :raises ValueError: the name is missing, the timeout is not a number, or the dialect is unknown.
+    :raises ValueError: the name is missing, the timeout is not a number, the dialect is unknown, or
+        the reason is not valid.
     """
     if not name:
         raise ValueError("console: needs the name of a machine, as in console:demo-vm")
     among = (by_name(dialect),) if dialect else DIALECTS
-    return _FromKubeconfig(reactor, name, namespace, kubeconfig, context, float(timeout), among)
+    try:
+        reason = check_reason(reason)
+    except APIError as refusal:
+        raise ValueError(f"console: {refusal.message}") from None
+    return _FromKubeconfig(
+        reactor, name, namespace, kubeconfig, context, float(timeout), among, reason
+    )
 
 
 @implementer(IStreamClientEndpoint)
@@ -487,6 +501,7 @@ class _FromKubeconfig:
     context: str | None
     timeout_seconds: float
     among: Sequence[Dialect]
+    reason: str
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         async def connected() -> IProtocol:
@@ -498,6 +513,7 @@ class _FromKubeconfig:
                 self.reactor,
                 timeout_seconds=self.timeout_seconds,
                 among=self.among,
+                reason=self.reason,
             )
             return await console.connect(protocolFactory)
 
