@@ -79,6 +79,8 @@ API server
     * ``newer_etcd`` (etcd-3.5): the contract of stores, and faults, on a later etcd than Debian's.
     * ``replicas`` (4 min): ``kill -9`` of one of two API servers on one etcd, fifty times or
       ``REPLICAS_KILLED`` times.
+    * ``console_policies`` (kube-apiserver, kube-controller-manager; 1 min): reasons, approvals and labels
+      behind kube-apiserver.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,
       kube-controller-manager, and kubectl.1.20 for a test of ``deployed``): our API server behind
       kube-apiserver as the manifests deploy it: every kubectl, a read-only user, the granted rights,

@@ -187,7 +187,7 @@ class HintTests(PolicyTestCase):
 
     def test_changes(self) -> None:
         """Policies, labels of machines and decisions about requests."""
-        self.assertHints(self.make_policy)
+        self.assertHints(lambda: self.make_policy(selector={"matchLabels": {"a": "b"}}))
         self.assertHints(lambda: self.label(a="b"))
         patch = {"spec": {"people": 2}}
         change = lambda: self.answer("PATCH", f"{POLICIES}/p", patch, content_type=MERGE)  # noqa: E731
@@ -198,7 +198,14 @@ class HintTests(PolicyTestCase):
         self.assertHints(lambda: self.answer("DELETE", f"{POLICIES}/p"))
 
     def test_other_changes(self) -> None:
-        """Other changes of a machine are no hints."""
+        """Changes that concern no policy are no hints: users could have all sessions reviewed."""
+        self.make_policy(selector={"matchLabels": {"tier": "gold"}})
+        self.assertHints(lambda: self.label(a="b"), expected=False)
+        self.request()
+        self.assertHints(lambda: self.answer("DELETE", f"{REQUESTS}/r"), expected=False)
+        self.request("denied")
+        deny = lambda: self.decide("denied", denied=True)  # noqa: E731
+        self.assertHints(deny, expected=False)
         patch = {"metadata": {"annotations": {"a": "b"}}}
         path = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/vm-1"
         change = lambda: self.answer("PATCH", path, patch, content_type=MERGE)  # noqa: E731

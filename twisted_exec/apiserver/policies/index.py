@@ -217,9 +217,7 @@ class ConsolePolicies(StoreFollower):
             self._forget(event.obj)
         else:
             self._remember(event.obj)
-        deleted = event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]
-        status, before = event.obj.get("status"), (event.previous or {}).get("status")
-        if deleted or status != before:
+        if any(each is not None and _is_approved(each) for each in (event.obj, event.previous)):
             self._hint()
 
     def _remember(self, request: Object) -> None:
@@ -228,7 +226,7 @@ class ConsolePolicies(StoreFollower):
         if known is not None and _version(known) > _version(request):
             return
         self._requests[_asker(request)][key] = request
-        if request.get("status", {}).get("approved"):
+        if _is_approved(request):
             heapq.heappush(self._moments, (expiry(request), key))
 
     def _forget(self, request: Object) -> None:
@@ -246,9 +244,15 @@ class ConsolePolicies(StoreFollower):
             return
         before = self._machines.get(metadata["uid"])
         self._machines[metadata["uid"]] = self._by_name[name] = event.obj
-        labels = metadata.get("labels", {})
-        if before is not None and before["metadata"].get("labels", {}) != labels:
+        if before is None or before["metadata"].get("labels") == metadata.get("labels"):
+            return
+        if self._selected(before) != self._selected(event.obj):
             self._hint()
+
+    def _selected(self, machine: Object) -> list[str]:
+        """Return the names of the policies that apply to a machine, as far as they are known."""
+        policies = self._policies.get(machine["metadata"]["namespace"], {})
+        return [name for name, policy in policies.items() if policy.selects(machine)]
 
     def _hint(self) -> None:
         self._schedule()
@@ -286,6 +290,10 @@ class ConsolePolicies(StoreFollower):
 def _asker(request: Object) -> _Asker:
     spec = request["spec"]
     return spec.get("user", ""), spec.get("machineUID", "")
+
+
+def _is_approved(request: Object) -> bool:
+    return bool(request.get("status", {}).get("approved"))
 
 
 def _version(obj: Object) -> int:
