@@ -5,6 +5,7 @@ and BREAK sent to a console server.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from typing import Any
@@ -22,6 +23,8 @@ from .kubectls import run
 from .programs import Program, script, terminal
 
 reactor: Any = _reactor
+
+_VERBS = ("observe", "drive", "takeover")
 
 BREAK = b"\xff\xf3"
 """Telnet's BREAK: IAC BRK (RFC 854)."""
@@ -124,6 +127,72 @@ class SessionsTests(TestCase):
         for one in (bob, eve):
             self.assertIsNone(re.search(rb"\r\nlost\r\n", one.output))
 
+    async def grant(self, verb: str, *users: str) -> None:
+        """Give a right at all consoles to exactly these users."""
+        verbs = list(_VERBS[: _VERBS.index(verb) + 1])
+        for user in users:
+            self.people.setdefault(user, self.deployment.kubeconfig(user))
+        rules = [
+            {"apiGroups": ["*"], "resources": ["machines/console"], "verbs": verbs},
+            {"apiGroups": ["*"], "resources": ["machines"], "verbs": ["get"]},
+        ]
+        api = "rbac.authorization.k8s.io"
+        role = {"kind": "Role", "rules": rules}
+        subjects = [{"apiGroup": api, "kind": "User", "name": each} for each in users]
+        reference = {"apiGroup": api, "kind": "Role", "name": verb}
+        binding = {"kind": "RoleBinding", "roleRef": reference, "subjects": subjects}
+        for each in (role, binding):
+            document = {"apiVersion": f"{api}/v1", "metadata": {"name": verb}, **each}
+            await self.kubectl("apply", "-f", "-", stdin=json.dumps(document).encode())
+
+    async def test_rights(self) -> None:
+        """
+        Users observe, drive and take over by right.
+
+        A right that is withdrawn or granted in the middle of a session changes the session, at the
+        machine's end of three programs.
+        """
+        await self.deployment.create_machine("sh", "shell")
+        await self.grant("observe", "oda")
+        await self.grant("drive", "dan", "don")
+        oda, dan = self.sit_down("oda", "sh"), self.sit_down("dan", "sh")
+        await oda.until(rb"you may only observe this console")
+        await dan.until(rb"Connected to sh")
+        dan.type(b"echo a$((40+2))a\r")
+        for each in (oda, dan):
+            await each.until(rb"a42a\r\n")
+        oda.type(b"echo lost\r")
+        await oda.until(rb"what you type is not sent: you may only observe")
+
+        argv = ["kubectl", "exec", "-it", "sh", "--", "console", "--force"]
+        refused = self.at_terminal("don", argv.copy())
+        await refused.until(rb"you may drive it: open it without --force")
+        self.assertEqual(await refused.ended, 1)
+        don = self.at_terminal("don", argv[:-1])
+        await don.until(rb"the writer of this console is dan; you are an observer \(wait")
+        waiting = self.sit_down("don", "sh")
+        await waiting.until(rb"you are an observer \(wait")
+        waiting.type(b"~f")
+        await waiting.until(rb"you may not take over this console; its writer is dan")
+
+        await self.grant("observe", "oda", "dan")
+        await self.grant("drive", "don", "oda")
+        await dan.until(rb"from now on you may only observe this console")
+        await waiting.until(rb"dan may no longer type; this console has no writer")
+        await oda.until(rb"you may type at this console again")
+        dan.type(b"echo lost\r")
+        await dan.until(rb"what you type is not sent: you may only observe")
+        waiting.type(b"~f")
+        await waiting.until(rb"you are the writer of this console")
+        waiting.type(b"echo b$((40+3))b\r")
+        for each in (oda, dan, don, waiting):
+            await each.until(rb"b43b\r\n")
+            self.assertIsNone(re.search(rb"\r\nlost\r\n", each.output))
+
+        ada = self.sit_down("ada", "sh", "--force")
+        await ada.until(rb"you have taken over this console from don")
+        await waiting.until(rb"ada has taken over this console; you are an observer \(wait")
+
     async def test_stock_kubectl(self) -> None:
         """
         Stock kubectl can observe, take over, list sessions and end them.
@@ -202,7 +271,8 @@ class SessionsTests(TestCase):
     def stock(self) -> str:
         return shutil.which("kubectl") or "kubectl"
 
-    async def kubectl(self, *arguments: str) -> str:
-        code, _, told = await run(self.stock, *arguments, env={"KUBECONFIG": self.deployment.admin})
+    async def kubectl(self, *arguments: str, stdin: bytes = b"") -> str:
+        env = {"KUBECONFIG": self.deployment.admin}
+        code, _, told = await run(self.stock, *arguments, env=env, stdin=stdin)
         self.assertEqual(code, 0, told)
         return told
