@@ -54,6 +54,22 @@ class AnswerCacheTests(SynchronousTestCase):
         self.asked[1].callback("no")
         self.assertEqual([self.successResultOf(each) for each in answers], ["yes", "yes", "no"])
 
+    def test_clear(self) -> None:
+        """After clear no answer counts whose question was asked before."""
+        first = self.get(b"old")
+        self.asked[0].callback("yes")
+        second = self.get()
+        self.cache.clear()
+        third, fourth = self.get(), self.get(b"old")
+        self.assertEqual(len(self.asked), 4)
+        self.asked[1].callback("before")
+        self.assertEqual(self.successResultOf(second), "before")
+        self.assertNoResult(third)
+        self.asked[2].callback("after")
+        self.asked[3].callback("no")
+        answers = [self.successResultOf(each) for each in (first, third, fourth, self.get())]
+        self.assertEqual(answers, ["yes", "after", "no", "after"])
+
     def test_failure(self) -> None:
         """A failure reaches everyone who waits, and is not remembered."""
         answers = [self.get(), self.get()]

@@ -345,6 +345,16 @@ class DelegatedAuthorizerTests(ReviewCase):
             },
         )
 
+    def test_forget(self) -> None:
+        """An answer that was forgotten is asked for again."""
+        self.reviewer.answer = always({"allowed": True})
+        for _ in range(2):
+            self.successResultOf(self.authorizer.authorize(EXEC))
+        self.assertEqual(len(self.reviewer.posted), 1)
+        self.authorizer.forget()
+        self.reviewer.answer = always({"allowed": False})
+        self.assertFalse(self.successResultOf(self.authorizer.authorize(EXEC)).allowed)
+
     def test_not_allowed(self) -> None:
         """Anything but a clear yes is a no."""
         for status in ({}, {"allowed": False}, {"denied": True}, {"allowed": "true"}):

@@ -21,6 +21,7 @@ from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
+from twisted_exec.auth.rbac.changes import PermissionWatch
 from twisted_exec.journal.metrics import JournalMetrics
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
@@ -91,6 +92,7 @@ class ObservingPageTests(SynchronousTestCase):
         AlertMetrics(registry).matched(alert, AlertPattern("c", Pattern("d")))
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
+        PermissionWatch(MemoryCluster().client(), Clock(), registry, list)
         samples = [sample for metric in registry.collect() for sample in metric.samples]
         named = {each.name for each in samples if not each.name.endswith("_created")}
         self.assertEqual(names(self.page, "Metrics"), named)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -69,8 +69,8 @@ from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
-from twisted_exec.auth.gate import Gate, GatePolicy
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.gate import Gate, GatePolicy, users_of
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
@@ -118,8 +118,17 @@ class ControlPlane(Protocol):
     def admissions(self) -> Sequence[IAdmission]:
         """Admission for each write, after the restrictions."""
 
-    def on_permission_change(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever a user may have lost a permission."""
+    def on_permission_change(
+        self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
+    ) -> None:
+        """
+        Call ``callback`` whenever a user may have lost a permission.
+
+        :param users: returns the users of the open sessions.
+        """
+
+    def observe_permissions(self) -> None:
+        """Begin to observe changes, if that takes an effort: there is a session."""
 
     def followers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
@@ -240,8 +249,16 @@ def assemble(
         accepts_session=lambda session: not sessions.has(session),
     )
     gate = Gate(control_plane.authenticator, authorizer, policy)
-    guard = SessionGuard(sessions, gate, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE, files=gate.files)
-    control_plane.on_permission_change(guard.review_soon)
+    guard = SessionGuard(
+        sessions,
+        gate,
+        reactor,
+        REVIEW_SECONDS,
+        REVIEWS_AT_ONCE,
+        files=gate.files,
+        on_review=control_plane.observe_permissions,
+    )
+    control_plane.on_permission_change(guard.review_soon, partial(users_of, sessions))
     policies = ConsolePolicies(storage, [each.workload for each in dialects], reactor, now)
     policies.follow(guard.review_soon)
     requests = RequestRights(storage, dialects, authorizer, policies.is_strict_for, now)

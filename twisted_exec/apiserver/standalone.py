@@ -6,7 +6,7 @@ Behind a host these are the host's: see :mod:`twisted_exec.apiserver.aggregated`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from twisted.application.service import Service
@@ -40,7 +40,7 @@ from twisted_exec.apiserver.signing.csr import CLIENT
 from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.interfaces import IRulesAuthorizer
+from twisted_exec.auth.interfaces import IRulesAuthorizer, User
 from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, bootstrap_objects
 from twisted_exec.observe.health import Health
 from twisted_exec.storage.interfaces import MEMORY, IStorage
@@ -98,9 +98,14 @@ class StandaloneControlPlane:
         """As :attr:`ControlPlane.authorizer`: RBAC."""
         return self._authorizer
 
-    def on_permission_change(self, callback: Callable[[], None]) -> None:
-        """As :meth:`ControlPlane.on_permission_change`."""
+    def on_permission_change(
+        self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
+    ) -> None:
+        """As :meth:`ControlPlane.on_permission_change`: of any user."""
         self._rules.changed = self._voided.changed = self._exposed.changed = callback
+
+    def observe_permissions(self) -> None:
+        """As :meth:`ControlPlane.observe_permissions`: the rules are in this server's store."""
 
     @property
     def admissions(self) -> Sequence[IAdmission]:

@@ -54,17 +54,22 @@ class AnswerCache(Generic[T]):
             self._ask(key, ask)
         return waiter
 
+    def clear(self) -> None:
+        """Forget all answers, also those of round trips that are under way."""
+        self._answers.clear()
+        self._asked = {}
+
     def _ask(self, key: bytes, ask: Callable[[], Awaitable[T]]) -> None:
-        began = self._clock.seconds()
+        began, asked = self._clock.seconds(), self._asked
 
         async def asking() -> T:
             return await ask()
 
         def answered(result: T | Failure) -> None:
-            if not isinstance(result, Failure):
+            if not isinstance(result, Failure) and asked is self._asked:
                 # From the start of the request: the answer may be as old as that.
                 self._remember(key, began, result)
-            for waiter in self._asked.pop(key):
+            for waiter in asked.pop(key):
                 if not waiter.called:
                     waiter.callback(result)
 

@@ -231,6 +231,10 @@ class DelegatedAuthorizer:
             clock, lambda decision: allow if decision.allowed else deny, cache_size
         )
 
+    def forget(self) -> None:
+        """Forget all answers: permissions may have changed."""
+        self._cache.clear()
+
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""
         spec = review_spec(attributes)

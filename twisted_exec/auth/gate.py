@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
@@ -44,6 +44,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
 from twisted_exec.streaming.sessions.registry import (
+    Sessions,
     forwarded_session_id,
     forwarded_terms,
     terms_headers,
@@ -110,6 +111,14 @@ class Evidence:
     allowed: tuple[Attributes, ...] = ()
     expires: float = math.inf
     console: ConsoleAccess | None = None
+
+
+def users_of(sessions: Sessions) -> Iterator[User]:
+    """Yield the users whose permissions allow the open sessions."""
+    for session in sessions.live():
+        if isinstance(session.evidence, Evidence):
+            for attributes in session.evidence.allowed:
+                yield attributes.user
 
 
 @implementer(ISessionReviewer)

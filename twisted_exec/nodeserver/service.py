@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -21,7 +22,9 @@ from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.gate import users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.rbac.changes import PermissionWatch
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
 from twisted_exec.kube.interfaces import IKubeClient
@@ -224,7 +227,19 @@ class NodeServer(AsyncService):
             max_body_bytes=MAX_BODY_BYTES,
             fitting=self.sessions.connections_beside,
         )
-        self.guard = SessionGuard(self.sessions, access.gate, reactor, files=access.gate.files)
+        self.permissions = PermissionWatch(
+            client, reactor, self.registry, partial(users_of, self.sessions)
+        )
+        self.guard = SessionGuard(
+            self.sessions,
+            access.gate,
+            reactor,
+            files=access.gate.files,
+            on_review=self.permissions.want,
+        )
+        self.permissions.changed = self.guard.review_soon
+        if isinstance(rights, DelegatedAuthorizer):
+            self.permissions.forget = rights.forget
         self._idleness = Idleness(self.sessions, reactor, settings.stream_idle_seconds)
         self._endings = Endings(self.guard, root_pods, leaves)
         self.serving = self._certificate(now) if settings.certificate_directory else None
@@ -335,6 +350,7 @@ class NodeServer(AsyncService):
         self.hop.shared.close()
         self._endings.stop()
         await self.guard.stopService()
+        await self.permissions.stop()
         await self._idleness.stop()
         if self.serving is not None:
             await self.serving.stop()

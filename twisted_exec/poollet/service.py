@@ -26,7 +26,9 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.gate import users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.rbac.changes import PermissionWatch
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
@@ -326,7 +328,15 @@ class Poollet(Service):
             caller_of=proxy_of(gate, self._proxies),
             credential_headers=gate.credential_headers.current,
         )
-        self.guard = SessionGuard(self.sessions, gate, reactor, files=gate.files)
+        self.permissions = PermissionWatch(
+            self._client, reactor, self.registry, partial(users_of, self.sessions)
+        )
+        self.guard = SessionGuard(
+            self.sessions, gate, reactor, files=gate.files, on_review=self.permissions.want
+        )
+        self.permissions.changed = self.guard.review_soon
+        if isinstance(self._authorizer, DelegatedAuthorizer):
+            self.permissions.forget = self._authorizer.forget
         dialect = settings.dialect
         self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
         self.health = Health(reactor)
@@ -445,7 +455,13 @@ class Poollet(Service):
         await self.alerts.stop()
         serving = [self.serving.stop()] if self.serving is not None else []
         await DeferredList(
-            [*serving, self.guard.stopService(), self.registration.stop(), self.loop.stop()]
+            [
+                *serving,
+                self.guard.stopService(),
+                self.permissions.stop(),
+                self.registration.stop(),
+                self.loop.stop(),
+            ]
         )
         await self.recorder.stop()
         retiring = Deferred.fromCoroutine(self.registration.retire())

@@ -23,6 +23,7 @@ from twisted_exec.apiserver.aggregated.admission.sources import (
     VALIDATING_POLICIES,
 )
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
+from twisted_exec.apiserver.aggregated.rbac_rules import RBAC
 from twisted_exec.apiserver.aggregated.trust import TrustError
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.auth.groups import EXPOSED
@@ -288,10 +289,30 @@ class ConsoleTests(BehindCase):
         end = await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
         self.host.say(told(requestheader_client_ca_file=NEWER.certificate_pem.decode()))
         self.assertEqual((await self.ask(MACHINES))[0], 401)
-        await self.recheck()
+        # The ConfigMap is a hint: nothing has to ask for a review.
         await end.lost
         await self.until(self.ends)
         self.assertEqual(self.ends()[0], (REVOKED, None))
+
+    async def test_withdrawn(self) -> None:
+        """A binding that is deleted in the host ends its user's session, past the cached answers."""
+        for kind in RBAC:
+            self.host.cluster.kinds[kind.resource] = kind
+        allowed = {"allowed": True}
+        self.host.cluster.reviews[kinds.SELFSUBJECTACCESSREVIEWS.resource] = lambda _: allowed
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+        binding = {
+            "metadata": {"name": "jane", "namespace": "default"},
+            "roleRef": role,
+            "subjects": [{"kind": "User", "name": "jane"}],
+        }
+        await self.host.client.create(kinds.ROLEBINDINGS.resource, binding, "default")
+        self.allow(("create", "machines/exec"))
+        await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
+        await self.until(lambda: self.host.cluster.watches >= 4)
+        self.host.rights.clear()
+        await self.host.client.delete(kinds.ROLEBINDINGS.resource, "jane", "default")
+        await self.until(lambda: REVOKED in f"{self.endings()} {self.ends()}")
 
     async def test_host_down(self) -> None:
         """While the host is down no new user is accepted; sessions continue."""

@@ -8,7 +8,7 @@ and console sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,8 @@ from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthori
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.groups import MASTERS
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.rbac.changes import PermissionWatch
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.health import Health
 from twisted_exec.storage.interfaces import IStorage
@@ -94,7 +95,10 @@ class Behind:
         self._hosted = HostedStorage(self.client, reactor)
         self.storage: IStorage = SplitStorage(own, self._hosted)
         self._admission = HostAdmission(self.client, reactor)
-        self._rights = HostAuthorizer(DelegatedAuthorizer(self.client, reactor))
+        self._reactor, self._metrics = reactor, metrics
+        self._changes: PermissionWatch | None = None
+        self._delegated = DelegatedAuthorizer(self.client, reactor)
+        self._rights = HostAuthorizer(self._delegated)
         self.authenticator: IAuthenticator = HostAuthenticator(
             self.trust, DelegatedAuthenticator(self.client, reactor), reactor
         )
@@ -116,8 +120,22 @@ class Behind:
         """As :attr:`ControlPlane.admissions`: the host's own."""
         return [self._admission]
 
-    def on_permission_change(self, callback: Callable[[], None]) -> None:
-        """As :meth:`ControlPlane.on_permission_change`; never called: reviews expire after seconds."""
+    def on_permission_change(
+        self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
+    ) -> None:
+        """
+        As :meth:`ControlPlane.on_permission_change`.
+
+        Roles and bindings of the host count if they may be watched, and so do its CAs.
+        """
+        self._changes = PermissionWatch(self.client, self._reactor, self._metrics, users)
+        self._changes.changed = self.trust.changed = callback
+        self._changes.forget = self._delegated.forget
+
+    def observe_permissions(self) -> None:
+        """As :meth:`ControlPlane.observe_permissions`."""
+        if self._changes is not None:
+            self._changes.want()
 
     def followers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
@@ -169,4 +187,5 @@ class Behind:
     def close(self) -> Deferred[Any]:
         """As :meth:`ControlPlane.close`: its connections to the host."""
         close: Callable[[], Any] = getattr(self.client, "close", lambda: None)
-        return maybeDeferred(close)
+        stopping = self._changes.stop() if self._changes is not None else succeed(None)
+        return stopping.addCallback(lambda _: maybeDeferred(close))

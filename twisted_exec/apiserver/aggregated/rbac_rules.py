@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import EVENTS, LEASES
+from twisted_exec.api.kinds import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    EVENTS,
+    LEASES,
+    ROLEBINDINGS,
+    ROLES,
+)
 from twisted_exec.api.resource import Resource
 from twisted_exec.apiserver.aggregated.admission.sources import FOLLOWED
 from twisted_exec.apiserver.controllers.leader_election import LEASE
@@ -22,6 +29,9 @@ DELEGATOR = "system:auth-delegator"
 READER = "extension-apiserver-authentication-reader"
 """A Role of the host in ``kube-system``: read the authentication ConfigMap."""
 
+RBAC = (ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS)
+"""Kinds whose changes are hints that a session may have lost its permission."""
+
 _FOLLOW = ("get", "list", "watch")
 
 
@@ -30,12 +40,14 @@ def _on(resource: Resource, *verbs: str) -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole: follow namespaces and admission objects, record Events."""
+    """Rules of a ClusterRole: follow namespaces, admission objects, roles and bindings; record Events."""
     followed = dict.fromkeys(
         (resource.group, resource.plural) for versions in FOLLOWED for resource in versions
     )
     return (
         *(Rule(_FOLLOW, (group,), (plural,)) for group, plural in followed),
+        # A server that may create access reviews can find out the same, one question after the other.
+        *(_on(kind.resource, *_FOLLOW) for kind in RBAC),
         _on(EVENTS.resource, "get", "create", "update"),
     )
 

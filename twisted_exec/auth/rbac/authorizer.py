@@ -190,11 +190,11 @@ class Policy:
         role = f"{reference.get('kind')} {str(reference.get('name'))!r}"
         grant = _Grant(rules, f"{kind} {where!r} of {role}")
         scope = self._scopes.setdefault(namespace, {})
-        for subject in dict.fromkeys(_subjects(binding, namespace)):
+        for subject in dict.fromkeys(subjects(binding, namespace)):
             scope.setdefault(subject, []).append(grant)
 
 
-def _subjects(binding: Object, namespace: str) -> Iterator[tuple[str, str]]:
+def subjects(binding: Object, namespace: str) -> Iterator[tuple[str, str]]:
     for subject in _objects(binding.get("subjects")):
         kind, name = subject.get("kind"), str(subject.get("name") or "")
         if kind == "ServiceAccount":

@@ -54,6 +54,8 @@ _SESSIONS = ("console.twisted-exec.dev",)
 _SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
 CONSOLE_APPROVER = "console-approver"
 CONSOLE_OBSERVER = "console-observer"
+PERMISSION_WATCHER = "console-permission-watcher"
+"""The role of hops that watch roles and bindings; bound to none of them: who may do what is not theirs."""
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _ISSUER = (
@@ -126,6 +128,10 @@ _SYSTEM_ROLES = [
         CONSOLE_APPROVER,
         _on("consolerequests", _READ, _SESSIONS),
         _on("consolerequests/approval", ("get", "update", "patch"), _SESSIONS),
+    ),
+    _role(
+        PERMISSION_WATCHER,
+        _on("roles rolebindings clusterroles clusterrolebindings", _READ, (_GROUP,)),
     ),
     _role(CONSOLE_POLICY_EDITOR, _on("consolepolicies", (*_READ, *_WRITE), _SESSIONS)),
     _role(

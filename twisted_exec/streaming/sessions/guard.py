@@ -55,6 +55,8 @@ OPENING_SECONDS = 30.0
 """Longest time from the check of a permission to the session: the wait for a turn, and a margin."""
 AT_ONCE = 8
 """Concurrent reviews: each may be a request to an API server that other hops ask, too."""
+AT_ONCE_AFTER_HINT = 32
+"""The same when permissions have changed."""
 
 
 _EXPIRED = (
@@ -71,6 +73,7 @@ class SessionGuard(Service):
     :param at_once: reviews that run concurrently.
     :param now: the time of day, in seconds since 1970.
     :param files: returns the files that say who users are.
+    :param on_review: is called when there is a session to review.
     """
 
     _log = Logger()
@@ -84,10 +87,11 @@ class SessionGuard(Service):
         at_once: int = AT_ONCE,
         now: Callable[[], float] = time.time,
         files: Callable[[], Sequence[Reloading[Any]]] = tuple,
+        on_review: Callable[[], None] = lambda: None,
     ) -> None:
         self._sessions, self._reviewer, self._clock = sessions, reviewer, clock
         self._review_seconds, self._at_once = review_seconds, at_once
-        self._now, self._files = now, files
+        self._now, self._files, self._on_review = now, files, on_review
         self._versions: list[int] = []
         self._look: IDelayedCall | None = None
         self._loop: Deferred[None] | None = None
@@ -175,8 +179,10 @@ class SessionGuard(Service):
             self.review_soon()
 
     def _opened(self, session: Session) -> None:
-        """Review a session that was being opened during a hint: no round has reviewed it."""
         self._expect(session.expires)
+        if session.evidence is not None:
+            self._on_review()
+        # A session that was being opened during a hint has been reviewed by no round.
         if self._clock.seconds() - self._last_hint < OPENING_SECONDS:
             Deferred.fromCoroutine(self._review_one(session))
 
@@ -249,13 +255,16 @@ class SessionGuard(Service):
         self._since, self._hinted_at = self._hinted_at, None
         due, problem = self._due(), ""
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)
+        at_once = self._at_once
+        if self._since is not None:
+            at_once = max(at_once, AT_ONCE_AFTER_HINT)
         self._unreached = frozenset()
-        for first in range(0, len(due), self._at_once):
-            batch = due[first : first + self._at_once]
+        for first in range(0, len(due), at_once):
+            batch = due[first : first + at_once]
             problems = await self._review_batch(batch, turns)
             problem = next(filter(None, problems), problem)
             if all(problems):
-                self._unreached = frozenset(due[first + self._at_once :])
+                self._unreached = frozenset(due[first + at_once :])
                 break
         if problem and not self._problem:
             self._log.warn("sessions cannot be reviewed: {why}", why=problem)
