@@ -197,13 +197,20 @@ class HintTests(PolicyTestCase):
         self.assertHints(lambda: self.answer("DELETE", f"{REQUESTS}/r"))
         self.assertHints(lambda: self.answer("DELETE", f"{POLICIES}/p"))
 
-    def test_other_changes(self) -> None:
+    def test_irrelevant_changes(self) -> None:
         """Changes that concern no policy are no hints: users could have all sessions reviewed."""
         self.make_policy(selector={"matchLabels": {"tier": "gold"}})
         self.assertHints(lambda: self.label(a="b"), expected=False)
         self.request()
         self.assertHints(lambda: self.answer("DELETE", f"{REQUESTS}/r"), expected=False)
         self.request("denied")
+        self.request("approved")
+        self.decide("approved")
+        patch = {"metadata": {"annotations": {"a": "b"}}}
+        annotate = lambda: self.answer(  # noqa: E731
+            "PATCH", f"{REQUESTS}/approved", patch, content_type=MERGE
+        )
+        self.assertHints(annotate, expected=False)
         deny = lambda: self.decide("denied", denied=True)  # noqa: E731
         self.assertHints(deny, expected=False)
         patch = {"metadata": {"annotations": {"a": "b"}}}

@@ -4,16 +4,21 @@ Tests for :mod:`twisted_exec.apiserver.policies.sessions`: real sessions under p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
-from tests.apiserver.chain import ChainTestCase, Poollet
+from tests.apiserver.chain import EXEC, POD, ChainTestCase, Poollet, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
+from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.wire.session_terms import TERMS_HEADER
+from twisted_exec.wire.stream_options import CONSOLE
 
 POLICIES, REQUESTS = kinds.CONSOLEPOLICIES.resource, kinds.CONSOLEREQUESTS.resource
 RBAC = "rbac.authorization.k8s.io"
@@ -216,3 +221,31 @@ class SessionTests(ChainTestCase):
         await self.approve(right="observe")
         await self.open(user="jane", query=STDIN)
         self.assertEqual(self.terms()["right"], ["observe"])
+
+    async def test_every_path(self) -> None:
+        """Policies apply to the observers' path and to the machine's Pod as well."""
+        await self.make_policy(approval="Required")
+        for path in (EXEC.replace("/exec", "/console"), f"{POD}/attach", f"{POD}/exec"):
+            query = f"{STDIN}&command=console"
+            message = await self.refused(403, user="jane", method=b"GET", path=path, query=query)
+            self.assertIn('ConsolePolicy "default/p" requires the approval', message)
+        self.assertEqual(self.poollet_.requests, [])
+
+    async def test_client(self) -> None:
+        """Our client declares its reason, whatever characters it has."""
+        config = load(self.kubeconfig("user-jane"))
+        self.poollet_.answer = (503, {"kind": "Status", "code": 503, "message": "busy"})
+        for read_only in (False, True):
+            options = replace(CONSOLE, read_only=read_only)
+            opening = open_console(
+                config,
+                "default",
+                "vm",
+                RecordingUser(),
+                reactor,
+                options=options,
+                reason="OPS-1: größer & + %20",
+            )
+            await self.assertFailure(opening, APIError)
+            reasons = {each["declared_reason"] for each in self.audit}
+            self.assertEqual(reasons, {"OPS-1: größer & + %20"})

@@ -217,7 +217,9 @@ class ConsolePolicies(StoreFollower):
             self._forget(event.obj)
         else:
             self._remember(event.obj)
-        if any(each is not None and _is_approved(each) for each in (event.obj, event.previous)):
+        several = [each for each in (event.previous, event.obj) if each is not None]
+        changed = event.type == DELETED or len({_validity(each) for each in several}) > 1
+        if changed and any(map(_is_approved, several)):
             self._hint()
 
     def _remember(self, request: Object) -> None:
@@ -290,6 +292,13 @@ class ConsolePolicies(StoreFollower):
 def _asker(request: Object) -> _Asker:
     spec = request["spec"]
     return spec.get("user", ""), spec.get("machineUID", "")
+
+
+def _validity(request: Object) -> tuple[bool, ...]:
+    """Return what decides whether an approval counts, besides time."""
+    status = request.get("status", {})
+    flags = (bool(status.get(key)) for key in ("approved", "denied", "session"))
+    return (*flags, "deletionTimestamp" in request["metadata"])
 
 
 def _is_approved(request: Object) -> bool:
