@@ -92,6 +92,7 @@ class TermsTests(SynchronousTestCase):
             "viewers=9999999999999",
             "policy=a%0ab",
             "policy=" + "x" * 2000,
+            "&".join(["policy=a/b"] * 200),
             "&",
         ):
             with self.assertRaises(RemoteProtocolError, msg=text):
