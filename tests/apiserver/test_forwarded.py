@@ -31,7 +31,7 @@ class ForwardedTests(ChainTestCase):
     records everything.
     """
 
-    timeout = 60
+    timeout = 120
 
     async def setUp(self) -> None:
         await super().setUp()

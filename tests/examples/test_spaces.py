@@ -16,7 +16,7 @@ from twisted_exec.api import kinds
 class FollowSpacesTests(HubTestCase):
     """``follow_spaces.py``"""
 
-    timeout = 60
+    timeout = 120
 
     async def test_follows(self) -> None:
         """The log names Spaces and machines as they appear and disappear, across a rotation."""

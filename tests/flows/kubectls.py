@@ -39,7 +39,7 @@ def some() -> list[str]:
 
 
 async def run(
-    kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 60
+    kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 100
 ) -> tuple[int, str, str]:
     """Run kubectl; return its exit code, standard output, and all of its output."""
     program = programs.start([kubectl, *argv], env=env)

@@ -60,7 +60,7 @@ TOKEN_SECONDS = 90
 class AnswersCase(ChainTestCase):
     """Compares the API server's response with the output of ``kubectl-console``."""
 
-    timeout = 60
+    timeout = 240
 
     def config(self, *, certificate: bytes = b"", key: bytes = b"", token: str = "") -> str:
         """Write a kubeconfig with these credentials, or with none, and return its path."""

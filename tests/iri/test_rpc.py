@@ -46,7 +46,7 @@ class WithLogs:
 class RPCCase(TestCase):
     """A server on a UNIX socket in a private directory."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()

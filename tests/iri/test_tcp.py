@@ -28,7 +28,7 @@ from .doubles import ScriptedRuntime
 class TCPCase(TestCase):
     """A server on a free loopback port, with certificates."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()

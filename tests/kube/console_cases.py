@@ -94,7 +94,7 @@ class Consoles(Dispatcher):
 class ConsolesCase(TestCase):
     """Serves ``self.consoles``; ``self.config`` points to it."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> Any:
         self.consoles = Consoles()

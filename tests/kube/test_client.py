@@ -73,7 +73,7 @@ def status(request: Request, code: int, **more: Any) -> dict[str, Any]:
 class ClientTestCase(TestCase):
     """A :class:`KubeClient` that talks to a :class:`Scripted` server."""
 
-    timeout = 20
+    timeout = 120
 
     async def setUp(self) -> None:
         self.server = Scripted()
@@ -646,7 +646,7 @@ def endless(first: bytes, part: bytes) -> type[Protocol]:
 class GarbageServerTests(TestCase):
     """A server that does not speak HTTP."""
 
-    timeout = 10
+    timeout = 120
 
     async def test_not_http(self) -> None:
         """An answer that is not HTTP is a 502."""

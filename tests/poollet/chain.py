@@ -137,7 +137,7 @@ class Records:
 class PoolletCase(TestCase):
     """A poollet of ``pool-a`` with one machine ``lab/vm``, which jane may open."""
 
-    timeout = 30
+    timeout = 120
 
     async def setUp(self) -> None:
         self.directory = Path(tempfile.mkdtemp(dir=self.mktemp_directory()))

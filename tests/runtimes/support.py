@@ -59,7 +59,7 @@ def no_descriptors() -> Iterator[None]:
 class RuntimeCase(TestCase):
     """A private directory, processes that are looked for afterwards."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()

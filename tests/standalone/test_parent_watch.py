@@ -32,7 +32,7 @@ class Stopped:
 class StopWithParentTests(TestCase):
     """Tests for :func:`stop_with_parent`."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         self.ours, self.theirs = os.pipe()

@@ -379,7 +379,7 @@ reactor.run()
 class SmallDiskTests(TestCase):
     """A disk that is really full."""
 
-    timeout = 60
+    timeout = 120
 
     async def test_small_disk(self) -> None:
         """All objects can be deleted, although others take every byte that is left."""
@@ -671,7 +671,7 @@ class _Victim(protocol.ProcessProtocol):
 class KillTests(_Opens, TestCase):
     """Losing the process loses nothing that was acknowledged."""
 
-    timeout = 60
+    timeout = 120
 
     async def test_kill(self) -> None:
         """A process killed while writing leaves every acknowledged object."""

@@ -32,7 +32,7 @@ def _pki() -> tuple[bytes, bytes, bytes]:
 class PlacesTestCase(TestCase):
     """A test on real sockets; it closes what it opened."""
 
-    timeout = 30
+    timeout = 120
 
     async def listen(self, kind: str, factory: IProtocolFactory) -> IStreamClientEndpoint:
         """Listen; the endpoint connects there, as our programs do."""

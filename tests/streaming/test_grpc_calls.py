@@ -39,7 +39,7 @@ class _Server(grpc.GenericRpcHandler):
 class CallsCase(TestCase):
     """A server in this process, and a link to it."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         self.handler = _Server()

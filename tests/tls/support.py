@@ -156,7 +156,7 @@ class Recorders(Factory):
 class LoopbackCase(TestCase):
     """Real sockets on loopback, all closed in the end."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = self.mktemp()

@@ -66,7 +66,7 @@ class PrintTests(SynchronousTestCase):
 class ShellCase(TestCase):
     """A directory with our programs, and a kubeconfig."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = os.path.abspath(self.mktemp())

@@ -57,7 +57,7 @@ class PluginCase(TerminalCase):
 class AskPluginTests(TestCase):
     """Tests for :func:`run_plugin_in_terminal`."""
 
-    timeout = 20
+    timeout = 120
 
     async def test_both_are_interrupted(self) -> None:
         """Ctrl-C takes precedence over an error of the plugin: the session ends by SIGINT."""

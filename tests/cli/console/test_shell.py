@@ -91,7 +91,7 @@ COMMANDS: list[tuple[str, int, bytes]] = [
 class ShellTests(TestCase):
     """Commands in real shells."""
 
-    timeout = 60
+    timeout = 120
 
     @inlineCallbacks
     def check(self, shell: str) -> Any:

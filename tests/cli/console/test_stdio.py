@@ -18,7 +18,7 @@ from twisted_exec.cli.console.stdio import Input, Output
 class InputTests(TestCase):
     """Tests for :class:`Input`."""
 
-    timeout = 20
+    timeout = 120
 
     def read_all(self, fd: int) -> Deferred[bytes]:
         got: list[bytes] = []
@@ -62,7 +62,7 @@ class InputTests(TestCase):
 class OutputTests(TestCase):
     """Tests for :class:`Output`."""
 
-    timeout = 20
+    timeout = 120
 
     def output(self, fd: int) -> tuple[Output, Deferred[OSError | None]]:
         lost: Deferred[OSError | None] = Deferred()

@@ -151,7 +151,7 @@ class OpenTests(ExecCase):
 class ProcessTests(ExecCase):
     """The program as a process, on a terminal and on pipes."""
 
-    timeout = 60
+    timeout = 120
 
     def spawn(self, machine_id: str, **how: Any) -> ConsoleProcess:
         program = ConsoleProcess()

@@ -34,7 +34,7 @@ CONFIG = ClientConfig("https://api:6443/prefix")
 class RunTests(TestCase):
     """Tests for :func:`run_plugin`."""
 
-    timeout = 60
+    timeout = 120
 
     def script(self, body: str) -> PluginScript:
         return PluginScript(Path(self.mktemp()), body)

@@ -78,7 +78,7 @@ class Plain(Protocol):
 class TLSTests(TestCase):
     """Server verification and client certificates."""
 
-    timeout = 20
+    timeout = 120
 
     async def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()

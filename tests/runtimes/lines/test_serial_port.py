@@ -63,7 +63,7 @@ class Device:
 class DeviceCase(TestCase):
     """A device, and a directory for lock files."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()

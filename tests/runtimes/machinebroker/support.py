@@ -138,7 +138,7 @@ class Target:
 class BrokerCase(TestCase):
     """Brokers of one target."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         self.target = Target()

@@ -22,7 +22,7 @@ _VM = Labels("vm-1", "lab", "b35cbd52")
 class FilesTests(TestCase):
     """One directory."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = os.path.abspath(self.mktemp())

@@ -21,7 +21,7 @@ class KcpContractTests(SpaceProviderContract, TestCase):
 class SlowKcpTests(TestCase):
     """Contract cases with killed managers, on a kcp that deletes as slowly as a real kcp."""
 
-    timeout = 60
+    timeout = 120
 
     async def passes(self, name: str) -> None:
         """Run one case of the contract."""
@@ -51,7 +51,7 @@ class SlowKcpTests(TestCase):
 class WorldTests(TestCase):
     """Properties of the fake kcp that the contract relies on."""
 
-    timeout = 60
+    timeout = 120
 
     async def test_to_look_is_no_step(self) -> None:
         """Reads do not count as steps, so waiting for a slow kcp adds none."""

@@ -52,7 +52,7 @@ ACCOUNT = account_name("lab")
 class KcpTestCase(TestCase):
     """A fake kcp and an adaptor for it."""
 
-    timeout = 60
+    timeout = 120
 
     async def setUp(self) -> None:
         self.world = PlayedWorld()

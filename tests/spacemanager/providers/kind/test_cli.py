@@ -20,7 +20,7 @@ reactor: Any = _reactor
 class KindCliTests(TestCase):
     """Tests for :class:`KindCli`, with one-line shell scripts as the program."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()

@@ -42,7 +42,7 @@ MINE = "space-1"
 class KindTestCase(TestCase):
     """A fake kind and an adaptor for it."""
 
-    timeout = 60
+    timeout = 120
 
     async def setUp(self) -> None:
         self.world = KindWorld(self.mktemp())
