@@ -74,6 +74,14 @@ class TermsTests(PolicyTestCase):
             f"another user (#on-call): request it with {ASK}",
         )
 
+    def test_many_refusals(self) -> None:
+        """The message names some policies and the number of the others."""
+        for number in range(9):
+            self.make_policy(f"p-{number}", reason="Required")
+        message = self.not_opened()
+        self.assertEqual(message.count("requires a reason"), 5)
+        self.assertTrue(message.endswith("; and 4 more policies refuse it"), message)
+
     def test_reason(self) -> None:
         """Any reason satisfies a policy without a pattern."""
         self.make_policy(reason="Required")

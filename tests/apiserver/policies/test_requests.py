@@ -281,10 +281,17 @@ class OnceTests(PolicyTestCase):
     def test_used(self) -> None:
         """The first session uses the approval, and a second one needs another."""
         self.opened()
-        self.opened()  # the same session, on another way to the machine
         self.reviewed()
         message = self.not_opened(self.applicant(session="s-2"))
         self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_same_session(self) -> None:
+        """
+        The id of the first session opens no second one: a caller who impersonates users may bring
+        the id of a session that is over.
+        """
+        self.opened()
+        self.assertIn("its approval was for one session", self.not_opened())
 
     def test_race(self) -> None:
         """Of two sessions at the same moment one gets the approval."""

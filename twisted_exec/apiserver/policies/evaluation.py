@@ -35,6 +35,7 @@ from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
 _NAMED_POLICIES = 3
 """Policies that the terms of a session name; the header of terms has a limit."""
+_NAMED_REFUSALS = 5
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ def evaluate(
         except _Refused as refused:
             problems.append(str(refused))
     if problems:
-        raise Forbidden("; ".join(dict.fromkeys(problems)))
+        more = len(problems) - _NAMED_REFUSALS
+        if more > 0:
+            problems[_NAMED_REFUSALS:] = [f"and {more} more policies refuse it"]
+        raise Forbidden("; ".join(problems))
     return replace(reduce(stricter, terms), policy=_names(policies))
 
 

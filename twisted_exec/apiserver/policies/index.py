@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from twisted.internet.defer import Deferred
@@ -142,28 +143,29 @@ class ConsolePolicies(StoreFollower):
         return Deferred.fromCoroutine(self._open(applicant, machine, right))
 
     async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
+        # A new session has used no approval, whatever its id: some callers choose that.
+        newcomer = replace(applicant, session="")
         for _ in range(_ATTEMPTS):
-            terms = self._evaluated(applicant, machine, right)
-            if not needs_use(self.selecting(machine)) or await self._use(applicant, machine):
+            terms = self._evaluated(newcomer, machine, right)
+            if not needs_use(self.selecting(machine)):
+                return terms
+            requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
+            (best, *_) = approvals(requests, newcomer, self._now())
+            if await self._use(best, applicant.session):
                 return terms
         raise ServiceUnavailable(
             f'the approval for machine "{machine["metadata"]["name"]}" keeps changing: try again'
         )
 
-    async def _use(self, applicant: Applicant, machine: Object) -> bool:
+    async def _use(self, best: Object, session: str) -> bool:
         """
-        Note the session in the approval that counts for it.
+        Note the session in its approval.
 
         :return: whether that is the approval as it is in the store now: of two sessions that use
             it at the same moment, the store refuses one.
         """
-        uid = machine["metadata"]["uid"]
-        requests = self.requests_of(applicant.user.name, uid)
-        (best, *_) = approvals(requests, applicant, self._now())
-        if best.get("status", {}).get("session") == applicant.session:
-            return True
         noted = {**best, "metadata": {**best["metadata"]}}
-        noted["status"] = {**best["status"], "session": applicant.session}
+        noted["status"] = {**best["status"], "session": session}
         try:
             # The watch may deliver it later than the next evaluation reads it.
             self._remember(await self._storage.update(CONSOLEREQUESTS.resource, noted))
