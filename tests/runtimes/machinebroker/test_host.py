@@ -278,6 +278,45 @@ class ConsoleTests(HostCase):
             await open_log(url, **as_jane)
 
 
+class TermsTests(HostCase):
+    """Terms of sessions in another cluster."""
+
+    terms = (b"X-Twisted-Exec-Terms", b"right=observe&people=2")
+
+    async def test_sent(self) -> None:
+        """The terms of the source cluster reach the target's poollet, which must confirm them."""
+        host = await self.ready()
+        id = await self.machine(host)
+        headers = (*WEBSOCKET, *FOR_JANE, self.terms)
+        await self.use(host, await self.token(host, id), headers=headers)
+        sent = self.pool.requests[-1][2]["x-twisted-exec-terms"]
+        self.assertEqual(sent, ["right=observe&people=2"])
+        self.pool.holds = False
+        code, message = await self.answer(host, await self.token(host, id), headers=headers)
+        self.assertEqual(code, 501)
+        self.assertIn("cannot hold a session to its terms", message)
+
+    async def test_changed(self) -> None:
+        """A change reaches the target's poollet; a session that cannot follow ends."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        end = await self.use(host, token)
+        query = "?session=session-1&terms=right%3Dobserve"
+        headers = [(b"X-Twisted-Exec-User", b"eve")]
+        self.assertEqual((await self.answer(host, token, b"PATCH", headers, query))[0], 404)
+        other = "?session=session-2&terms="
+        self.assertEqual((await self.answer(host, token, b"PATCH", FOR_JANE, other))[0], 404)
+        self.assertEqual((await self.answer(host, token, b"PATCH", FOR_JANE, query))[0], 200)
+        await self.until(lambda: self.pool.requests[-1][0] == "PATCH")
+        self.assertIn("terms=right%3Dobserve", self.pool.requests[-1][1])
+        end.transport.write(b"x")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"x")
+        self.pool.holds = False
+        query = "?session=session-1&terms="
+        self.assertEqual((await self.answer(host, token, b"PATCH", FOR_JANE, query))[0], 200)
+        await end.lost
+
+
 class EndTests(HostCase):
     """Endings of sessions."""
 
