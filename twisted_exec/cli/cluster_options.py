@@ -9,8 +9,6 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from twisted_exec.api.times import NANOSECONDS, nanoseconds
-
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
@@ -83,6 +81,8 @@ def duration(text: str) -> float | None:
 
 def since_time(text: str) -> int:
     """Return nanoseconds since the epoch for a time, or for a duration before now."""
+    from twisted_exec.api.times import NANOSECONDS, nanoseconds  # not needed by consoles
+
     if text[:4].isdigit() and text[4:5] == "-":
         try:
             return nanoseconds(text)

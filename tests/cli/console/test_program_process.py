@@ -51,6 +51,7 @@ sys.exit(code)
 MODULES = [
     "api.dialects",
     "api.names",
+    "api.reasons",
     "api.resource",
     "api.spaces",
     "api.status",
@@ -95,6 +96,7 @@ MODULES = [
     "wire.channel",
     "wire.errors",
     "wire.remotecommand.messages",
+    "wire.session_terms",
     "wire.stream_options",
     "wire.upgrade",
 ]
