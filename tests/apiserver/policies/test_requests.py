@@ -10,8 +10,11 @@ from twisted.internet.defer import Deferred
 
 from tests.apiserver.policies.support import REQUESTS, PolicyTestCase
 from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE
+from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.wire.session_terms import Right, Terms
 
 AS = "Impersonate-User"
@@ -307,6 +310,16 @@ class OnceTests(PolicyTestCase):
         self.storage.update = update  # type: ignore[method-assign]
         self.assertIn("its approval was for one session", self.not_opened())
         self.assertEqual(self.successResultOf(racing[0]).right, Right.DRIVE)
+
+    def test_replica(self) -> None:
+        """A server that has not heard of the first session yet lets no second one in."""
+        other = ConsolePolicies(self.storage, [DEFAULT.workload], self.clock, self.clock.seconds)
+        other.startService()
+        other.stopService()  # it hears nothing from now on
+        self.opened()
+        made = other.open(self.applicant(session="s-2"), self.machine, Right.DRIVE)
+        message = self.failureResultOf(made, Forbidden).value.message
+        self.assertIn("its approval was for one session, which has begun", message)
 
     def test_withdrawn_meanwhile(self) -> None:
         """An approval that is withdrawn just before its use does not count."""
