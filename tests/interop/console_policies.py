@@ -85,6 +85,26 @@ class PolicyTests(SynchronousTestCase):
             }
         )
 
+    def test_observer(self) -> None:
+        """An observer of the host looks on at the observers' path, and cannot type."""
+        self.cluster.user("carl", [])
+        code, text = self.kubectl("carl", "console", "--read-only", "vm")
+        self.assertEqual(code, 1)
+        self.assertIn('User "carl" cannot', text)
+        role = "twisted-exec:ironcore:console-observer"
+        words = ("create", "rolebinding", "carl", f"--clusterrole={role}", "--user=carl")
+        self.assertEqual(self.kubectl("admin", *words)[0], 0)
+        self.assertEqual(self.kubectl("ada", "console", "vm", *RUN), (0, "42\n"))
+        code, text = self.kubectl("carl", "console", "--read-only", "vm")
+        self.assertEqual(code, 0, text)
+        self.assertIn("42", text)
+        code, text = self.kubectl("carl", "console", "vm", *RUN)
+        self.assertEqual(code, 125, text)
+        self.assertIn('User "carl" cannot', text)
+        for verb, answer in (("observe", "yes"), ("drive", "no")):
+            words = ("auth", "can-i", verb, "machines/vm", "--subresource=console")
+            self.assertIn(answer, self.kubectl("carl", *words)[1].split())
+
     def test_conversation(self) -> None:
         """A reason, a label that stays, an approval by another user, and its withdrawal."""
         self.policy(reason="Required")
