@@ -43,12 +43,8 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
-from twisted_exec.streaming.sessions.registry import (
-    Sessions,
-    forwarded_session_id,
-    forwarded_terms,
-    terms_headers,
-)
+from twisted_exec.streaming.sessions.registry import Sessions, forwarded_session_id
+from twisted_exec.streaming.sessions.terms import forwarded_terms, terms_headers
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.session_terms import FULL, Right, Terms

@@ -72,13 +72,11 @@ from twisted_exec.streaming.sessions.registry import (
     ClientInfo,
     Session,
     Sessions,
-    confirmed_terms,
     ending_query,
     parse_ending,
-    parse_terms_query,
     session_id,
-    terms_query,
 )
+from twisted_exec.streaming.sessions.terms import confirmed_terms, parse_terms_query, terms_query
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms

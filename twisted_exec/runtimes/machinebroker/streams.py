@@ -46,11 +46,9 @@ from twisted_exec.streaming.proxy import Proxy, require_upgrade
 from twisted_exec.streaming.sessions.registry import (
     ending_query,
     forwarded_session_id,
-    forwarded_terms,
     parse_ending,
-    parse_terms_query,
-    terms_headers,
 )
+from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.channel import TERMINAL
 

@@ -60,13 +60,8 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
-from twisted_exec.streaming.sessions.registry import (
-    forwarded_session_id,
-    forwarded_terms,
-    parse_ending,
-    parse_terms_query,
-    terms_headers,
-)
+from twisted_exec.streaming.sessions.registry import forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
 from twisted_exec.tls.unix import peer_uid
 from twisted_exec.wire.session_terms import Terms
 

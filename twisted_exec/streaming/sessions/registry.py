@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol as Typing
 from urllib.parse import urlencode
@@ -45,8 +45,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import Openings
-from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms, parse_terms, stricter
+from twisted_exec.wire.session_terms import FULL, Terms, stricter
 from twisted_exec.wire.stream_options import StreamOptions
 
 _REASONS = frozenset(
@@ -65,8 +64,6 @@ _REASONS = frozenset(
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
-_MOST_TERMS = 4
-"""Headers with terms that are read; a hop sends one."""
 
 
 @dataclass(frozen=True)
@@ -460,7 +457,12 @@ def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 def _session_id(value: bytes) -> str | None:
     text = value.decode("ascii", "replace")
-    return text if _SESSION_ID.match(text) else None
+    return text if is_session_id(text) else None
+
+
+def is_session_id(text: str) -> bool:
+    """Return whether a text can be the id of a session."""
+    return _SESSION_ID.match(text) is not None
 
 
 def ending_query(session: str, ending: Ending) -> bytes:
@@ -468,70 +470,6 @@ def ending_query(session: str, ending: Ending) -> bytes:
     message = ending.message[:_MAX_MESSAGE]
     fields = {"session": session, "reason": ending.reason, "message": message}
     return urlencode(fields).encode("ascii")
-
-
-def terms_query(session: str, terms: Terms) -> bytes:
-    """Return the query of the ``PATCH`` that changes the terms of a session at the next hop."""
-    return urlencode({"session": session, "terms": terms.text()}).encode("ascii")
-
-
-def parse_terms_query(args: Mapping[bytes, list[bytes]]) -> tuple[str, Terms]:
-    """
-    Read the query of a ``PATCH`` that changes the terms of a session.
-
-    :param args: as ``request.args``.
-    :return: the session's id and the terms.
-    :raises BadRequest: the query names no session, or has terms that this release does not know.
-    """
-    session, text = (
-        args.get(name, [b""])[0].decode("ascii", "replace") for name in (b"session", b"terms")
-    )
-    if not _SESSION_ID.match(session):
-        raise BadRequest("the query has no valid session= for the terms to apply to")
-    return session, terms_of(text)
-
-
-def terms_of(text: str) -> Terms:
-    """
-    Parse terms from the hop before ours.
-
-    :raises BadRequest: they are malformed, or this release does not know them.
-    """
-    try:
-        return parse_terms(text)
-    except RemoteProtocolError as problem:
-        raise BadRequest(str(problem)) from None
-
-
-def terms_headers(request: IRequest) -> Sequence[bytes]:
-    """Return the values of ``X-Twisted-Exec-Terms``."""
-    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(TERMS_HEADER.encode(), [])
-    return values
-
-
-def forwarded_terms(values: Sequence[bytes]) -> Terms:
-    """
-    Return the terms that the previous hop holds the session to.
-
-    Terms only restrict, so they count whoever sends them.
-
-    :param values: see :func:`terms_headers`.
-    :raises BadRequest: see :func:`terms_of`.
-    """
-    terms = FULL
-    for value in values[:_MOST_TERMS]:
-        terms = stricter(terms, terms_of(value.decode("ascii", "replace")))
-    return terms
-
-
-def confirmed_terms(headers: Iterable[tuple[bytes, bytes]]) -> Terms:
-    """Return the terms that the next hop has confirmed in its answer; ``FULL`` if it has not."""
-    name = TERMS_HEADER.lower().encode()
-    values = [value for key, value in headers if key.lower() == name]
-    try:
-        return parse_terms(values[-1].decode("ascii", "replace")) if values else FULL
-    except RemoteProtocolError:
-        return FULL
 
 
 def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
@@ -546,7 +484,7 @@ def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
         name: args.get(name.encode(), [b""])[0].decode("utf-8", "replace")
         for name in ("session", "reason", "message")
     }
-    if not _SESSION_ID.match(fields["session"]):
+    if not is_session_id(fields["session"]):
         raise BadRequest("which session is to end? the query has no valid session=")
     reason = fields["reason"] if fields["reason"] in _REASONS else INTERNAL
     message = "".join(char for char in fields["message"][:_MAX_MESSAGE] if char.isprintable())

@@ -1,0 +1,81 @@
+"""
+Terms of sessions between hops: headers of the request and its answer, and the query of a change.
+
+See :mod:`twisted_exec.wire.session_terms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlencode
+
+from twisted.web.iweb import IRequest
+
+from twisted_exec.api.status import BadRequest
+from twisted_exec.streaming.sessions.registry import is_session_id
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms, parse_terms, stricter
+
+_MOST = 4
+"""Headers of one request; a hop sends one."""
+
+
+def terms_query(session: str, terms: Terms) -> bytes:
+    """Return the query of the ``PATCH`` that changes the terms of a session at the next hop."""
+    return urlencode({"session": session, "terms": terms.text()}).encode("ascii")
+
+
+def parse_terms_query(args: Mapping[bytes, list[bytes]]) -> tuple[str, Terms]:
+    """
+    Read the query of a ``PATCH`` that changes the terms of a session.
+
+    :param args: as ``request.args``.
+    :return: the session's id and the terms.
+    :raises BadRequest: the query names no session, or has terms that this release does not know.
+    """
+    session, text = (
+        args.get(name, [b""])[0].decode("ascii", "replace") for name in (b"session", b"terms")
+    )
+    if not is_session_id(session):
+        raise BadRequest("the query has no valid session= for the terms to apply to")
+    return session, _parsed(text)
+
+
+def terms_headers(request: IRequest) -> Sequence[bytes]:
+    """Return the values of ``X-Twisted-Exec-Terms``."""
+    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(TERMS_HEADER.encode(), [])
+    return values
+
+
+def forwarded_terms(values: Sequence[bytes]) -> Terms:
+    """
+    Return the terms that the previous hop holds the session to.
+
+    Terms only restrict, so they count, whatever sends them.
+
+    :param values: see :func:`terms_headers`.
+    :raises BadRequest: they are malformed, or this release does not know them.
+    """
+    if len(values) > _MOST:
+        raise BadRequest(f"a request has at most {_MOST} headers {TERMS_HEADER}")
+    terms = FULL
+    for value in values:
+        terms = stricter(terms, _parsed(value.decode("ascii", "replace")))
+    return terms
+
+
+def confirmed_terms(headers: Iterable[tuple[bytes, bytes]]) -> Terms:
+    """Return the terms that the next hop has confirmed in its answer; ``FULL`` if it has not."""
+    name = TERMS_HEADER.lower().encode()
+    values = [value for key, value in headers if key.lower() == name]
+    try:
+        return parse_terms(values[-1].decode("ascii", "replace")) if values else FULL
+    except RemoteProtocolError:
+        return FULL
+
+
+def _parsed(text: str) -> Terms:
+    try:
+        return parse_terms(text)
+    except RemoteProtocolError as problem:
+        raise BadRequest(str(problem)) from None
