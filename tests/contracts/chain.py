@@ -116,6 +116,7 @@ class ChainCase(TestCase):
             poollet_certificate=forwarding.certificate,
             poollet_key=forwarding.key,
             poollet_ca=pki().serving_ca,
+            poollet_seconds=60,  # all programs share this process, which may be busy
             dialects=self.dialects,
             drain_seconds=0,
         )

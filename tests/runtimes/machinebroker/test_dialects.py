@@ -11,6 +11,7 @@ from typing import Any
 from tests.contracts.chain import NAMESPACE, ChainCase, pool_of, reactor
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
+from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.streaming.interfaces import POWERED_OFF
@@ -29,6 +30,7 @@ class DialectContract:
 
     async def start_front(self: Any) -> None:
         """The class, the broker and the poollet."""
+        self.patch(streams, "ANSWER_SECONDS", 60)  # all programs share this process
         document = {"metadata": {"name": "shell"}, "capabilities": {"cpu": "1", "memory": "64Mi"}}
         await self.admin.create(IRONCORE.workload_class, document)
         target = f"unix://{self.directory}/broker/iri.sock"
