@@ -136,13 +136,17 @@ class ConsoleAccessTests(SynchronousTestCase):
         self.assertEqual(self.terms(OPEN), FULL)
 
     def test_no_input(self) -> None:
-        """A session without input is content with any right."""
+        """
+        A session without input is content with any right; hops of another make, which may take input
+        all the same, get no session of a user who may only observe.
+        """
         for verb in VERBS:
+            held = Terms(right=Right.OBSERVE) if verb == "observe" else FULL
             for options in (
                 StreamOptions(read_only=True),
                 StreamOptions(read_only=True, force=True),
             ):
-                self.assertEqual(self.terms(console(verb), options=options), FULL)
+                self.assertEqual(self.terms(console(verb), options=options), held)
 
     def test_force(self) -> None:
         """Who may not take over is told what they may do."""

@@ -193,13 +193,20 @@ class ConsoleAccess:
         return self.terms(self.conditions.terms(right))
 
     def terms(self, terms: Terms) -> Terms:
-        """Return terms without a limit of a right that the request does not use."""
-        return terms if self.options.takes_input else replace(terms, right=Right.TAKEOVER)
+        """
+        Return terms without a limit of a right that the request does not use.
+
+        Of a user who may only observe, the limit remains: a next hop of another make may ignore that
+        the request is without input, and ironcore's does.
+        """
+        if self.options.takes_input or terms.right < Right.DRIVE:
+            return terms
+        return replace(terms, right=Right.TAKEOVER)
 
     async def _right(self, gate: Decides, user: User) -> Right:
-        # The highest first, because a session without --force can ask for the floor later.  A
-        # request without input is content with any right.
-        rights = sorted(Right, reverse=self.options.takes_input)
+        # The highest first, because a session without --force can ask for the floor later, and
+        # because a hop of another make may take input from a session that asked for none.
+        rights = sorted(Right, reverse=True)
         strict = self.permission.strict
         if self.conditions is not None:
             strict = strict or self.conditions.is_strict()
@@ -208,7 +215,7 @@ class ConsoleAccess:
             attributes = replace(self.permission, user=user, verb=right.verb, strict=strict)
             decision = await gate.decide(attributes)
             if decision.allows_everything:
-                return right if self.options.takes_input else Right.OBSERVE
+                return right
             if decision.hidden:
                 break
         missing = self.refusal

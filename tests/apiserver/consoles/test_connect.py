@@ -120,13 +120,18 @@ class RightsTests(ChainTestCase):
         raise AssertionError("it was opened")
 
     async def test_older_poollet(self) -> None:
-        """A poollet that cannot hold a session to its terms gets none."""
+        """
+        A poollet that cannot hold a session to its terms gets none: ironcore's passes input on even
+        if the request is for output only.
+        """
         await self.grant("observe")
         self.pool.holds = False
         message = await self.refused(501, user="jane")
         self.assertIn("cannot hold a session to its terms (right=observe)", message)
         await self.until(lambda: self.pool.lines[0].lost.called)
-        await self.open(user="jane", query="?stdout=true")  # needs no terms
+        for query in ("?stdout=true", "?readOnly=true"):
+            await self.refused(501, user="jane", query=query)
+        await self.open(query="?stdout=true")  # of a user who may type
 
     async def test_withdrawn(self) -> None:
         """Losing the right to drive turns the session to observing; losing all ends it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.poollet.chain import JANE, PoolletCase, status
+from tests.poollet.chain import EXEC, JANE, PoolletCase, status
 from twisted_exec.api.kinds import CONSOLEPOLICIES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.wire.session_terms import TERMS_HEADER
@@ -63,6 +63,17 @@ class RightsTests(PoolletCase):
             await self.open([(HEADER, b"right=observe")])
         self.assertEqual(caught.exception.code, 501)
         await self.view()
+
+    async def test_observer_elsewhere(self) -> None:
+        """A runtime that may ignore ``readOnly`` gets no session of a user who may only observe."""
+        self.allowed.discard(("jane", "machines/exec", "vm"))
+        self.rights = {("jane", "observe")}
+        self.lines.holds = False
+        await self.start()
+        for query in ("readOnly=true", "stdout=true"):
+            with self.assertRaises(UpgradeRefused) as caught:
+                await self.open(path=f"{EXEC.format('lab', 'vm')}?{query}")
+            self.assertEqual(caught.exception.code, 501)
 
 
 class PolicyTests(PoolletCase):
