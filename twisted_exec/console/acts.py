@@ -23,7 +23,7 @@ class Act:
     :param kind: :data:`TAKEOVER` or :data:`INPUT_DENIED`.
     :param session: the id of the session.
     :param user: the session's user; empty if unknown.
-    :param other: the user who had the floor before, or has it; empty if nobody has, or if unknown.
+    :param other: the user who had the floor before, or has it; empty if the floor is free, or the name unknown.
     :param message: a sentence for people, printable.
     """
 

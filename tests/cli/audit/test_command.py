@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -290,6 +291,21 @@ class FileTests(AuditCase):
         record |= {"seconds": "long", "bytes_to_machine": None, "code": [], "user": {}}
         with open(self.path(), "w") as file:
             file.write(json.dumps(record) + "\n")
+        self.assertEqual(len(self.who()), 1)
+
+    def test_standard_input(self) -> None:
+        """Records can come from standard input, such as the log of a container."""
+        self.start("apiserver")
+        with open(self.path(), "rb") as file:
+            self.patch(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a line\n" + file.read())))
+        out, err = self.run_main("who", "vm", "--file", "-", "-o", "json")
+        self.assertEqual(len(json.loads(out)), 1)
+        self.assertIn("standard input:1: not JSON", err)
+
+    def test_only_old_files(self) -> None:
+        """Old files count also when the newest was just renamed."""
+        self.start("apiserver")
+        os.rename(self.path(), self.path("audit.jsonl.1"))
         self.assertEqual(len(self.who()), 1)
 
     def test_missing(self) -> None:

@@ -22,7 +22,7 @@ _COMPLETE = "ResponseComplete"
 
 
 class Level(IntEnum):
-    """How much of a request is recorded; each level includes the lower ones."""
+    """The recorded parts of a request; each level includes the lower ones."""
 
     NONE = 0
     METADATA = 1

@@ -115,17 +115,17 @@ def _answer(options: argparse.Namespace, matches: Callable[[Record], bool], subj
     damage = Damage()
     try:
         records = _all_records(options.file or [_DEFAULT_FILE], damage)
-        found = collect(records, wanted, since)
+        sessions = collect(records, wanted, since)
     except AuditFileError as problem:
         hint = "" if options.file else "; give the audit file with --file"
         return failed("audit", f"{problem}{hint}")
     if not options.refused:
-        found = [session for session in found if not session.code]
+        sessions = [session for session in sessions if not session.code]
     now = datetime.now(UTC)
     if options.output == "json":
-        print(json.dumps([session.as_json(now) for session in found], indent=2))
-    elif found:
-        sys.stdout.write(_table(found, now))
+        print(json.dumps([session.as_json(now) for session in sessions], indent=2))
+    elif sessions:
+        sys.stdout.write(_table(sessions, now))
     else:
         print(f"No session of {subject} in these files.", file=sys.stderr)
     _report(damage)

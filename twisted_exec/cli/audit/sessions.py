@@ -38,13 +38,13 @@ class HopSession:
     end: Record | None = None
     bytes_to_machine: int = 0
     bytes_to_user: int = 0
-    _known: set[tuple[str, datetime]] = field(default_factory=set)
+    _recorded: set[tuple[str, datetime]] = field(default_factory=set)
 
     def add(self, record: Record) -> None:
         """Add a start or an end; a second copy of a record does not count."""
-        if (record.event, record.time) in self._known:
+        if (record.event, record.time) in self._recorded:
             return
-        self._known.add((record.event, record.time))
+        self._recorded.add((record.event, record.time))
         if record.event == START:
             self.started = min(self.started, record.time)
             self.start = record
@@ -117,7 +117,7 @@ class Session:
 
     @property
     def drove(self) -> bool | None:
-        """Whether the user typed; ``None`` if the records do not say."""
+        """True if the user typed, False if not; ``None`` if the records do not say."""
         runtime = self.hops.get("runtime")
         if runtime is not None and runtime.ended is not None:
             return runtime.bytes_to_machine > 0
@@ -188,8 +188,8 @@ def collect(
                 continue
             session = sessions[key] = Session(key)
         session.add(record)
-    found = [each for each in sessions.values() if not _before(each, since)]
-    return sorted(found, key=lambda session: session.started)
+    selected = [each for each in sessions.values() if not _before(each, since)]
+    return sorted(selected, key=lambda session: session.started)
 
 
 def _before(session: Session, since: datetime | None) -> bool:
