@@ -291,7 +291,12 @@ class FileTests(AuditCase):
         record |= {"seconds": "long", "bytes_to_machine": None, "code": [], "user": {}}
         with open(self.path(), "w") as file:
             file.write(json.dumps(record) + "\n")
-        self.assertEqual(len(self.who()), 1)
+            for number in ("1e400", "-1e400", "NaN", "9" * 400, "1" + "0" * 30):
+                numbers = f'"seconds":{number},"bytes_to_machine":{number},"code":{number}'
+                line = json.dumps({**record, "session": number})[:-1]
+                file.write(f"{line},{numbers}}}\n")
+        self.assertEqual(len(self.who("--refused")), 6)
+        self.run_main("who", "vm", "--file", self.path(), "--refused")
 
     def test_standard_input(self) -> None:
         """Records can come from standard input, such as the log of a container."""

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, cast
 LONGEST_LINE_BYTES = 1 << 20
 """The longest record with two bodies has less than 200 KiB."""
 
+_LARGEST = 1 << 60
 _NAMED = 5
 _PASSES = 5
 """A rotation after a listing gives the oldest file a name that the listing does not have."""
@@ -70,9 +71,11 @@ class Record:
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> float:
-        """Return a number; 0 if the record has none of that name."""
+        """Return a number; 0 if the record has none of that name, or one that no program writes."""
         value = self.facts.get(key, 0)
-        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return 0
+        return value if 0 <= value < _LARGEST else 0
 
 
 def read_records(path: str, damage: Damage) -> Iterator[Record]:
