@@ -1001,6 +1001,19 @@ class EndByRequestTests(ProxyTestCase):
             b"session=s-1&reason=PoolDeleted&message=m HTTP", self.control.transport.value()
         )
 
+    def test_ended_together(self) -> None:
+        """One request may end further sessions of the caller; the answer says which of them it did."""
+        query = "reason=PoolDeleted&message=m"
+        entries = [
+            {"target": f"/x?session={name}&{query}", "headers": {}} for name in ("s-2", "s-1", "")
+        ]
+        body = json.dumps({"requests": entries}).encode()
+        answer = self.server.request("DELETE", f"/x?session=s-1&{query}", body)
+        self.assertEqual((answer.code, answer.json()["details"]), (200, {"done": [1]}))
+        self.assertEqual(self.server.request("DELETE", f"/x?session=s-1&{query}", b"x").code, 400)
+        self.caller = "mallory"
+        self.assertEqual(self.server.request("DELETE", f"/x?session=s-1&{query}", body).code, 404)
+
     def test_other_caller(self) -> None:
         """Another caller gets 404, as for a session that does not exist."""
         self.caller = "mallory"

@@ -35,7 +35,12 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.control import ControlRequests
+from twisted_exec.streaming.http.control import (
+    ControlRequests,
+    FurtherRequest,
+    further_requests,
+    handle_all,
+)
 from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request, respond_json
@@ -126,9 +131,6 @@ def require_upgrade(request: IRequest) -> bytes:
     return upgrade
 
 
-_SUCCESS = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
-
-
 class Proxy:
     """
     Forwards upgrade requests to the locations of a locator.
@@ -206,10 +208,15 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("sessions are not ended from before this hop")
         caller = await self.caller_of(context.request)
-        session, ending = parse_ending(context.request.args)
-        for each in self._opened_by(caller, session):
-            each.end(ending)
-        respond_json(context.request, 200, _SUCCESS)
+        further = further_requests(context.request)
+
+        def handle(request: Request | FurtherRequest) -> None:
+            session, ending = parse_ending(request.args)
+            for each in self._opened_by(caller, session):
+                each.end(ending)
+
+        handle(context.request)
+        respond_json(context.request, 200, handle_all(further, handle))
 
     async def limit(self, context: RequestContext) -> None:
         """
@@ -220,10 +227,15 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("sessions are not changed from before this hop")
         caller = await self.caller_of(context.request)
-        session, terms = parse_terms_query(context.request.args)
-        for each in self._opened_by(caller, session):
-            each.limit_to(terms)
-        respond_json(context.request, 200, _SUCCESS)
+        further = further_requests(context.request)
+
+        def handle(request: Request | FurtherRequest) -> None:
+            session, terms = parse_terms_query(request.args)
+            for each in self._opened_by(caller, session):
+                each.limit_to(terms)
+
+        handle(context.request)
+        respond_json(context.request, 200, handle_all(further, handle))
 
     def _opened_by(self, caller: str, session: str) -> list[Session]:
         """:raises NotFound: there is no such session of theirs."""

@@ -120,12 +120,12 @@ class StreamCase(RuntimeCase):
             return error
         self.fail("the console was opened")
 
-    async def ask(self, request: str) -> tuple[int, dict[str, Any]]:
+    async def ask(self, request: str, body: str = "") -> tuple[int, dict[str, Any]]:
         """Send a request as it is; :return: the answer's code and its JSON (or nothing)."""
         raw: Raw = await connectProtocol(UNIXClientEndpoint(reactor, self.path), Raw())
         assert raw.transport is not None
         close = "" if "Upgrade" in request else "Connection: close\r\n"
-        raw.transport.write(f"{request}{close}\r\n".encode())
+        raw.transport.write(f"{request}{close}\r\n{body}".encode())
         await raw.over
         head, _, content = raw.got.partition(b"\r\n\r\n")
         self.text = content.decode()
@@ -243,6 +243,31 @@ class ProbeTests(StreamCase):
             if not request.startswith("HEAD"):
                 self.assertEqual((status["kind"], status["code"]), ("Status", code))
         await self.open(token)
+
+    async def test_ended_together(self) -> None:
+        """One request ends further sessions, each by its own token, user and machine."""
+        await self.serve()
+        tokens = [self.token(session=f"s{number}") for number in range(3)]
+        for token in tokens:
+            await self.open(token)
+        query = "reason=AuthorizationWithdrawn&message=m"
+
+        def entry(number: int, path: str = "/exec/", **headers: str) -> dict[str, Any]:
+            named = {name.replace("_", "-"): value for name, value in (AS_ANN | headers).items()}
+            target = f"{path}{tokens[number]}?session=s{number}&{query}"
+            return {"target": target, "headers": named}
+
+        bob = entry(2, X_Twisted_Exec_User="bob")
+        body = json.dumps({"requests": [entry(1), bob, entry(2, "/log/")]})
+        head = "".join(f"{name}: {value}\r\n" for name, value in entry(0)["headers"].items())
+        code, answer = await self.ask(
+            f"DELETE /exec/{tokens[0]}?session=s0&{query} HTTP/1.1\r\nHost: x\r\n{head}"
+            f"Content-Length: {len(body)}\r\n",
+            body,
+        )
+        self.assertEqual((code, answer["details"]), (200, {"done": [0]}))
+        ends = [each["session"] for each in self.audit() if each["event"] == "end"]
+        self.assertEqual(set(ends) - {"s0", "s1"}, set())
 
     async def test_cross_site(self) -> None:
         """A page of another site opens nothing, and uses nothing up; sites that are named may."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -9,8 +12,16 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_client import OneConnection
-from twisted_exec.api.status import BadGateway, GatewayTimeout
-from twisted_exec.streaming.http.control import AT_ONCE, KEEP_SECONDS, ControlRequests
+from twisted_exec.api.status import BadGateway, BadRequest, GatewayTimeout, NotFound
+from twisted_exec.streaming.http.control import (
+    AT_ONCE,
+    KEEP_SECONDS,
+    TOGETHER,
+    ControlRequests,
+    FurtherRequest,
+    further_requests,
+    handle_all,
+)
 from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
 from twisted_exec.testing.network import MemoryNetwork
@@ -21,6 +32,9 @@ class Hop(Dispatcher):
     Answers requests.
 
     :ivar asked: the targets of all requests.
+    :ivar requests: the number of requests, those in bodies not counted.
+    :ivar users: the users that requests in bodies named.
+    :ivar knows_bodies: false for a hop of an earlier release.
     :ivar connections: the number of connections so far.
     :ivar pending: while a list, requests wait in it.
     """
@@ -28,16 +42,26 @@ class Hop(Dispatcher):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[bytes] = []
-        self.channels: set[int] = set()
+        self.requests = 0
+        self.users: list[bytes] = []
+        self.knows_bodies = True
         self.pending: list[Deferred[None]] | None = None
 
     async def dispatch(self, request: Request) -> None:
+        further = further_requests(request) if self.knows_bodies else []
+        self.requests += 1
         self.asked.append(request.uri)
-        self.channels.add(id(request.channel))
         if self.pending is not None:
             self.pending.append(Deferred())
             await self.pending[-1]
-        respond_json(request, 404 if b"unknown" in request.uri else 200, {"kind": "Status"})
+        code = 404 if b"unknown" in request.uri else 200
+        respond_json(request, code, handle_all(further, self._handle))
+
+    def _handle(self, request: FurtherRequest) -> None:
+        self.asked.append(request.path)
+        self.users += request.requestHeaders.getRawHeaders(b"X-Twisted-Exec-User", [])
+        if b"unknown" in request.path:
+            raise NotFound("sessions", "x")
 
 
 class Place:
@@ -59,9 +83,13 @@ class ControlTests(SynchronousTestCase):
         self.endpoint = self.network.endpoint(Site(self.hop, self.clock))
         self.control = ControlRequests(self.clock, 5)
 
-    def send(self, path: str, endpoint: Any = None, token: bytes = b"") -> Deferred[None]:
-        headers = [(b"Authorization", token)] if token else []
-        head = UpgradeRequest(b"DELETE", path.encode(), b"hop", headers)
+    def send(
+        self, path: str, endpoint: Any = None, token: bytes = b"", method: bytes = b"DELETE"
+    ) -> Deferred[None]:
+        headers = [(b"X-Twisted-Exec-User", b"ann")]
+        if token:
+            headers.append((b"Authorization", token))
+        head = UpgradeRequest(method, path.encode(), b"hop", headers)
         return self.control.send([("hop", endpoint or self.endpoint)], head, 1)
 
     def finished(self) -> None:
@@ -100,6 +128,68 @@ class ControlTests(SynchronousTestCase):
         self.assertEqual(len(self.network.transports), 2 * AT_ONCE)
         self.finished()
 
+    def test_together(self) -> None:
+        """Requests that wait travel together, each with what it says of its own stream."""
+        for each in [self.send(f"/{number}?session=s") for number in range(1000)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.assertLess(self.hop.requests, 1000 / TOGETHER + 2 * AT_ONCE)
+        self.assertEqual(len(self.hop.asked), 1000)
+        self.assertEqual(set(self.hop.users), {b"ann"})
+        self.finished()
+
+    def test_methods(self) -> None:
+        """Requests of different methods do not travel together."""
+        for each in [self.send("/x", method=(b"DELETE", b"PATCH")[n % 2]) for n in range(20)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.assertEqual(self.hop.requests, 20)
+        self.finished()
+
+    def test_large(self) -> None:
+        """Requests that would make a body larger than hops accept travel apart."""
+        for each in [self.send(f"/{number}{'x' * 9000}") for number in range(50)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.assertEqual(len(self.hop.asked), 50)
+        self.finished()
+
+    def test_older_hop(self) -> None:
+        """A hop that does not know such bodies gets all requests one by one."""
+        self.hop.knows_bodies = False
+        for each in [self.send(f"/{number}") for number in range(100)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.assertEqual(len(set(self.hop.asked)), 100)
+        self.finished()
+
+    def test_first_refused(self) -> None:
+        """If the first of them is refused, the others are sent again."""
+        sent = [self.send("/unknown") for _ in range(AT_ONCE + 1)]
+        sent += [self.send(f"/{number}") for number in range(20)]
+        self.network.pump()
+        for each in sent[: AT_ONCE + 1]:
+            self.failureResultOf(each, UpgradeRefused)
+        for each in sent[AT_ONCE + 1 :]:
+            self.successResultOf(each)
+        self.finished()
+
+    def test_bodies(self) -> None:
+        """A body that is no list of requests is refused, and so are credentials in it."""
+        entry = {"target": "/x", "headers": {}}
+        for body in (
+            [],
+            {},
+            {"requests": 1},
+            {"requests": [1]},
+            {"requests": [{}]},
+            {"requests": [{**entry, "target": "/\u00e9"}]},
+            {"requests": [{**entry, "headers": {"Authorization": "Bearer x"}}]},
+            {"requests": [entry] * (TOGETHER + 1)},
+        ):
+            request: Any = SimpleNamespace(content=BytesIO(json.dumps(body).encode()))
+            self.assertRaises(BadRequest, further_requests, request)
+
     def test_slices(self) -> None:
         """A busy connection is kept until the next slice of decisions."""
         for _ in range(3):
@@ -108,7 +198,7 @@ class ControlTests(SynchronousTestCase):
             for each in sent:
                 self.successResultOf(each)
             self.clock.advance(KEEP_SECONDS / 2)
-        self.assertEqual(len(self.network.transports), 2 * AT_ONCE)
+        self.assertLess(len(self.network.transports), 3 * 2 * AT_ONCE)
         self.finished()
 
     def test_closed_meanwhile(self) -> None:

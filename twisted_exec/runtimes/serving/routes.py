@@ -38,6 +38,7 @@ from twisted_exec.iri.request_cache import (
 )
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.streaming.http.control import FurtherRequest, further_requests, handle_all
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.probes import respond_ready
 from twisted_exec.streaming.http.routes import Routes
@@ -247,25 +248,47 @@ class StreamRoutes(ServerRoutes):
             live.over("client closed", code=CLIENT_LEFT)
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
+        further = further_requests(request)
+        self._end_one(request, names["token"])
+        answer = handle_all(further, lambda each: self._end_one(each, _token_of(each)))
+        respond_json(request, 200, answer)
+
+    def _end_one(self, request: Request | FurtherRequest, token: str) -> None:
         session, ending = parse_ending(request.args)
-        self._stream(request, names, session).end(ending)
-        respond_json(request, 200, _SUCCESS)
+        self._stream(request, token, session).end(ending)
 
     async def _limit(self, request: Request, names: Mapping[str, str]) -> None:
-        session, terms = parse_terms_query(request.args)
-        self._stream(request, names, session).limit_to(terms)
-        respond_json(request, 200, _SUCCESS)
+        further = further_requests(request)
+        self._limit_one(request, names["token"])
+        answer = handle_all(further, lambda each: self._limit_one(each, _token_of(each)))
+        respond_json(request, 200, answer)
 
-    def _stream(self, request: Request, names: Mapping[str, str], session: str) -> LiveStream:
+    def _limit_one(self, request: Request | FurtherRequest, token: str) -> None:
+        session, terms = parse_terms_query(request.args)
+        self._stream(request, token, session).limit_to(terms)
+
+    def _stream(self, request: Request | FurtherRequest, token: str, session: str) -> LiveStream:
         return self._cache.stream(
-            names["token"],
+            token,
             session=session,
             user=header_text(request, USER_HEADER),
             machine_uid=header_text(request, UID_HEADER),
         )
 
 
-def header_text(request: Request, header: bytes) -> str:
+def _token_of(request: FurtherRequest) -> str:
+    """
+    Return the token in the path of a request.
+
+    :raises NotFound: it is another path.
+    """
+    before, _, token = request.path.rpartition(b"/")
+    if before != b"/exec":
+        raise NotFound("exec", "")
+    return token.decode("ascii")
+
+
+def header_text(request: Request | FurtherRequest, header: bytes) -> str:
     """
     Decode a percent-encoded header; return an empty text if it is missing.
 

@@ -5,13 +5,19 @@ A thousand sessions that end at once would cost each hop a thousand TLS handshak
 longer than the sessions may.  Here the requests to one hop share at most :data:`AT_ONCE`
 connections.  A connection that had more than one request to carry is kept for a moment, because
 decisions about many sessions come in slices.
+
+Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
+with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer to it says in
+``details.done`` which of these succeeded, by their index.  A hop that does not know such bodies says
+nothing, and gets the others one by one.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h11
@@ -19,8 +25,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
+from twisted.web.http import parse_qs
+from twisted.web.http_headers import Headers
 
-from twisted_exec.api.status import BadGateway
+from twisted_exec.api.status import APIError, BadGateway, BadRequest
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
     Asking,
     AskingFactory,
@@ -32,8 +41,15 @@ from twisted_exec.streaming.http.upgrade_client import (
 
 AT_ONCE = 4
 """Connections to one hop; each carries one request at a time."""
+TOGETHER = 25
+"""Further requests in a body: the hop handles them in one turn, in a few milliseconds."""
+_TOGETHER_BYTES = 48 << 10
+"""Hops accept bodies up to 64 KiB."""
 KEEP_SECONDS = 0.25
 """How long a busy connection is kept when nothing waits for it."""
+
+_PREFIX = b"x-twisted-exec-"
+"""Of headers that are part of a request about a stream; others belong to its sender."""
 
 Endpoints = Sequence[tuple[str, IStreamClientEndpoint]]
 
@@ -44,14 +60,17 @@ class _Connection(Asking):
     request_noun = "request"
     hop: _Hop | None = None
     requests = 0
+    uses = 0
     _keeping: IDelayedCall | None = None
 
     def keep(self, clock: IReactorTime) -> None:
         """Close the connection after a moment, unless it is used again."""
         self._keeping = clock.callLater(KEEP_SECONDS, self.abort)
 
-    def use(self) -> None:
-        self.requests += 1
+    def use(self, requests: int) -> None:
+        """Take note that some requests are sent together."""
+        self.uses += 1
+        self.requests += requests
         if self._keeping is not None and self._keeping.active():
             self._keeping.cancel()
 
@@ -90,6 +109,7 @@ class _Request:
     """
     :ivar answered: fires or fails with the answer; has been called if nobody waits for it any more.
     :ivar is_second: the first connection was closed.
+    :ivar is_alone: the hop has not handled it together with others.
     """
 
     endpoints: Endpoints
@@ -97,6 +117,7 @@ class _Request:
     seconds: float
     answered: Deferred[None]
     is_second: bool = False
+    is_alone: bool = False
 
 
 class ControlRequests:
@@ -224,26 +245,58 @@ class _Hop:
             Deferred.fromCoroutine(self._carry(connection, request))
 
     async def _carry(self, connection: _Connection, request: _Request) -> None:
-        """Send a request on a free connection."""
-        connection.use()
-        self._work()  # others may need a further connection
+        """Send a request on a free connection, together with others that wait."""
+        others = self._others(request)
+        connection.use(1 + len(others))
+        self._work()  # those that are left may need a further connection
+        done: frozenset[int] = frozenset()
+        again = False
+        head = replace(request.head, body=_body(others)) if others else request.head
         try:
-            await ask(connection, request.head, clock=self._clock, timeout_seconds=request.seconds)
+            await ask(connection, head, clock=self._clock, timeout_seconds=request.seconds)
         except UpgradeRefused as answer:
             if 200 <= answer.code < 300:
+                done = _done(answer.body)
                 self._answer(request)
             else:
                 self._fail(request, Failure())
         except BadGateway:
             # The hop may close a connection that is kept in the moment in which it is used again.
-            if connection.requests > 1 and not request.is_second:
+            again = connection.uses > 1 and not request.is_second
+            if again:
                 request.is_second = True
                 self._waiting.appendleft(request)
             else:
                 self._fail(request, Failure())
         except Exception:
-            self._fail(request, Failure())
+            failure = Failure()
+            for each in (request, *others):
+                self._fail(each, failure)
+        for index, other in enumerate(others):
+            if index in done:
+                self._answer(other)
+            elif not other.answered.called:
+                other.is_alone, other.is_second = not again, again or other.is_second
+                self._waiting.append(other)
         self._release(connection)
+
+    def _others(self, request: _Request) -> list[_Request]:
+        """Take requests that can travel with one from those that wait."""
+        if request.is_alone:
+            return []
+        others: list[_Request] = []
+        size = 0
+        while self._waiting and len(others) < TOGETHER:
+            other = self._waiting[0]
+            if other.is_alone or other.head.method != request.head.method:
+                break
+            size += len(other.head.path) + sum(len(k) + len(v) for k, v in other.head.headers) + 64
+            if size > _TOGETHER_BYTES:
+                break
+            self._waiting.popleft()
+            if not other.answered.called:
+                others.append(other)
+        return others
 
     def _release(self, connection: _Connection) -> None:
         self._busy -= 1
@@ -264,3 +317,89 @@ class _Hop:
         if not request.answered.called:
             self._unanswered -= 1
             request.answered.errback(failure)
+
+
+def _body(requests: Sequence[_Request]) -> bytes:
+    entries = [
+        {
+            "target": each.head.path.decode("ascii"),
+            "headers": {
+                name.decode("ascii"): value.decode("latin-1")
+                for name, value in each.head.headers
+                if name.lower().startswith(_PREFIX)
+            },
+        }
+        for each in requests
+    ]
+    return json.dumps({"requests": entries}).encode("ascii")
+
+
+def _done(body: bytes) -> frozenset[int]:
+    """Return the indices in an answer; none if the hop has not understood the body of the request."""
+    try:
+        answer = json.loads(body)
+        return frozenset(each for each in answer["details"]["done"] if isinstance(each, int))
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return frozenset()
+
+
+@dataclass(frozen=True)
+class FurtherRequest:
+    """
+    A request that has travelled with another one.
+
+    :ivar path: without its query.
+    :ivar args: of the query, as of a request.
+    """
+
+    path: bytes
+    args: Mapping[bytes, list[bytes]]
+    requestHeaders: Headers
+
+
+def further_requests(request: Request) -> list[FurtherRequest]:
+    """
+    Return the requests in the body of a request.
+
+    :raises BadRequest: the body is malformed, or has too many of them.
+    """
+    content = request.content.read()
+    if not content:
+        return []
+    try:
+        entries = json.loads(content)["requests"]
+        if not isinstance(entries, list) or len(entries) > TOGETHER:
+            raise ValueError
+        return [_further(each) for each in entries]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        raise BadRequest(f"the body has no list of at most {TOGETHER} requests") from None
+
+
+def _further(entry: Any) -> FurtherRequest:
+    path, _, query = entry["target"].encode("ascii").partition(b"?")
+    headers = Headers()
+    for name, value in entry["headers"].items():
+        if not name.lower().encode("ascii").startswith(_PREFIX):
+            raise ValueError
+        headers.addRawHeader(name.encode("ascii"), value.encode("latin-1"))
+    return FurtherRequest(path, parse_qs(query), headers)
+
+
+def handle_all(
+    requests: Sequence[FurtherRequest], handle: Callable[[FurtherRequest], object]
+) -> dict[str, Any]:
+    """
+    Handle requests that have travelled with another one.
+
+    :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse one.
+    :return: the answer to all.
+    """
+    answer: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+    done: list[int] = []
+    for index, each in enumerate(requests):
+        try:
+            handle(each)
+        except APIError:
+            continue  # the hop before ours asks again, and gets the refusal
+        done.append(index)
+    return {**answer, "details": {"done": done}} if requests else answer

@@ -48,13 +48,14 @@ class UpgradeRequest:
     The request.
 
     :param path: with its query.
-    :param headers: all but ``Host``, including those of the upgrade.
+    :param headers: all but ``Host`` and ``Content-Length``, including those of the upgrade.
     """
 
     method: bytes
     path: bytes
     host: bytes
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
+    body: bytes = b""
 
 
 class UpgradeRefused(Exception):
@@ -151,6 +152,8 @@ class Asking(Protocol):
         :raises BadRequest: HTTP cannot encode it; the connection is closed.
         """
         headers = [(b"Host", head.host), *head.headers]
+        if head.body:
+            headers.append((b"Content-Length", b"%d" % len(head.body)))
         try:
             request = h11.Request(method=head.method, target=head.path, headers=headers)
         except h11.LocalProtocolError:
@@ -158,7 +161,10 @@ class Asking(Protocol):
             raise BadRequest("a header of the request cannot be passed on") from None
         self._answered = Deferred(self._cancelled)
         self._wanted = requested_upgrade(head.headers)
-        data = self._http.send(request) + self._http.send(h11.EndOfMessage())
+        data = self._http.send(request)
+        if head.body:
+            data += self._http.send(h11.Data(data=head.body))
+        data += self._http.send(h11.EndOfMessage())
         answered = self._answered
         if self.lost is not None:
             self._fail(BadGateway("the connection was closed before the request was sent"))
