@@ -50,6 +50,7 @@ class Serving(Dispatcher):
         self.clock, self.attachment, self.limits = clock, attachment, limits
         self.server: ConsoleServer | None = None
         self.terms = FULL
+        self.now = lambda: NOON + clock.seconds()  # without a cycle through this object
 
     async def dispatch(self, request: Request) -> None:
         self.server = serve(
@@ -60,7 +61,7 @@ class Serving(Dispatcher):
             clock=self.clock,
             limits=self.limits,
             terms=self.terms,
-            now=lambda: NOON + self.clock.seconds(),
+            now=self.now,
         )
 
 

@@ -66,8 +66,9 @@ class InputQueue:
         self._run()
 
     def close(self) -> None:
-        """Drop what waits; the session is over."""
+        """Drop what waits, and the callbacks: they and the session refer to each other."""
         self._items.clear()
+        self._deliver = self._set_full = _ignore
         self._cost, self._is_full, self._is_closed = 0, False, True
 
     def _run(self) -> None:
@@ -83,3 +84,7 @@ class InputQueue:
 
 def _cost(item: Item) -> int:
     return len(item) if isinstance(item, bytes) else _WISH_COST
+
+
+def _ignore(_: object) -> None:
+    """Do nothing."""

@@ -67,8 +67,9 @@ class TimeLimits:
         self._look()
 
     def stop(self) -> None:
-        """Do nothing any more."""
+        """Do nothing any more, and drop the callbacks: they and the session refer to each other."""
         self._stopped = True
+        self._warn = self._end = _ignore
         self._cancel()
 
     def _cancel(self) -> None:
@@ -100,8 +101,9 @@ class TimeLimits:
         if self._stopped:
             return left
         if left <= _TOLERANCE:
+            end = self._end
             self.stop()
-            self._end(Ending(reason, self._end_message(reason)))
+            end(Ending(reason, self._end_message(reason)))
         elif left > warning_seconds + _TOLERANCE:
             self._warned.discard(reason)
             return left - warning_seconds
@@ -129,3 +131,7 @@ class TimeLimits:
 def _warning_seconds(seconds: float) -> float:
     """Return how long before the end of a time its user is warned."""
     return min(_MOST_WARNING_SECONDS, max(0.0, seconds / _WARNING_SHARE))
+
+
+def _ignore(_: object) -> None:
+    """Do nothing."""
