@@ -298,6 +298,19 @@ class FileTests(AuditCase):
         self.assertEqual(len(self.who("--refused")), 6)
         self.run_main("who", "vm", "--file", self.path(), "--refused")
 
+    def test_times(self) -> None:
+        """Times of other zones become UTC; impossible times are damage."""
+        record = {"hop": "apiserver", "event": "start", "machine": "vm"}
+        times = ("2026-11-20T13:00:00+01:00", "0001-01-01T00:00:00+23:00", "2026-11-20T12:00:00")
+        with open(self.path(), "w") as file:
+            for number, time in enumerate(times):
+                file.write(json.dumps({**record, "time": time, "session": str(number)}) + "\n")
+        out, err = self.run_main("who", "vm", "--file", self.path(), "-o", "json")
+        self.assertEqual(
+            [each["started"] for each in json.loads(out)], ["2026-11-20T12:00:00.000Z"]
+        )
+        self.assertIn("2 lines are no records", err)
+
     def test_standard_input(self) -> None:
         """Records can come from standard input, such as the log of a container."""
         self.start("apiserver")

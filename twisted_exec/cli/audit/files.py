@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, BinaryIO, cast
 
 LONGEST_LINE_BYTES = 1 << 20
@@ -179,10 +179,15 @@ def _record(line: bytes) -> Record:
     for key in ("time", "hop", "event"):
         if not isinstance(facts.get(key), str):
             raise ValueError(f"without {key}")
+    return Record(_time(facts["time"]), facts["hop"], facts["event"], facts)
+
+
+def _time(text: str) -> datetime:
+    """:raises ValueError: it is not a time with a zone."""
     try:
-        time = datetime.fromisoformat(facts["time"])
-    except ValueError:
-        time = datetime.min
-    if time.tzinfo is None:
-        raise ValueError("without a time such as 2026-11-20T06:00:24.319Z")
-    return Record(time, facts["hop"], facts["event"], facts)
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("without a time such as 2026-11-20T06:00:24.319Z")
