@@ -112,6 +112,7 @@ class MixedTests(TestCase):
         screen = await watch(place.admin, "sh")
         await screen.ask(b"echo $((20 + 3))\r", rb"\r\n23\r\n")
         await screen.leave()
+        await self.check_observer(place)
         self.env = {"KUBECONFIG": place.admin}
         code, whole, told = await self.kubectl("logs", "sh")
         self.assertEqual(code, 0, told)
@@ -137,8 +138,39 @@ class MixedTests(TestCase):
         self.assertEqual(code, 1)
         self.assertIn("Error from server (NotFound)", told)
 
-    async def kubectl(self, *arguments: str) -> tuple[int, str, str]:
-        code, out, told = await kubectls.run("kubectl", *arguments, env=self.env)
+    async def check_observer(self, place: Deployment) -> None:
+        """With a hop that knows no rights an observer is refused: today's rules, never wider ones."""
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "observers"},
+            "rules": [
+                {
+                    "verbs": ["observe", "get"],
+                    "apiGroups": ["compute.ironcore.dev"],
+                    "resources": ["machines", "machines/console"],
+                }
+            ],
+        }
+        await place.client.create(kinds.CLUSTERROLES.resource, role)
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "carl"},
+            "roleRef": {"kind": "ClusterRole", "name": "observers"},
+            "subjects": [{"kind": "User", "name": "carl"}],
+        }
+        await place.client.create(kinds.ROLEBINDINGS.resource, binding, "default")
+        self.env = {"KUBECONFIG": place.kubeconfig("carl")}
+        code, _, told = await self.kubectl(
+            "exec", "-i", "sh", "--", "console", stdin=b"echo X$((1+1))\n"
+        )
+        self.assertEqual(code, 1)
+        self.assertNotIn("X2", told)
+        self.assertRegex(told, "is forbidden|cannot hold a session to its terms")
+
+    async def kubectl(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        code, out, told = await kubectls.run("kubectl", *arguments, env=self.env, stdin=stdin)
         return code, out, told
 
     async def test_apiserver(self) -> None:
