@@ -15,6 +15,7 @@ from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.api.status import BadGateway, BadRequest, GatewayTimeout, NotFound
 from twisted_exec.streaming.http.control import (
     AT_ONCE,
+    BUSY_REQUESTS,
     KEEP_SECONDS,
     TOGETHER,
     ControlRequests,
@@ -109,6 +110,15 @@ class ControlTests(SynchronousTestCase):
         self.assertTrue(all(each.lost for each in self.network.transports))
         self.finished()
 
+    def test_few(self) -> None:
+        """After a few requests no connection is kept, and no timer waits."""
+        for each in [self.send("/x") for _ in range(AT_ONCE + 2)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.network.pump()
+        self.assertTrue(all(each.lost for each in self.network.transports))
+        self.finished()
+
     def test_refused(self) -> None:
         """A refusal is that of its own request."""
         sent = [self.send("/a"), self.send("/unknown"), *(self.send("/b") for _ in range(9))]
@@ -193,7 +203,7 @@ class ControlTests(SynchronousTestCase):
     def test_slices(self) -> None:
         """A busy connection is kept until the next slice of decisions."""
         for _ in range(3):
-            sent = [self.send("/x") for _ in range(2 * AT_ONCE)]
+            sent = [self.send("/x") for _ in range(AT_ONCE * BUSY_REQUESTS)]
             self.network.pump()
             for each in sent:
                 self.successResultOf(each)
@@ -203,7 +213,7 @@ class ControlTests(SynchronousTestCase):
 
     def test_closed_meanwhile(self) -> None:
         """A request on a kept connection that the hop has closed is sent again on another."""
-        for each in [self.send("/x") for _ in range(2 * AT_ONCE)]:
+        for each in [self.send("/x") for _ in range(AT_ONCE * BUSY_REQUESTS)]:
             self.network.pump()
             self.successResultOf(each)
         self.hop.pending = []

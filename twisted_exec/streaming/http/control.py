@@ -3,8 +3,8 @@ Short requests about open streams, such as those that end sessions, over few con
 
 A thousand sessions that end at once would cost each hop a thousand TLS handshakes, which take
 longer than the sessions may.  Here the requests to one hop share at most :data:`AT_ONCE`
-connections.  A connection that had more than one request to carry is kept for a moment, because
-decisions about many sessions come in slices.
+connections.  A connection that had many requests to carry is kept for a moment, because decisions
+about many sessions come in slices.
 
 Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
 with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer to it says in
@@ -45,6 +45,8 @@ TOGETHER = 25
 """Further requests in a body: the hop handles them in one turn, in a few milliseconds."""
 _TOGETHER_BYTES = 48 << 10
 """Hops accept bodies up to 64 KiB."""
+BUSY_REQUESTS = 10
+"""A connection that has carried so many is kept for a moment."""
 KEEP_SECONDS = 0.25
 """How long a busy connection is kept when nothing waits for it."""
 
@@ -300,7 +302,7 @@ class _Hop:
 
     def _release(self, connection: _Connection) -> None:
         self._busy -= 1
-        if connection.lost is None and (self._waiting or connection.requests > 1):
+        if connection.lost is None and (self._waiting or connection.requests >= BUSY_REQUESTS):
             connection.keep(self._clock)
             self._idle.append(connection)
         else:
