@@ -246,6 +246,18 @@ class HintTests(PolicyTestCase):
         with self.assertRaises(Forbidden):
             self.reviewed()
 
+    def test_one_moment(self) -> None:
+        """A request that changes often is expected to end once: its user may change it any time."""
+        self.make_policy(approval="Required")
+        self.request(seconds=90)
+        self.decide()
+        for number in range(20):
+            patch = {"metadata": {"annotations": {"a": str(number)}}}
+            self.answer("PATCH", f"{REQUESTS}/r", patch, content_type=MERGE)
+        self.assertEqual(len(self.policies._moments), 1)
+        self.pump(90)
+        self.assertEqual(len(self.policies._moments), 0)
+
     def test_many_changes(self) -> None:
         """A policy that changes often has one timer."""
         for people in (1, 2) * 20:

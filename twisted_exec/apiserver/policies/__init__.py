@@ -1,3 +1,3 @@
 """
-Console policies and requests: who may use which console, when, and with whose approval.
+ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and approvals by other users.
 """

@@ -70,6 +70,7 @@ class ConsolePolicies(StoreFollower):
         self._moments: list[tuple[float, Key]] = []
         """A heap of the ends of approvals, and of the next changes of policies by their hours."""
         self._hours: dict[Key, float] = {}
+        self._ends: dict[Key, float] = {}
         self._machines: dict[str, Object] = {}
         self._by_name: dict[tuple[str, str, Key], Object] = {}
         """By group, plural, namespace and name."""
@@ -226,11 +227,12 @@ class ConsolePolicies(StoreFollower):
 
     def _remember(self, request: Object) -> None:
         key = key_of(request)
-        known = self._requests[_asker(request)].get(key)
-        if known is not None and _version(known) > _version(request):
+        several = self._requests[_asker(request)]
+        if key in several and _version(several[key]) > _version(request):
             return
-        self._requests[_asker(request)][key] = request
-        if _is_approved(request):
+        several[key] = request
+        if _is_approved(request) and self._ends.get(key) != expiry(request):
+            self._ends[key] = expiry(request)
             heapq.heappush(self._moments, (expiry(request), key))
 
     def _forget(self, request: Object) -> None:
@@ -279,6 +281,8 @@ class ConsolePolicies(StoreFollower):
         """Return the next moment at which a decision changes by itself."""
         while self._moments and self._moments[0][0] <= now:
             moment, key = heapq.heappop(self._moments)
+            if self._ends.get(key) == moment:
+                del self._ends[key]
             if self._hours.get(key) == moment:
                 self._expect_change(key)
         return self._moments[0][0] if self._moments else None
