@@ -14,6 +14,7 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.policies import requests
 from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.wire.session_terms import Right, Terms
 
@@ -77,6 +78,19 @@ class CreationTests(PolicyTestCase):
         self.assertIn("use another name, or metadata.generateName", message)
         self.clock.advance(86_401)
         self.answer("POST", REQUESTS, body, user="jane", code=201)
+
+    def test_many_names(self) -> None:
+        """A user cannot make the server forget a name by deleting many requests."""
+        self.patch(requests, "MOST_DELETED", 3)
+        for number in range(3):
+            self.request(f"r-{number}")
+            self.answer("DELETE", f"{REQUESTS}/r-{number}", user="jane")
+        body = {"metadata": {"name": "more"}, "spec": {"machine": "vm-1"}}
+        message = self.refused(429, "POST", REQUESTS, body, user="jane")
+        self.assertIn("3 console requests of", message)
+        self.answer("POST", REQUESTS, body, user="bob", code=201)
+        self.clock.advance(86_401)
+        self.request("next")
 
 
 class ApprovalTests(PolicyTestCase):

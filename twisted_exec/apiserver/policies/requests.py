@@ -11,6 +11,7 @@ A name is not used again soon: an approver might see one request and approve ano
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -40,7 +41,9 @@ MOST_PENDING = 50
 """Requests of one user in one namespace that wait for a decision."""
 NAME_SECONDS = PENDING_SECONDS
 """Time for which the name of a deleted request is not used again."""
-_MOST_NAMES = 10_000
+MOST_DELETED = 1000
+"""Names of one user that are remembered; the user creates no further requests then."""
+_MOST_NAMES = 50_000
 
 _CONSOLE = "console"
 _NEVER_BROUGHT = ("user", "userUID", "caller", "machineUID")
@@ -68,7 +71,9 @@ class RequestRights(StoreFollower):
         super().__init__(storage)
         self._authorizer, self._is_strict, self._now = authorizer, is_strict, now
         self._machines = {each.workload.qualified: each.workload for each in dialects}
-        self._deleted: dict[Key, float] = {}  # oldest first
+        self._deleted: dict[Key, tuple[float, str]] = {}
+        """By name: when a request was deleted, and its user; oldest first."""
+        self._deletions: Counter[str] = Counter()
 
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`."""
@@ -77,11 +82,26 @@ class RequestRights(StoreFollower):
     def _changed(self, event: Event) -> None:
         if event.type != DELETED:
             return
-        key = key_of(event.obj)
-        self._deleted.pop(key, None)
-        self._deleted[key] = self._now()
+        key, user = key_of(event.obj), event.obj["spec"].get("user", "")
+        self._forget(key)
+        self._deleted[key] = self._now(), user
+        self._deletions[user] += 1
         if len(self._deleted) > _MOST_NAMES:
-            del self._deleted[next(iter(self._deleted))]
+            self._forget(next(iter(self._deleted)))
+
+    def _forget(self, key: Key) -> None:
+        _, user = self._deleted.pop(key, (0.0, ""))
+        self._deletions[user] -= 1
+        if self._deletions[user] <= 0:
+            del self._deletions[user]
+
+    def _forget_old(self) -> None:
+        oldest = self._now() - NAME_SECONDS
+        while self._deleted:
+            key, (at, _) = next(iter(self._deleted.items()))
+            if at > oldest:
+                return
+            self._forget(key)
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`; sets what the server records, in place."""
@@ -96,7 +116,7 @@ class RequestRights(StoreFollower):
 
     async def _created(self, user: User, request: Object) -> None:
         spec, metadata = request["spec"], request["metadata"]
-        self._check_name(request)
+        self._check_name(user, request)
         for key in _NEVER_BROUGHT:
             spec.pop(key, None)
         machine = await self._machine(request)
@@ -125,9 +145,15 @@ class RequestRights(StoreFollower):
         assert missing is not None
         raise missing
 
-    def _check_name(self, request: Object) -> None:
-        deleted = self._deleted.get(key_of(request))
-        if deleted is not None and deleted + NAME_SECONDS > self._now():
+    def _check_name(self, user: User, request: Object) -> None:
+        self._forget_old()
+        if self._deletions[user.name] >= MOST_DELETED:
+            raise TooManyRequests(
+                f'{self._deletions[user.name]} console requests of user "{user.name}" were deleted '
+                "within a day: try again tomorrow",
+                retry_after_seconds=3600,
+            )
+        if key_of(request) in self._deleted:
             name = request["metadata"]["name"]
             raise Conflict(
                 f'a consolerequest with the name "{name}" was deleted less than a day ago, and an '
