@@ -38,6 +38,7 @@ POOL_GROUP = "compute.ironcore.dev:system:machinepools"
 TOKENS = f"""\
 admin,admin,1,system:masters
 jane,jane,2,dev
+robot,system:serviceaccount:default:robot,7,system:serviceaccounts
 bob,bob,3
 pool-a,compute.ironcore.dev:system:machinepool:pool-a,4,{POOL_GROUP}
 pool-b,compute.ironcore.dev:system:machinepool:pool-b,8,{POOL_GROUP}

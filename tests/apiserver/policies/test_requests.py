@@ -163,6 +163,24 @@ class ApprovalTests(PolicyTestCase):
             "a ServiceAccount is not a person", self.cannot("admin", headers=[(AS, name)])
         )
 
+    def test_token(self) -> None:
+        """
+        A ServiceAccount requests nothing, and opens no console that needs an approval: its token is
+        in the hands of the users who could approve.
+        """
+        name = "system:serviceaccount:default:robot"
+        self.bind_robot(name)
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        message = self.refused(403, "POST", REQUESTS, body, user="robot")
+        self.assertIn("a ServiceAccount is not a person", message)
+        robot = self.applicant(name)
+        self.assertIn("a ServiceAccount is not a person", self.not_opened(robot))
+
+    def test_robot_that_impersonates(self) -> None:
+        """A ServiceAccount that acts for a user is not a person either."""
+        acting = self.applicant(caller="system:serviceaccount:default:robot")
+        self.assertIn("a ServiceAccount is not a person", self.not_opened(acting))
+
     def bind_robot(self, name: str) -> None:
         for role in ("admin", "bob-drives"):
             body = {

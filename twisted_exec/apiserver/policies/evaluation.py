@@ -206,10 +206,17 @@ def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> No
 
 def _check_person(policy: Policy, people: int, applicant: Applicant) -> None:
     needs = f"{policy} requires {people} people at this console"
-    if applicant.user.name.startswith(SERVICE_ACCOUNT_PREFIX):
-        raise _Refused(f"{needs}, and a ServiceAccount is not a person: use an account of your own")
+    _check_no_service_account(needs, applicant)
     if applicant.caller:
         raise _Refused(f"{needs}, and impersonated users do not count: connect as yourself")
+
+
+def _check_no_service_account(needs: str, applicant: Applicant) -> None:
+    for name in (applicant.user.name, applicant.caller):
+        if name.startswith(SERVICE_ACCOUNT_PREFIX):
+            raise _Refused(
+                f"{needs}, and a ServiceAccount is not a person: use an account of your own"
+            )
 
 
 def _approval(
@@ -220,12 +227,13 @@ def _approval(
     now: float,
 ) -> Object:
     """Return the best approval for a session."""
+    who = policy.spec.get("approvers")
+    needs = f"{policy} requires the approval of another user{f' ({who})' if who else ''}"
+    _check_no_service_account(needs, applicant)
     valid = approvals(requests, applicant, now)
     if valid:
         return valid[0]
-    who = policy.spec.get("approvers")
     ask = f"{_open(machine, '--request --reason TICKET')}"
-    needs = f"{policy} requires the approval of another user{f' ({who})' if who else ''}"
     latest = _latest(requests, now)
     if latest is None:
         raise _Refused(f"{needs}: request it with {ask}")

@@ -2,9 +2,9 @@
 Admission of ConsoleRequests: the server records who asks and who approves.
 
 A request is for the user who creates it and for the machine that has the name at that moment.  An
-approver is another person: not the user of the request, not a user who impersonates either of the
-two, and not a ServiceAccount, because users who edit a namespace can create tokens for its
-ServiceAccounts.  An approver may ``drive`` the console of the machine.
+approver is another person: not the user of the request, and not a user who impersonates either of
+the two.  Neither of them is a ServiceAccount, because users who edit a namespace can create tokens
+for its ServiceAccounts, and so could be both.  An approver may ``drive`` the console of the machine.
 
 A name is not used again soon: an approver might see one request and approve another.
 """
@@ -117,6 +117,11 @@ class RequestRights(StoreFollower):
     async def _created(self, user: User, request: Object) -> None:
         spec, metadata = request["spec"], request["metadata"]
         self._check_name(user, request)
+        if _is_service_account(user):
+            raise Forbidden(
+                f'consolerequests "{metadata["name"]}" is forbidden: a ServiceAccount is not a person '
+                "whom another one can approve; use an account of your own"
+            )
         for key in _NEVER_BROUGHT:
             spec.pop(key, None)
         machine = await self._machine(request)
@@ -212,7 +217,7 @@ class RequestRights(StoreFollower):
             raise Forbidden(
                 f'{refusal}: user "{impersonator.name}", who created it, impersonates that user'
             )
-        if user.name.startswith(SERVICE_ACCOUNT_PREFIX):
+        if _is_service_account(user):
             raise Forbidden(
                 f"{refusal}: a ServiceAccount is not a person; approve with an account of your own"
             )
@@ -248,6 +253,12 @@ class RequestRights(StoreFollower):
                 f'consolerequests "{metadata["name"]}" is for an earlier machine '
                 f'"{spec["machine"]}", which was deleted: its user must create another'
             )
+
+
+def _is_service_account(user: User) -> bool:
+    """Return whether a request is by a ServiceAccount, also one that acts for a user."""
+    several = (user, user.impersonated_by)
+    return any(each and each.name.startswith(SERVICE_ACCOUNT_PREFIX) for each in several)
 
 
 def _refusal(user: User, request: Object) -> str:
