@@ -239,7 +239,10 @@ def assemble(
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
     restricted = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
     with_consoles = [each.workload for each in dialects]
-    authorizer = ConsoleVerbs(restricted, with_consoles, strict=strict_verbs)
+    policies = ConsolePolicies(storage, with_consoles, reactor, now)
+    authorizer = ConsoleVerbs(
+        restricted, with_consoles, strict=strict_verbs, is_strict=policies.is_strict_for
+    )
     trail = Trail(audit, "apiserver", reactor)
     sessions = Sessions(trail, SessionMetrics(metrics), session_limits)
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
@@ -259,9 +262,8 @@ def assemble(
         on_review=control_plane.observe_permissions,
     )
     control_plane.on_permission_change(guard.review_soon, partial(users_of, sessions))
-    policies = ConsolePolicies(storage, [each.workload for each in dialects], reactor, now)
     policies.follow(guard.review_soon)
-    requests = RequestRights(storage, dialects, authorizer, policies.is_strict_for, now)
+    requests = RequestRights(storage, dialects, authorizer, now)
     workloads = [Workload.of_dialect(dialect) for dialect in dialects]
     if kubelets is not None:
         workloads.append(PODS_OF_NODES)

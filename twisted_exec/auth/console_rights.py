@@ -8,7 +8,7 @@ so a session and ``kubectl auth can-i`` get the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -36,12 +36,19 @@ class ConsoleVerbs:
     :param authorizer: decides about the verbs themselves and everything else.
     :param strict: ``create`` on ``machines/exec`` includes no verb.
     :param machines: resources whose consoles are meant; Pods are always among them.
+    :param is_strict: returns whether the verbs are strict for the machine of a request, because a
+        ConsolePolicy says so: access reviews get the same answer as sessions.
     """
 
     def __init__(
-        self, authorizer: IAuthorizer, machines: Iterable[Resource], *, strict: bool = False
+        self,
+        authorizer: IAuthorizer,
+        machines: Iterable[Resource],
+        *,
+        strict: bool = False,
+        is_strict: Callable[[Attributes], bool] = lambda _: False,
     ) -> None:
-        self._authorizer, self.strict = authorizer, strict
+        self._authorizer, self.strict, self._is_strict = authorizer, strict, is_strict
         resources = (*machines, PODS.resource)
         self._machines = {(each.group, each.plural) for each in resources}
 
@@ -59,7 +66,7 @@ class ConsoleVerbs:
         )
 
     async def _authorize(self, attributes: Attributes) -> Decision:
-        if not (self.strict or attributes.strict):
+        if not (self.strict or attributes.strict or self._is_strict(attributes)):
             verb, subresource = _OPEN
             opening = replace(attributes, verb=verb, subresource=subresource)
             decision = await self._decide(opening)

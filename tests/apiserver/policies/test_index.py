@@ -142,6 +142,29 @@ class TermsTests(PolicyTestCase):
         self.label(tier="gold")
         self.assertTrue(self.policies.is_strict(self.machine))
 
+    def test_strict_review(self) -> None:
+        """An access review for a machine under a strict policy answers as opening its console does."""
+        self.assertEqual(self.may("takeover", "vm-1"), (True, True))
+        self.make_policy(selector={"matchLabels": {"tier": "gold"}}, verbs="Strict")
+        self.assertEqual(self.may("takeover", "vm-1"), (True, True))
+        self.label(tier="gold")
+        self.assertEqual(self.may("takeover", "vm-1"), (False, False))
+        self.assertEqual(self.may("drive", "vm-1"), (True, True))  # jane has the verb itself
+
+    def may(self, verb: str, machine: str) -> tuple[bool, bool]:
+        """Return the answers to jane's question about herself, and to the same of another user."""
+        place = {"namespace": "default", "name": machine, "subresource": "console"}
+        asked = {"verb": verb, "group": "compute.ironcore.dev", "resource": "machines", **place}
+        reviews = "/apis/authorization.k8s.io/v1"
+        own = {"spec": {"resourceAttributes": asked}}
+        other = {"spec": {"resourceAttributes": asked, "user": "jane"}}
+        answers = (
+            self.answer("POST", f"{reviews}/selfsubjectaccessreviews", own, user="jane", code=201),
+            self.answer("POST", f"{reviews}/subjectaccessreviews", other, code=201),
+        )
+        own_answer, other_answer = (bool(each["status"]["allowed"]) for each in answers)
+        return own_answer, other_answer
+
     def test_unknown(self) -> None:
         """Before the policies are known nobody is let in."""
         fresh = ConsolePolicies(MemoryStorage(), [DEFAULT.workload], self.clock, self.clock.seconds)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
@@ -55,8 +54,6 @@ class RequestRights(StoreFollower):
     Admission of ConsoleRequests.
 
     :param authorizer: decides whether an approver may ``drive``.
-    :param is_strict: whether only the verbs of ``machines/console`` count for the machine that a
-        request names.
     :param now: seconds since the epoch.
     """
 
@@ -65,11 +62,10 @@ class RequestRights(StoreFollower):
         storage: IStorage,
         dialects: Sequence[Dialect],
         authorizer: IAuthorizer,
-        is_strict: Callable[[Attributes], bool],
         now: Callable[[], float],
     ) -> None:
         super().__init__(storage)
-        self._authorizer, self._is_strict, self._now = authorizer, is_strict, now
+        self._authorizer, self._now = authorizer, now
         self._machines = {each.workload.qualified: each.workload for each in dialects}
         self._deleted: dict[Key, tuple[float, str]] = {}
         """By name: when a request was deleted, and its user; oldest first."""
@@ -236,7 +232,6 @@ class RequestRights(StoreFollower):
             namespace,
             spec["machine"],
         )
-        attributes = replace(attributes, strict=self._is_strict(attributes))
         decision = await self._authorizer.authorize(attributes)
         if not decision.allows_everything:
             raise Forbidden(
