@@ -225,7 +225,7 @@ class ConsoleAccess:
                 return right
             if decision.hidden:
                 break
-        missing = self.refusal
-        if strict:
-            missing = replace(self.permission, verb=self.wanted.verb)
-        raise gate.refused(replace(missing, user=user), decision)
+        missing = replace(self.refusal, user=user)
+        if strict or (await gate.decide(missing)).allowed:  # a policy makes the verbs strict
+            missing = replace(self.permission, user=user, verb=self.wanted.verb)
+        raise gate.refused(missing, decision)
