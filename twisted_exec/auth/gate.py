@@ -43,7 +43,11 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
-from twisted_exec.streaming.sessions.registry import Sessions, forwarded_session_id
+from twisted_exec.streaming.sessions.registry import (
+    Sessions,
+    forwarded_machine_uid,
+    forwarded_session_id,
+)
 from twisted_exec.streaming.sessions.terms import forwarded_terms, terms_headers
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
@@ -153,6 +157,7 @@ class Gate:
         """
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         terms = terms_headers(context.request)
+        machine_uid = forwarded_machine_uid(context.request)
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         context.learn(user=sender.name)
@@ -162,6 +167,8 @@ class Gate:
             context.caller = sender
         elif self.policy.proxy_is_caller:
             context.caller = sender.forwarded_by
+            if context.caller is not None:
+                context.learn(uid=machine_uid)
         if context.caller is not None:
             session = self._session_of(context)
             context.learn(user=user.name, caller=context.caller.name, session=session)

@@ -112,6 +112,14 @@ class RightsTests(ChainTestCase):
         self.assertNotIn("force", path)
         self.assertEqual(await self.code(CONSOLE), 405)
 
+    async def test_machine_uid(self) -> None:
+        """The poollet gets the UID of the machine, whatever the client sends."""
+        machine = await self.admin.get(MACHINES, "vm", "default")
+        forged = (b"X-Twisted-Exec-Machine-Uid", b"u-other")
+        await self.open(headers=[*WEBSOCKET, forged])
+        headers = self.pool.requests[-1][2]
+        self.assertEqual(headers["x-twisted-exec-machine-uid"], [machine["metadata"]["uid"]])
+
     async def code(self, path: str) -> int:
         try:
             await self.dial(path=path)

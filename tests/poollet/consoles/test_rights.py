@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.poollet.chain import EXEC, JANE, PoolletCase, status
-from twisted_exec.api.kinds import CONSOLEPOLICIES
+from twisted_exec.api.kinds import CONSOLEPOLICIES, MACHINES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
+from twisted_exec.streaming.sessions.registry import UID_HEADER
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
 POLICIES = CONSOLEPOLICIES.resource
@@ -74,6 +75,20 @@ class RightsTests(PoolletCase):
             with self.assertRaises(UpgradeRefused) as caught:
                 await self.open(path=f"{EXEC.format('lab', 'vm')}?{query}")
             self.assertEqual(caught.exception.code, 501)
+
+
+class MachineTests(PoolletCase):
+    """A machine that was created again while a console was being opened."""
+
+    async def test_another(self) -> None:
+        """What the API server decided about one machine opens no other one of its name."""
+        await self.start()
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open([(UID_HEADER, b"u-other")])
+        self.assertEqual(caught.exception.code, 404)
+        self.assertEqual(self.lines.heads, [])
+        machine = await self.client.get(MACHINES.resource, "vm", "lab")
+        await self.view([(UID_HEADER, machine["metadata"]["uid"].encode())])
 
 
 class PolicyTests(PoolletCase):

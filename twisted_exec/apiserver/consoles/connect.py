@@ -67,6 +67,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions.registry import UID_HEADER
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
@@ -170,7 +171,8 @@ class MachineLocator:
         location = self.poollet(await self.pool(target.name, pool), context, path)
         # Last, because a session may use up an approval.
         terms = FULL if access is None else await self._terms(context, access, right, machine)
-        headers = (*headers, *reason_headers(context.subject.reason))
+        uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
+        headers = (*headers, uid, *reason_headers(context.subject.reason))
         return replace(location, headers=headers, terms=terms)
 
     async def _authorize(

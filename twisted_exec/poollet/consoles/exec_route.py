@@ -51,6 +51,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
+from twisted_exec.streaming.sessions.registry import UID_HEADER
 from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.session_terms import FULL, Terms
 
@@ -63,7 +64,6 @@ receive our error instead of its own timeout.
 VERBS = {"exec": "create", "log": "get"}
 """The verb for each subresource of a machine."""
 
-UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 USER_HEADER = b"X-Twisted-Exec-User"
 
 
@@ -200,7 +200,11 @@ class ExecLocator:
         context.learn_reason()
         terms = await self._authorize(context)
         machine = await self._machine(context.subject)
-        context.learn(uid=machine["metadata"]["uid"])
+        uid = machine["metadata"]["uid"]
+        # The API server decided about another machine of this name: one copy is not up to date.
+        if context.subject.uid not in ("", uid):
+            raise self._unknown(context.subject)
+        context.learn(uid=uid)
         self._check(machine)
         self._check_request(context)
         if self.under_policies and context.caller is None and not self.access.is_server(context):

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol as Typing
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -63,6 +63,8 @@ _REASONS = frozenset(
     }
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
+"""The machine that the previous hop means, because another one may get its name; percent-encoded."""
 _MAX_MESSAGE = 512
 
 
@@ -447,6 +449,12 @@ def forwarded_session_id(request: IRequest) -> str | None:
     Only a caller that may forward identities may choose it.
     """
     return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
+
+
+def forwarded_machine_uid(request: IRequest) -> str:
+    """Return the UID of the machine that the previous hop means; empty if it does not say."""
+    value: bytes = request.requestHeaders.getRawHeaders(UID_HEADER, [b""])[-1]
+    return unquote(value.decode("ascii", "replace"))
 
 
 def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
