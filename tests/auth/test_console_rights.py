@@ -14,7 +14,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.auth.console_rights import VERBS, ConsoleAccess, ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
 from twisted_exec.auth.rbac.rules import Rule
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE as INPUT
@@ -32,7 +32,7 @@ def console(*verbs: str) -> Rule:
     return Rule(verbs, (GROUP,), ("machines/console",))
 
 
-@implementer(IRulesAuthorizer)
+@implementer(IAuthorizer)
 class Rules:
     """Decides by a list of rules, and records the questions."""
 
@@ -44,9 +44,6 @@ class Rules:
         self.questions.append(f"{attributes.verb} {attributes.subresource}")
         allowed = any(rule.allows(attributes) for rule in self.rules)
         return succeed(Decision(allowed, hidden=self.hidden and not allowed))
-
-    def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        return succeed(self.rules)
 
 
 class ConsoleVerbsTests(SynchronousTestCase):
@@ -100,13 +97,6 @@ class ConsoleVerbsTests(SynchronousTestCase):
             self.successResultOf(verbs.authorize(attributes))
         questions = ["create exec", "observe console", "observe log", "get "]
         self.assertEqual(rules.questions, questions)
-
-    def test_rules(self) -> None:
-        """A list of a user's rules names the verbs that others include."""
-        for strict, more in ((False, (Rule(VERBS, (GROUP,), ("machines/console",)),)), (True, ())):
-            verbs = ConsoleVerbs(Rules(OPEN, READ), [MACHINES.resource], strict=strict)
-            rules = self.successResultOf(verbs.rules_for(ANN, "lab"))
-            self.assertEqual(rules, (OPEN, READ, *more))
 
 
 class ConsoleAccessTests(SynchronousTestCase):

@@ -8,17 +8,16 @@ so a session and ``kubectl auth can-i`` get the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import PODS
 from twisted_exec.api.resource import Resource
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IRulesAuthorizer, User
-from twisted_exec.auth.rbac.rules import ALL, Rule
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -77,29 +76,6 @@ class ConsoleVerbs:
     def _decide(self, attributes: Attributes) -> Deferred[Decision]:
         decided: Deferred[Decision] = self._authorizer.authorize(attributes)
         return decided
-
-    def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """As :meth:`IRulesAuthorizer.rules_for`, if the authorizer has rules."""
-        if not IRulesAuthorizer.providedBy(self._authorizer):
-            return succeed(())
-        current: Deferred[tuple[Rule, ...]] = IRulesAuthorizer(self._authorizer).rules_for(
-            user, namespace
-        )
-        return current if self.strict else current.addCallback(self._with_verbs)
-
-    def _with_verbs(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        return tuple(dict.fromkeys((*rules, *self._implied(rules))))
-
-    def _implied(self, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        verb, subresource = _OPEN
-        for rule in rules:
-            if ALL in rule.verbs or verb not in rule.verbs:
-                continue
-            for group, plural in sorted(self._machines):
-                name = rule.resource_names[0] if rule.resource_names else ""
-                opening = Attributes(User(""), verb, group, "", plural, subresource, name=name)
-                if rule.allows(opening):
-                    yield Rule(VERBS, (group,), (f"{plural}/{CONSOLE}",), rule.resource_names)
 
 
 def _normal(attributes: Attributes) -> Attributes:
