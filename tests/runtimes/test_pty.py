@@ -28,6 +28,7 @@ from twisted_exec.runtimes.interfaces import IRestartPolicy
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
+from twisted_exec.wire.session_terms import FULL
 from twisted_exec.wire.stream_options import StreamOptions
 
 from .support import SHELL, RuntimeCase
@@ -323,7 +324,7 @@ def _descriptors() -> set[str]:
 class HashingStream:
     """A viewer's stream that keeps only a hash: of all but the last 32 bytes."""
 
-    session, user, options = "s", "ann", StreamOptions()
+    session, user, options, terms = "s", "ann", StreamOptions(), FULL
 
     def __init__(self, viewer: Any) -> None:
         self.digest = hashlib.sha256()

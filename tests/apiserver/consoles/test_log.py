@@ -94,7 +94,7 @@ class ReadTests(LogCase):
                 "?follow=true&timestamps=true&frames=true&sinceSeconds=5",
             ),
         )
-        ours = {"audit-id", "host", "x-remote-group", "x-remote-user"}
+        ours = {"audit-id", "host", "x-remote-group", "x-remote-user", "x-twisted-exec-machine-uid"}
         others = {name for name in headers if not name.startswith("x-remote-extra-")}
         self.assertEqual(others, ours)
         self.assertEqual(headers["x-remote-user"], ["admin"])

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
@@ -124,6 +123,9 @@ def time_zone(name: str) -> tzinfo:
     """
     if name == "UTC":
         return UTC
+    # Imported here: clients import the kinds and need no time zones.
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
