@@ -738,11 +738,33 @@ class TermsTests(ProxyTestCase):
             control = self.change(self.observer)
             client.send(b"reboot")
             control.protocol.dataReceived(answer)
-            self.clock.pump([0.5, 0.5])
+            (session,) = self.sessions.live()
+            self.clock.advance(0.5)
+            ending = session.ending
+            assert ending is not None
+            self.assertEqual(
+                ending.message,
+                "your rights at this console changed (right=observe), and the next hop did not"
+                " confirm the change in time: open the console again",
+            )
+            self.clock.advance(0.5)
             self.assertEqual(machine.value(), b"")
             machine.protocol.connectionLost(Failure(ConnectionDone()))
             client.lose()
             self.assertEqual(self.records.ends(), [(REVOKED, None)])
+
+    def test_over_before_it_was_confirmed(self) -> None:
+        """If the machine ends the session first, that is the reason; the change is given up."""
+        client = self.confirmed(b"")
+        control = OneConnection(connected=False)
+        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        (session,) = self.sessions.live()
+        session.hold_to(self.observer)
+        self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        client.lose()
+        self.assertEqual(self.records.ends(), [("backend closed", None)])
+        self.assertTrue(control.connecting.called)  # cancelled
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class EndTests(ProxyTestCase):

@@ -167,6 +167,12 @@ class Location:
     log: LogOptions | None = None
     terms: Terms = FULL
 
+    def path_with(self, query: bytes) -> bytes:
+        """Return path and query for a request with a further query, which may be empty."""
+        if not query:
+            return self.path
+        return self.path + (b"&" if b"?" in self.path else b"?") + query
+
 
 class IStreamLocator(Interface):
     """Finds the next hop of a stream, and authorizes it."""

@@ -63,6 +63,7 @@ from twisted_exec.streaming.interfaces import (
     IStreamLocator,
     Location,
 )
+from twisted_exec.streaming.next_hop import NextHop
 from twisted_exec.streaming.remotecommand.negotiation import (
     STREAM_PROTOCOL,
     UPGRADE_REQUIRED,
@@ -77,11 +78,10 @@ from twisted_exec.streaming.sessions.registry import (
     ClientInfo,
     Session,
     Sessions,
-    ending_query,
     parse_ending,
     session_id,
 )
-from twisted_exec.streaming.sessions.terms import confirmed_terms, parse_terms_query, terms_query
+from twisted_exec.streaming.sessions.terms import confirmed_terms, parse_terms_query
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
@@ -257,9 +257,9 @@ class Proxy:
         )
 
     def cutting(self, session: Session, failure: Failure) -> None:
-        """Log that a session is cut, because the next hop does not end it."""
+        """Log that a session is cut, because the next hop neither ends nor changes it."""
         self._log.info(
-            "{hop} cuts session {session}, the next hop does not end it: {why}",
+            "{hop} cuts session {session}, the next hop does not end or change it: {why}",
             hop=self.hop,
             session=session.subject.session,
             why=failure.getErrorMessage(),
@@ -276,10 +276,8 @@ class _Passage:
     def __init__(self, proxy: Proxy, context: RequestContext) -> None:
         self._proxy, self._context, self._request = proxy, context, context.request
         self._late: IDelayedCall | None = None
-        self._asking: Deferred[None] | None = None
-        self._changing: Deferred[None] | None = None
+        self._next_hop: NextHop | None = None  # once there is a stream
         self._sent_terms = FULL
-        self._known_as = ""
 
     async def run(self) -> None:
         proxy = self._proxy
@@ -407,7 +405,7 @@ class _Passage:
         location = self._location
         if location.whole:
             return location.path
-        return _joined(location.path, self._context.options.query())
+        return location.path_with(self._context.options.query())
 
     async def _ask_otherwise(self) -> bool:
         return await self._untunnel() or await self._translate()
@@ -464,6 +462,7 @@ class _Passage:
     def _read_here(self, bridge: Translation | Tunnel) -> None:
         del self._request, self._context
         self._proxy.translating(self._session)
+        self._reach_later(self._session_id)
         hold_to = None
         if isinstance(bridge, Translation):
             hold_to = partial(self._hold_to, bridge)
@@ -479,8 +478,6 @@ class _Passage:
 
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
         proxy = self._proxy
-        # An API server of its own may keep the session under an id of its own.
-        self._known_as = session_id(upgraded.headers) or self._session_id
         self._splice = Splice(
             proxy.clock,
             self._ended,
@@ -508,8 +505,22 @@ class _Passage:
         self._speaks(upgrade, protocol)
         if self._location.again is not None:
             self._location = replace(self._location, again=None)  # that was for a second request
+        # An API server of its own may keep the session under an id of its own.
+        self._reach_later(session_id(upgraded.headers) or self._session_id)
         hold_to = partial(self._hold_to, self._splice)
         self._session.carry(self._end, self._cut, self._counts, hold_to)
+
+    def _reach_later(self, session_id: str) -> None:
+        """Prepare requests to the next hop about the open session, which has this id there."""
+        proxy = self._proxy
+        self._next_hop = NextHop(
+            proxy.control,
+            proxy.clock,
+            self._session,
+            self._location,
+            session_id,
+            proxy.end_seconds,
+        )
 
     def _cut(self) -> None:
         self._splice.cut("cut")
@@ -526,13 +537,11 @@ class _Passage:
         """The splice has ended."""
         if self._late is not None and self._late.active():
             self._late.cancel()
-        if self._asking is not None:
-            self._asking.cancel()  # the session has ended, with or without it
-        if self._changing is not None:
-            self._changing.cancel()
         self._over(reason, self._splice)
 
     def _over(self, reason: str, bridge: Splice | Translation | Tunnel) -> None:
+        if self._next_hop is not None:
+            self._next_hop.cancel()
         self._session.over(
             reason,
             bytes_to_machine=bridge.bytes_to_machine,
@@ -546,16 +555,15 @@ class _Passage:
         The user's input stops now.  A next hop that has agreed to end the session takes none
         either, and needs the user's part of the protocol's end, so input passes again from then on.
         """
+        assert self._next_hop is not None
         self._splice.pause_user()
-        if self._changing is not None:
-            self._changing.cancel()
+        self._next_hop.cancel()
         seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
         late = self._proxy.clock.callLater(seconds, self._splice.sever, ending.reason)
         self._late = late
         if self._location.ends_here:
             self._splice.say(ending)
             return
-        asking = self._asking = Deferred.fromCoroutine(self._ask_to_end(ending, seconds))
 
         def agreed(_: None) -> None:
             if late.active():
@@ -567,55 +575,20 @@ class _Passage:
                 if self._proxy.cuts_when_refused:
                     late.reset(0)
 
-        asking.addCallbacks(agreed, refused)
+        self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
 
     def _hold_to(self, stream: Splice | Translation, terms: Terms) -> None:
-        """Pass nothing from the user on until the next hop has confirmed the terms."""
-        stream.pause_user()
-        if self._changing is None:  # otherwise behind the answer: requests may overtake each other
-            self._send_terms(stream, terms)
+        """Hold the session to other terms, or end it if the next hop does not."""
+        assert self._next_hop is not None
+        self._next_hop.hold_to(stream, terms, self._not_confirmed)
 
-    def _send_terms(self, stream: Splice | Translation, terms: Terms) -> None:
-        asking = Deferred.fromCoroutine(self._ask_to_hold(terms))
-        self._changing = asking.addTimeout(self._proxy.end_seconds, self._proxy.clock)
-
-        def confirmed(_: object) -> None:
-            self._changing = None
-            if self._session.ending is not None:
-                return
-            if self._session.terms != terms:  # changed again
-                self._send_terms(stream, self._session.terms)
-            else:
-                stream.resume_user()
-
-        def refused(failure: Failure) -> None:
-            self._changing = None
-            if self._session.ending is not None:
-                return
-            self._proxy.cutting(self._session, failure)
-            message = (
-                f"your rights at this console have changed ({_described(terms)}): open it again"
-            )
-            self._session.end(Ending(REVOKED, message))
-
-        self._changing.addCallbacks(confirmed, refused)
-
-    async def _ask_to_hold(self, terms: Terms) -> None:
-        """:raises Exception: the next hop will not."""
-        query = terms_query(self._known_as, terms)
-        await self._ask(b"PATCH", query, self._proxy.end_seconds)
-
-    async def _ask_to_end(self, ending: Ending, seconds: float) -> None:
-        """:raises Exception: the next hop will not."""
-        await self._ask(b"DELETE", ending_query(self._known_as, ending), seconds)
-
-    async def _ask(self, method: bytes, query: bytes, seconds: float) -> None:
-        if self._location.later is not None:
-            self._location = await self._location.later()
-        location = self._location
-        path = _joined(location.path, query)
-        head = UpgradeRequest(method, path, location.host, location.headers)
-        await self._proxy.control.send(location.endpoints, head, seconds)
+    def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
+        self._proxy.cutting(self._session, failure)
+        message = (
+            f"your rights at this console changed ({_described(terms)}), and the next hop did not"
+            " confirm the change in time: open the console again"
+        )
+        self._session.end(Ending(REVOKED, message))
 
 
 def client_info(context: RequestContext) -> ClientInfo:
@@ -649,10 +622,3 @@ def _counts(bridge: Splice | Translation | Tunnel) -> tuple[int, int]:
 def _described(terms: Terms) -> str:
     """Return the terms for a message."""
     return terms.text().replace("&", ", ") or "no limits"
-
-
-def _joined(path: bytes, query: bytes) -> bytes:
-    """A path that may have a query already, and a further one that may be empty."""
-    if not query:
-        return path
-    return path + (b"&" if b"?" in path else b"?") + query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.streaming.foreign import Foreign
+from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, Conflict
@@ -43,6 +45,7 @@ from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
 from twisted_exec.wire.channel import TERMINAL, V1, V4, V5, Channel
+from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
 SUCCESS = {"metadata": {}, "status": "Success"}
@@ -50,13 +53,18 @@ SUCCESS = {"metadata": {}, "status": "Success"}
 
 @implementer(IStreamLocator)
 class Locator:
-    """Leads to one place, whose path is good for one request."""
+    """
+    Leads to one place, whose path is good for one request.
+
+    :ivar control: where requests about open sessions go, if not there.
+    """
 
     def __init__(self, endpoint: Any, tokens: set[bytes]) -> None:
         self.endpoint, self.tokens = endpoint, tokens
         self.located = 0
         self.streams: Any = TERMINAL
         self.problem: APIError | None = None
+        self.control: Any = None
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         context.learn(session="s-1", user="ann", machine="vm")
@@ -68,17 +76,19 @@ class Locator:
         self.located += 1
         path = b"/exec/%d" % self.located
         self.tokens.add(path)
-        return succeed(
-            Location(
-                subject,
-                [("the runtime", self.endpoint)],
-                path,
-                b"runtime",
-                [(b"X-Ours", b"yes")],
-                streams=self.streams,
-                again=lambda: self._to(subject),
-            )
+        location = Location(
+            subject,
+            [("the runtime", self.endpoint)],
+            path,
+            b"runtime",
+            [(b"X-Ours", b"yes")],
+            streams=self.streams,
+            again=lambda: self._to(subject),
         )
+        if self.control is None:
+            return succeed(location)
+        control = replace(location, endpoints=[("the runtime", self.control)])
+        return succeed(replace(location, later=lambda: succeed(control)))
 
 
 class Proxying(Dispatcher):
@@ -623,6 +633,28 @@ class EndTests(TranslateTestCase):
         translation.resume_user()
         self.network.pump()
         self.assertEqual(self.attachment.input_ends, 1)
+
+    def test_terms_unconfirmed(self) -> None:
+        """A session whose next hop still has to confirm a change of terms can end all the same."""
+        silent = OneConnection(connected=False)
+        self.locator.control = silent
+        self.open()
+        (session,) = self.sessions.live()
+        session.hold_to(Terms(right=Right.OBSERVE))
+        self.assertFalse(silent.connecting.called)
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.over("backend closed")
+        self.assertTrue(silent.connecting.called)  # cancelled
+
+    def test_terms_of_the_session(self) -> None:
+        """A change of terms names the session, though its streams are translated."""
+        self.locator.control = control = OneConnection()
+        self.open()
+        (session,) = self.sessions.live()
+        session.hold_to(Terms(right=Right.OBSERVE))
+        line = control.transport.value().split(b"\r\n")[0]
+        self.assertIn(b"?session=s-1&terms=right%3Dobserve", line)
+        self.clock.advance(60)
 
     def test_cut_by_the_hop(self) -> None:
         """A cut by the hop ends the session without a status for the user."""
