@@ -12,10 +12,10 @@ because its reader may have asked for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
@@ -35,15 +35,10 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.control import (
-    ControlRequests,
-    FurtherRequest,
-    further_requests,
-    handle_all,
-)
+from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest, answer_all
 from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.http.routes import WrongMethod
-from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -110,6 +105,8 @@ _MORE_SECONDS = {
     MACHINE_DELETED: GONE_SECONDS,
     POOL_DELETED: GONE_SECONDS,
 }
+
+Change = TypeVar("Change", Ending, Terms)
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -205,18 +202,7 @@ class Proxy:
 
         :raises NotFound: there is no such session of theirs.
         """
-        if self.caller_of is None:
-            raise MethodNotAllowed("sessions are not ended from before this hop")
-        caller = await self.caller_of(context.request)
-        further = further_requests(context.request)
-
-        def handle(request: Request | FurtherRequest) -> None:
-            session, ending = parse_ending(request.args)
-            for each in self._opened_by(caller, session):
-                each.end(ending)
-
-        handle(context.request)
-        respond_json(context.request, 200, handle_all(further, handle))
+        await self._change(context, parse_ending, Session.end)
 
     async def limit(self, context: RequestContext) -> None:
         """
@@ -224,18 +210,29 @@ class Proxy:
 
         :raises NotFound: as :meth:`end`.
         """
+        await self._change(context, parse_terms_query, Session.limit_to)
+
+    async def _change(
+        self,
+        context: RequestContext,
+        parse: Callable[[Mapping[bytes, list[bytes]]], tuple[str, Change]],
+        apply: Callable[[Session, Change], None],
+    ) -> None:
+        """
+        Apply a change to a session that the hop before ours opened, and answer.
+
+        :param parse: returns the session's id and the change from a query.
+        """
         if self.caller_of is None:
-            raise MethodNotAllowed("sessions are not changed from before this hop")
+            raise MethodNotAllowed("the hop before this one neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
-        further = further_requests(context.request)
 
         def handle(request: Request | FurtherRequest) -> None:
-            session, terms = parse_terms_query(request.args)
+            session, change = parse(request.args)
             for each in self._opened_by(caller, session):
-                each.limit_to(terms)
+                apply(each, change)
 
-        handle(context.request)
-        respond_json(context.request, 200, handle_all(further, handle))
+        answer_all(context.request, handle)
 
     def _opened_by(self, caller: str, session: str) -> list[Session]:
         """:raises NotFound: there is no such session of theirs."""

@@ -38,15 +38,14 @@ from twisted_exec.iri.request_cache import (
 )
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
-from twisted_exec.streaming.http.control import FurtherRequest, further_requests, handle_all
+from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.probes import respond_ready
-from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.routes import Routes, split_path
 from twisted_exec.streaming.http.site import (
     Dispatcher,
     Request,
     respond,
-    respond_json,
     respond_text,
 )
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
@@ -71,8 +70,6 @@ if TYPE_CHECKING:
 
 USER_HEADER = b"X-Twisted-Exec-User"
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
-_SUCCESS = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
-
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
@@ -248,44 +245,38 @@ class StreamRoutes(ServerRoutes):
             live.over("client closed", code=CLIENT_LEFT)
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
-        further = further_requests(request)
-        self._end_one(request, names["token"])
-        answer = handle_all(further, lambda each: self._end_one(each, _token_of(each)))
-        respond_json(request, 200, answer)
+        answer_all(request, self._end_one)
 
-    def _end_one(self, request: Request | FurtherRequest, token: str) -> None:
+    def _end_one(self, request: Request | FurtherRequest) -> None:
         session, ending = parse_ending(request.args)
-        self._stream(request, token, session).end(ending)
+        self._stream(request, session).end(ending)
 
     async def _limit(self, request: Request, names: Mapping[str, str]) -> None:
-        further = further_requests(request)
-        self._limit_one(request, names["token"])
-        answer = handle_all(further, lambda each: self._limit_one(each, _token_of(each)))
-        respond_json(request, 200, answer)
+        answer_all(request, self._limit_one)
 
-    def _limit_one(self, request: Request | FurtherRequest, token: str) -> None:
+    def _limit_one(self, request: Request | FurtherRequest) -> None:
         session, terms = parse_terms_query(request.args)
-        self._stream(request, token, session).limit_to(terms)
+        self._stream(request, session).limit_to(terms)
 
-    def _stream(self, request: Request | FurtherRequest, token: str, session: str) -> LiveStream:
+    def _stream(self, request: Request | FurtherRequest, session: str) -> LiveStream:
         return self._cache.stream(
-            token,
+            _token_of(request),
             session=session,
             user=header_text(request, USER_HEADER),
             machine_uid=header_text(request, UID_HEADER),
         )
 
 
-def _token_of(request: FurtherRequest) -> str:
+def _token_of(request: Request | FurtherRequest) -> str:
     """
     Return the token in the path of a request.
 
-    :raises NotFound: it is another path.
+    :raises APIError: it is another path.
     """
-    before, _, token = request.path.rpartition(b"/")
-    if before != b"/exec":
+    segments = split_path(request.path)
+    if len(segments) != 2 or segments[0] != "exec":
         raise NotFound("exec", "")
-    return token.decode("ascii")
+    return segments[1]
 
 
 def header_text(request: Request | FurtherRequest, header: bytes) -> str:

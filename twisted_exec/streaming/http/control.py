@@ -29,7 +29,7 @@ from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import APIError, BadGateway, BadRequest
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     Asking,
     AskingFactory,
@@ -385,6 +385,18 @@ def _further(entry: Any) -> FurtherRequest:
             raise ValueError
         headers.addRawHeader(name.encode("ascii"), value.encode("latin-1"))
     return FurtherRequest(path, parse_qs(query), headers)
+
+
+def answer_all(request: Request, handle: Callable[[Request | FurtherRequest], object]) -> None:
+    """
+    Handle a request and those that have travelled with it, and answer.
+
+    :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse a request.
+    :raises APIError: the first request was refused; nothing has been answered.
+    """
+    further = further_requests(request)
+    handle(request)
+    respond_json(request, 200, handle_all(further, handle))
 
 
 def handle_all(
