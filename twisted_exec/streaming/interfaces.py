@@ -57,6 +57,8 @@ __all__ = [
     "SHUTTING_DOWN",
     "TIME_OVER",
     "TOO_MANY_VIEWERS",
+    "UID_HEADER",
+    "USER_HEADER",
     "Break",
     "Ending",
     "IAttachment",
@@ -74,6 +76,11 @@ __all__ = [
 ]
 
 
+USER_HEADER = b"X-Twisted-Exec-User"
+"""The user of a request from a poollet to a runtime; percent-encoded."""
+UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
+"""The machine that the previous hop means, because another one may get its name; percent-encoded."""
+
 IDENTITY_HEADERS = HeaderSet.of(
     "Authorization",
     "Proxy-Authorization",
@@ -84,8 +91,8 @@ IDENTITY_HEADERS = HeaderSet.of(
 """
 Headers by which a user, or a hop for its user, says who is asking.
 
-No hop passes them on: it sets those that it means itself.  ``X-Twisted-Exec-`` is how a poollet
-names its user to a runtime.  Authenticators add headers of their own
+No hop passes them on: it sets those that it means itself, such as :data:`USER_HEADER`.
+Authenticators add headers of their own
 (:attr:`~twisted_exec.auth.interfaces.IAuthenticator.credential_headers`).
 """
 

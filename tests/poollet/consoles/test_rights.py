@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.poollet.chain import EXEC, JANE, PoolletCase, status
 from twisted_exec.api.kinds import CONSOLEPOLICIES, MACHINES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
-from twisted_exec.streaming.sessions.registry import UID_HEADER
+from twisted_exec.streaming.interfaces import UID_HEADER
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
 POLICIES = CONSOLEPOLICIES.resource

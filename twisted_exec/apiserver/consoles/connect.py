@@ -65,9 +65,8 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import Match
-from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.registry import UID_HEADER
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint

@@ -36,9 +36,6 @@ _TIMEOUT_SECONDS = 30.0
 _OF_THE_PROTOCOL = (400, 403, 502)
 """Status codes of other servers for an unsupported protocol, after which the next is tried."""
 
-_USER_HEADER = b"X-Twisted-Exec-User"
-_UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
-
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``exec`` to the commands of ``twisted-exec iri``."""
@@ -139,9 +136,11 @@ def login() -> str:
 
 def headers_for(login: str, machine_uid: str = "") -> list[tuple[bytes, bytes]]:
     """Return the headers of a request with a token: its user and the machine's UID."""
-    headers = [(_USER_HEADER, quote(login, safe="").encode("ascii"))]
+    from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
+
+    headers = [(USER_HEADER, quote(login, safe="").encode("ascii"))]
     if machine_uid:
-        headers.append((_UID_HEADER, quote(machine_uid, safe="").encode("ascii")))
+        headers.append((UID_HEADER, quote(machine_uid, safe="").encode("ascii")))
     return headers
 
 

@@ -49,9 +49,14 @@ from twisted_exec.poollet.consoles.dialling import Dialler, Target
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import (
+    UID_HEADER,
+    USER_HEADER,
+    IStreamLocator,
+    Location,
+    Subject,
+)
 from twisted_exec.streaming.proxy import require_upgrade
-from twisted_exec.streaming.sessions.registry import UID_HEADER
 from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.session_terms import FULL, Terms
 
@@ -63,8 +68,6 @@ receive our error instead of its own timeout.
 
 VERBS = {"exec": "create", "log": "get"}
 """The verb for each subresource of a machine."""
-
-USER_HEADER = b"X-Twisted-Exec-User"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
-from twisted_exec.runtimes.serving.routes import UID_HEADER, USER_HEADER, ServerRoutes, header_text
+from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
@@ -41,7 +41,14 @@ from twisted_exec.streaming.http.upgrade_client import (
     connect_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import (
+    UID_HEADER,
+    USER_HEADER,
+    Ending,
+    IStreamLocator,
+    Location,
+    Subject,
+)
 from twisted_exec.streaming.proxy import Proxy, require_upgrade
 from twisted_exec.streaming.sessions.registry import (
     ending_query,

@@ -50,6 +50,8 @@ from twisted_exec.streaming.http.site import (
 )
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import (
+    UID_HEADER,
+    USER_HEADER,
     Break,
     IAttachment,
     IAttachmentTransport,
@@ -67,9 +69,6 @@ from twisted_exec.wire.session_terms import Terms
 
 if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
-
-USER_HEADER = b"X-Twisted-Exec-User"
-UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """

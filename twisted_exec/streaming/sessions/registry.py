@@ -40,6 +40,7 @@ from twisted_exec.streaming.interfaces import (
     SESSION_DELETED,
     SHUTTING_DOWN,
     TIME_OVER,
+    UID_HEADER,
     Ending,
     Subject,
 )
@@ -63,8 +64,6 @@ _REASONS = frozenset(
     }
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
-"""The machine that the previous hop means, because another one may get its name; percent-encoded."""
 _MAX_MESSAGE = 512
 
 
