@@ -31,7 +31,7 @@ class AnswerCache(Generic[T]):
     ) -> None:
         self._clock, self._keep_seconds, self._size = clock, keep_seconds, size
         self._answers: OrderedDict[bytes, tuple[float, T]] = OrderedDict()
-        self._asked: dict[bytes, list[Deferred[T]]] = {}
+        self._waiters: dict[bytes, list[Deferred[T]]] = {}
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -47,29 +47,29 @@ class AnswerCache(Generic[T]):
         if cached is not None and self._clock.seconds() < cached[0]:
             self._answers.move_to_end(key)
             waiter.callback(cached[1])
-        elif key in self._asked:
-            self._asked[key].append(waiter)
+        elif key in self._waiters:
+            self._waiters[key].append(waiter)
         else:
-            self._asked[key] = [waiter]
+            self._waiters[key] = [waiter]
             self._ask(key, ask)
         return waiter
 
     def clear(self) -> None:
         """Forget all answers, also those of round trips that are under way."""
         self._answers.clear()
-        self._asked = {}
+        self._waiters = {}
 
     def _ask(self, key: bytes, ask: Callable[[], Awaitable[T]]) -> None:
-        began, asked = self._clock.seconds(), self._asked
+        began, waiters = self._clock.seconds(), self._waiters
 
         async def asking() -> T:
             return await ask()
 
         def answered(result: T | Failure) -> None:
-            if not isinstance(result, Failure) and asked is self._asked:
+            if not isinstance(result, Failure) and waiters is self._waiters:
                 # From the start of the request: the answer may be as old as that.
                 self._remember(key, began, result)
-            for waiter in asked.pop(key):
+            for waiter in waiters.pop(key):
                 if not waiter.called:
                     waiter.callback(result)
 

@@ -87,7 +87,7 @@ def _normal(attributes: Attributes) -> Attributes:
 
 
 class Conditions(Protocol):
-    """What applies to one session besides the rights of its user, such as ConsolePolicies."""
+    """Conditions of one session besides the rights of its user: those of ConsolePolicies."""
 
     def is_strict(self) -> bool:
         """Return whether ``create`` on ``machines/exec`` includes no right at present."""

@@ -1,5 +1,5 @@
 """
-Acts of users at a console that its operators want to know of: take-overs and discarded input.
+Reports of take-overs and of discarded input at a console, for its operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Act:
     :param kind: :data:`TAKEOVER` or :data:`INPUT_DENIED`.
     :param session: the id of the session.
     :param user: the session's user; empty if unknown.
-    :param other: the user who had the floor before, or has it; empty if the floor is free, or the name unknown.
+    :param other: the user who had the floor before the take-over, or who has it; empty if the floor
+        is free or the user has no name.
     :param message: a sentence for people, printable.
     """
 
@@ -42,7 +43,7 @@ class ActReports:
     """
     Reports the acts of one session, at a limited rate.
 
-    :param acted: is called with each act that is reported.
+    :param acted: called with each act that is reported.
     :param seconds: returns the time.
     """
 

@@ -10,8 +10,9 @@ one journal, from which each viewer reads at its own pace:
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
   of missed bytes.  It delays no other viewer and has no buffer of its own.
 
-Input of writers (:mod:`.floor`) goes to the line, if enough people are here (:mod:`.attendance`).  All viewers' input is paused while the line
-accepts no more, before the line is open, and during a BREAK.
+Input of writers (:mod:`.floor`) goes to the line if enough people are connected (:mod:`.attendance`).
+All viewers' input is paused while the line accepts no more, before the line is open, and during a
+BREAK.
 """
 
 from __future__ import annotations

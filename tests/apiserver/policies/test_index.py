@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from unittest import skipUnless
 
 from tests.apiserver.policies.support import POLICIES, REQUESTS, PolicyTestCase
-from tests.apiserver.support import EPOCH, MERGE
+from tests.apiserver.support import EPOCH, MACHINES, MERGE
 from twisted_exec.api import patterns
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.kinds import CONSOLEPOLICIES
+from twisted_exec.api.kinds import CONSOLEPOLICIES, Object
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.users import User
 from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
@@ -211,6 +211,9 @@ class HintTests(PolicyTestCase):
     def hinted(self) -> None:
         self.hints += 1
 
+    def patch(self, path: str, patch: Object) -> None:
+        self.answer("PATCH", path, patch, content_type=MERGE)
+
     def assertHints(self, action: Callable[[], object], expected: bool = True) -> None:
         before = self.hints
         action()
@@ -220,9 +223,7 @@ class HintTests(PolicyTestCase):
         """Policies, labels of machines and decisions about requests."""
         self.assertHints(lambda: self.make_policy(selector={"matchLabels": {"a": "b"}}))
         self.assertHints(lambda: self.label(a="b"))
-        patch = {"spec": {"people": 2}}
-        change = lambda: self.answer("PATCH", f"{POLICIES}/p", patch, content_type=MERGE)  # noqa: E731
-        self.assertHints(change)
+        self.assertHints(lambda: self.patch(f"{POLICIES}/p", {"spec": {"people": 2}}))
         self.assertHints(self.request, expected=False)
         self.assertHints(self.decide)
         self.assertHints(lambda: self.answer("DELETE", f"{REQUESTS}/r"))
@@ -237,17 +238,10 @@ class HintTests(PolicyTestCase):
         self.request("denied")
         self.request("approved")
         self.decide("approved")
-        patch = {"metadata": {"annotations": {"a": "b"}}}
-        annotate = lambda: self.answer(  # noqa: E731
-            "PATCH", f"{REQUESTS}/approved", patch, content_type=MERGE
-        )
-        self.assertHints(annotate, expected=False)
-        deny = lambda: self.decide("denied", denied=True)  # noqa: E731
-        self.assertHints(deny, expected=False)
-        patch = {"metadata": {"annotations": {"a": "b"}}}
-        path = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/vm-1"
-        change = lambda: self.answer("PATCH", path, patch, content_type=MERGE)  # noqa: E731
-        self.assertHints(change, expected=False)
+        annotated = {"metadata": {"annotations": {"a": "b"}}}
+        self.assertHints(lambda: self.patch(f"{REQUESTS}/approved", annotated), expected=False)
+        self.assertHints(lambda: self.decide("denied", denied=True), expected=False)
+        self.assertHints(lambda: self.patch(f"{MACHINES}/vm-1", annotated), expected=False)
 
     def test_end_of_hours(self) -> None:
         """The end of hours is reported at that moment, and their next beginning too."""

@@ -116,7 +116,7 @@ class PermissionWatch:
             self._next_question = self._clock.seconds() + ASK_AGAIN_SECONDS
             self._starting = Deferred.fromCoroutine(self._start())
             self._starting.addErrback(self._failed)
-            self._starting.addBoth(self._asked)
+            self._starting.addBoth(self._start_ended)
 
     def stop(self) -> Deferred[Any]:
         """Stop watching; fires when no request is in flight."""
@@ -151,7 +151,7 @@ class PermissionWatch:
         for copy in self._copies:
             copy.start()
 
-    def _asked(self, _: object) -> None:
+    def _start_ended(self, _: object) -> None:
         self._starting = None
 
     def _failed(self, failure: Failure) -> None:
@@ -177,12 +177,12 @@ class PermissionWatch:
         ]
         self._concerns(*bindings)
 
-    def _concerns(self, *concerned: Subjects) -> None:
-        """Give a hint if a user of a session is among the subjects."""
-        known = frozenset().union(*concerned)
+    def _concerns(self, *bindings: Subjects) -> None:
+        """Give a hint if a user of a session is among the subjects of the bindings."""
+        members = frozenset().union(*bindings)
         for user in self._users():
-            if ("User", user.name) in known or any(
-                ("Group", each) in known for each in user.groups
+            if ("User", user.name) in members or any(
+                ("Group", each) in members for each in user.groups
             ):
                 self._hint()
                 return
@@ -215,16 +215,20 @@ class PermissionWatch:
 
 def _head(obj: Object) -> dict[str, Any]:
     metadata = obj["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
-    return {"metadata": kept}
+    return {
+        "metadata": {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
+    }
 
 
 def _binding(obj: Object) -> Object:
-    """Return the part of a binding that says who may do what."""
+    """Return the role and the subjects of a binding."""
     role = obj.get("roleRef") or {}
     home = obj["metadata"].get("namespace", "")
-    concerned = frozenset(subjects(obj, home))
-    return {**_head(obj), "role": (role.get("kind"), role.get("name")), "subjects": concerned}
+    return {
+        **_head(obj),
+        "role": (role.get("kind"), role.get("name")),
+        "subjects": frozenset(subjects(obj, home)),
+    }
 
 
 def _role(obj: Object) -> Object:

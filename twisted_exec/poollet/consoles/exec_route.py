@@ -97,11 +97,11 @@ class PoolAccess:
         return (self.machine(context), self.proxy(context))
 
     def is_server(self, context: RequestContext) -> bool:
-        """Whether the user is an API server that names no users."""
+        """Return whether the request is an API server's own, without a user."""
         return context.caller is None and context.user.name in self.pool_proxy_suffices
 
     def proxy(self, context: RequestContext) -> Attributes:
-        """Return the permission of the caller, or of a user without one."""
+        """Return the permission on the pool: the caller's, or the user's if there is no caller."""
         dialect = self.dialect
         return Attributes(
             context.caller or context.user,
@@ -114,7 +114,7 @@ class PoolAccess:
         )
 
     def machine(self, context: RequestContext) -> Attributes:
-        """Return the permission of the user."""
+        """Return the user's permission on the machine."""
         dialect, subject = self.dialect, context.subject
         is_deleted = subject.resource == DELETEDCONSOLES.resource.qualified
         resource = DELETEDCONSOLES.resource if is_deleted else dialect.workload

@@ -109,7 +109,7 @@ _FACTORY = _Connections()
 @dataclass(eq=False)
 class _Request:
     """
-    :ivar answered: fires or fails with the answer; has been called if nobody waits for it any more.
+    :ivar answered: fires or fails with the answer; has been called if the sender has given up.
     :ivar is_second: the first connection was closed.
     :ivar is_alone: the hop has not handled it together with others.
     """
@@ -152,7 +152,7 @@ class ControlRequests:
         return self._hops[key].add(endpoints, head, seconds)
 
     def close(self) -> None:
-        """Close the connections that nothing waits for, at the end of the program."""
+        """Close idle connections, at the end of the program."""
         for hop in list(self._hops.values()):
             hop.close()
 
@@ -181,7 +181,7 @@ class _Hop:
         return answered
 
     def _give_up(self) -> None:
-        """Nobody waits for one of the answers any more."""
+        """The sender of a request has given up its answer."""
         self._unanswered -= 1
         if not self._unanswered:
             self._waiting.clear()

@@ -23,8 +23,8 @@ class InputQueue:
     A queue that delivers at once, unless it is paused.
 
     :param deliver: receives each item; it may pause or close the queue.
-    :param set_full: is called with true when the limit is reached, and with false when there is
-        room again.
+    :param set_full: is called with true when the limit is reached, and with false when the queue is
+        below it again.
     """
 
     def __init__(

@@ -191,7 +191,7 @@ class ConsoleServer:
 
     @property
     def takes_input(self) -> bool:
-        """Whether the user asked to type, and may."""
+        """Return whether input passes: the request has stdin, and the user may drive."""
         return self.options.takes_input and self.terms.right >= Right.DRIVE
 
     @property
