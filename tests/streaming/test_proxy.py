@@ -864,12 +864,30 @@ class EndTests(ProxyTestCase):
         for reason in (POWERED_OFF, MACHINE_DELETED, POOL_DELETED):
             self.setUp()
             self.end(reason)
-            self.clock.advance(9.9)  # a busy next hop has not even answered
+            if reason != POWERED_OFF:  # that is no withdrawal: a busy hop need not even answer
+                self.control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            self.clock.pump([0.1] * 9)
+            self.clock.advance(9)
             self.assertFalse(self.session_transport.aborted, reason)
             self.session_transport.protocol.dataReceived(b"\x88\x00")
             self.assertTrue(self.client.received().endswith(b"\x88\x00"), reason)
             self.clock.advance(0.1)
             self.assertTrue(self.session_transport.aborted, reason)
+
+    def test_silent(self) -> None:
+        """A deletion cuts the sessions of a next hop that answers nothing, in less than a second."""
+        for reason in (MACHINE_DELETED, POOL_DELETED):
+            self.setUp()
+            self.proxy.cuts_when_refused = False  # which is about refusals
+            self.end(reason)
+            self.clock.pump([0.1] * 6)
+            self.assertFalse(self.session_transport.aborted, reason)
+            self.clock.pump([0.1] * 2)
+            self.assertTrue(self.session_transport.aborted, reason)
+            self.assertTrue(self.client.closed)
+            self.lose_backend()
+            self.assertEqual(self.records.ends(), [(reason, None)])
+            self.clock.advance(60)
 
     def test_foreign(self) -> None:
         """A next hop that knows no such request has the stream cut at once."""

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.streaming.http.control import ControlRequests
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.interfaces import Ending, Location
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Location
 from twisted_exec.streaming.sessions.registry import Session, ending_query
 from twisted_exec.streaming.sessions.terms import terms_query
 from twisted_exec.wire.session_terms import Terms
@@ -67,11 +67,15 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
+        After a deletion this does not wait for a silent hop: it fails with
+        :class:`~twisted_exec.streaming.http.control.Silent`.
+
         :param seconds: longest wait for the answer.
         :return: fires when the next hop has agreed; fails if it refuses or cannot be reached.
         """
         query = ending_query(self._session_id, ending)
-        self._end = Deferred.fromCoroutine(self._send(b"DELETE", query, seconds))
+        awaits_silence = ending.reason not in (MACHINE_DELETED, POOL_DELETED)
+        self._end = Deferred.fromCoroutine(self._send(b"DELETE", query, seconds, awaits_silence))
         return self._end
 
     def hold_to(
@@ -118,10 +122,12 @@ class NextHop:
             if request is not None:
                 request.cancel()
 
-    async def _send(self, method: bytes, query: bytes, seconds: float) -> None:
+    async def _send(
+        self, method: bytes, query: bytes, seconds: float, awaits_silence: bool = True
+    ) -> None:
         """:raises Exception: the next hop refuses, or cannot be reached."""
         if self._location.later is not None:
             self._location = await self._location.later()
         location = self._location
         head = UpgradeRequest(method, location.path_with(query), location.host, location.headers)
-        await self._control.send(location.endpoints, head, seconds)
+        await self._control.send(location.endpoints, head, seconds, awaits_silence=awaits_silence)

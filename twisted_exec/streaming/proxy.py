@@ -35,7 +35,12 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest, answer_all
+from twisted_exec.streaming.http.control import (
+    ControlRequests,
+    FurtherRequest,
+    Silent,
+    answer_all,
+)
 from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request
@@ -96,7 +101,8 @@ STOP_SECONDS = 2.0
 GONE_SECONDS = 10.0
 """
 The same if the machine is off or deleted, or its pool is.  Every hop decides at once, and on busy
-hosts the reason takes long to pass them all.
+hosts the reason takes long to pass them all.  After a deletion a hop that answers nothing is not
+given this time: see :data:`~twisted_exec.streaming.http.control.SILENCE_SECONDS`.
 """
 
 _MORE_SECONDS = {
@@ -569,7 +575,7 @@ class _Passage:
         def refused(failure: Failure) -> None:
             if late.active():
                 self._proxy.cutting(self._session, failure)
-                if self._proxy.cuts_when_refused:
+                if self._proxy.cuts_when_refused or failure.check(Silent):
                     late.reset(0)
 
         self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)

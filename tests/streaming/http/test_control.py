@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_client import OneConnection
@@ -17,9 +18,12 @@ from twisted_exec.streaming.http.control import (
     AT_ONCE,
     BUSY_REQUESTS,
     KEEP_SECONDS,
+    SILENCE_SECONDS,
+    SILENT_TURNS,
     TOGETHER,
     ControlRequests,
     FurtherRequest,
+    Silent,
     further_requests,
     handle_all,
 )
@@ -85,13 +89,21 @@ class ControlTests(SynchronousTestCase):
         self.control = ControlRequests(self.clock, 5)
 
     def send(
-        self, path: str, endpoint: Any = None, token: bytes = b"", method: bytes = b"DELETE"
+        self,
+        path: str,
+        endpoint: Any = None,
+        token: bytes = b"",
+        method: bytes = b"DELETE",
+        seconds: float = 1,
+        *,
+        awaits_silence: bool = True,
     ) -> Deferred[None]:
         headers = [(b"X-Twisted-Exec-User", b"ann")]
         if token:
             headers.append((b"Authorization", token))
         head = UpgradeRequest(method, path.encode(), b"hop", headers)
-        return self.control.send([("hop", endpoint or self.endpoint)], head, 1)
+        place = [("hop", endpoint or self.endpoint)]
+        return self.control.send(place, head, seconds, awaits_silence=awaits_silence)
 
     def finished(self) -> None:
         """Check that no connection and no timer is left."""
@@ -117,6 +129,62 @@ class ControlTests(SynchronousTestCase):
             self.successResultOf(each)
         self.network.pump()
         self.assertTrue(all(each.lost for each in self.network.transports))
+        self.finished()
+
+    def test_silent(self) -> None:
+        """A hop that answers nothing for 0.7 s fails the requests that do not wait for it."""
+        self.hop.pending = []
+        patient = self.send("/patient", seconds=10)
+        hasty = [self.send(f"/{number}", seconds=10, awaits_silence=False) for number in range(99)]
+        self.network.pump()
+        self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
+        for each in hasty:
+            self.assertIn("hop answers nothing", str(self.failureResultOf(each, Silent).value))
+        self.assertNoResult(patient)
+        pending, self.hop.pending = self.hop.pending, None
+        for request in pending:
+            request.callback(None)
+        self.network.pump()
+        self.successResultOf(patient)
+        self.finished()
+
+    def test_silent_handshake(self) -> None:
+        """So does a hop whose connections are never established."""
+        place = Place()
+        sent = self.send("/one", place, awaits_silence=False)
+        self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
+        self.failureResultOf(sent, Silent)
+        self.assertEqual(self.control._hops, {})
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_sign_of_life(self) -> None:
+        """Any answer of the hop shows that it is alive: the others have 0.7 s again."""
+        self.hop.pending = []
+        sent = [self.send(f"/{n}", seconds=10, awaits_silence=False) for n in range(300)]
+        failures: list[Failure] = []
+        for each in sent:
+            each.addErrback(failures.append)
+        self.network.pump()
+        for _ in range(4):
+            self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * (SILENT_TURNS - 1))
+            self.hop.pending.pop().callback(None)
+            self.network.pump()
+        self.assertEqual(failures, [])
+        self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
+        self.assertTrue(failures)
+        for failure in failures:
+            failure.trap(Silent)
+
+    def test_busy_here(self) -> None:
+        """A program that is busy itself reads what has arrived before it calls a hop silent."""
+        self.hop.pending = []
+        sent = self.send("/one", seconds=100, awaits_silence=False)
+        self.network.pump()
+        self.clock.advance(10 * SILENCE_SECONDS)  # one turn of the reactor
+        self.assertNoResult(sent)
+        self.hop.pending.pop().callback(None)
+        self.network.pump()
+        self.successResultOf(sent)
         self.finished()
 
     def test_refused(self) -> None:

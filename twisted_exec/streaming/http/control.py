@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 
-from twisted_exec.api.status import APIError, BadGateway, BadRequest
+from twisted_exec.api.status import APIError, BadGateway, BadRequest, GatewayTimeout
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     Asking,
@@ -50,10 +50,22 @@ BUSY_REQUESTS = 10
 KEEP_SECONDS = 0.25
 """How long a busy connection is kept when nothing waits for it."""
 
+SILENCE_SECONDS = 0.7
+"""From the last sign of life of a hop until it counts as silent."""
+SILENT_TURNS = 7
+"""
+Turns of the reactor in this time: a program that is busy itself reads what has arrived before it
+calls another one silent.
+"""
+
 _PREFIX = b"x-twisted-exec-"
 """Of headers that are part of a request about a stream; others belong to its sender."""
 
 Endpoints = Sequence[tuple[str, IStreamClientEndpoint]]
+
+
+class Silent(GatewayTimeout):
+    """The next hop answers nothing, for example because it is stopped."""
 
 
 class _Connection(Asking):
@@ -109,6 +121,7 @@ _FACTORY = _Connections()
 @dataclass(eq=False)
 class _Request:
     """
+    :ivar awaits_silence: it also waits for a silent hop.
     :ivar answered: fires or fails with the answer; has been called if the sender has given up.
     :ivar is_second: the first connection was closed.
     :ivar is_alone: the hop has not handled it together with others.
@@ -117,6 +130,7 @@ class _Request:
     endpoints: Endpoints
     head: UpgradeRequest
     seconds: float
+    awaits_silence: bool
     answered: Deferred[None]
     is_second: bool = False
     is_alone: bool = False
@@ -133,11 +147,19 @@ class ControlRequests:
         self._clock, self._connect_seconds = clock, connect_seconds
         self._hops: dict[object, _Hop] = {}
 
-    def send(self, endpoints: Endpoints, head: UpgradeRequest, seconds: float) -> Deferred[None]:
+    def send(
+        self,
+        endpoints: Endpoints,
+        head: UpgradeRequest,
+        seconds: float,
+        *,
+        awaits_silence: bool = True,
+    ) -> Deferred[None]:
         """
         Send a request to the first endpoint that accepts connections.
 
         :param seconds: longest wait for the answer, once the request is sent.
+        :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
         :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
             any other answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
             Cancelling gives up the answer only.
@@ -149,7 +171,7 @@ class ControlRequests:
             self._hops[key] = _Hop(
                 self._clock, self._connect_seconds, lambda: self._hops.pop(key, None)
             )
-        return self._hops[key].add(endpoints, head, seconds)
+        return self._hops[key].add(endpoints, head, seconds, awaits_silence)
 
     def close(self) -> None:
         """Close idle connections, at the end of the program."""
@@ -168,25 +190,56 @@ class _Hop:
         self._clock, self._connect_seconds, self._forget = clock, connect_seconds, forget
         self._waiting: deque[_Request] = deque()
         self._idle: list[_Connection] = []
-        self._unanswered = 0
+        self._unanswered: dict[_Request, None] = {}
+        self._silent_turns = 0  # since the last sign of life
+        self._silence: IDelayedCall | None = None
         self._busy = 0  # connections that are being made, or carry a request
         self._attempts: list[Deferred[None]] = []
 
-    def add(self, endpoints: Endpoints, head: UpgradeRequest, seconds: float) -> Deferred[None]:
+    def add(
+        self, endpoints: Endpoints, head: UpgradeRequest, seconds: float, awaits_silence: bool
+    ) -> Deferred[None]:
         """Send a request as soon as a connection is free."""
-        answered: Deferred[None] = Deferred(lambda _: self._give_up())
-        self._waiting.append(_Request(endpoints, head, seconds, answered))
-        self._unanswered += 1
+        answered: Deferred[None] = Deferred(lambda _: self._give_up(request))
+        request = _Request(endpoints, head, seconds, awaits_silence, answered)
+        self._waiting.append(request)
+        self._unanswered[request] = None
+        if self._silence is None and not awaits_silence:
+            self._silent_turns = 0
+            self._listen()
         self._work()
         return answered
 
-    def _give_up(self) -> None:
+    def _give_up(self, request: _Request) -> None:
         """The sender of a request has given up its answer."""
-        self._unanswered -= 1
+        self._no_longer(request)
         if not self._unanswered:
             self._waiting.clear()
             for attempt in list(self._attempts):
                 attempt.cancel()
+
+    def _no_longer(self, request: _Request) -> None:
+        del self._unanswered[request]
+        if not self._unanswered and self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+
+    def _listen(self) -> None:
+        self._silence = self._clock.callLater(SILENCE_SECONDS / SILENT_TURNS, self._heard_nothing)
+
+    def _heard_nothing(self) -> None:
+        self._silence = None
+        self._silent_turns += 1
+        hasty = [each for each in self._unanswered if not each.awaits_silence]
+        if self._silent_turns < SILENT_TURNS:
+            if hasty:
+                self._listen()
+            return
+        for request in hasty:
+            label = request.endpoints[0][0] if request.endpoints else "the next hop"
+            answered = request.answered
+            self._give_up(request)
+            answered.errback(Silent(f"{label} answers nothing"))
 
     def close(self) -> None:
         """Close the connections that carry no request."""
@@ -239,6 +292,7 @@ class _Hop:
             self._end()
             return
         assert isinstance(connection, _Connection)
+        self._silent_turns = 0
         connection.hop = self
         request = self._next()
         if request is None:
@@ -257,6 +311,7 @@ class _Hop:
         try:
             await ask(connection, head, clock=self._clock, timeout_seconds=request.seconds)
         except UpgradeRefused as answer:
+            self._silent_turns = 0
             if 200 <= answer.code < 300:
                 done = _done(answer.body)
                 self._answer(request)
@@ -312,12 +367,12 @@ class _Hop:
 
     def _answer(self, request: _Request) -> None:
         if not request.answered.called:
-            self._unanswered -= 1
+            self._no_longer(request)
             request.answered.callback(None)
 
     def _fail(self, request: _Request, failure: Failure) -> None:
         if not request.answered.called:
-            self._unanswered -= 1
+            self._no_longer(request)
             request.answered.errback(failure)
 
 
