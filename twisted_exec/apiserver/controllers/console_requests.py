@@ -1,8 +1,5 @@
 """
-Record Events about ConsoleRequests, and delete them some days after their end.
-
-Expired requests are deleted an hour after their time, by the monotonic clock: everything looks
-expired while the time of day is wrong, and what was deleted does not come back.
+Record Events about ConsoleRequests, and delete requests a week after their end.
 """
 
 from __future__ import annotations
@@ -10,34 +7,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object, machine_kind
 from twisted_exec.api.kinds.policies.consolerequests import expiry
-from twisted_exec.api.status import Conflict, NotFound
+from twisted_exec.api.status import NotFound
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.apiserver.controllers.deletion import Expired, ExpiryController, delete_all
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, WARNING, Reports
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
+from twisted_exec.storage.follower import Followed, listed_as_added
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage
 
-LOOK_SECONDS = 60.0
-EXPIRED_SECONDS = 3600.0
-KEPT_DAYS = 7
+RETENTION_DAYS = 7
 """Days after the end of a request."""
 _MOST_EVENTS = 1000
 
 _DAY_SECONDS = 86_400
 
 
-class ConsoleRequests(StoreFollower):
+class ConsoleRequests(ExpiryController):
     """
     The controller of ConsoleRequests; runs on the leader only.
 
@@ -47,6 +40,7 @@ class ConsoleRequests(StoreFollower):
     """
 
     _log = Logger()
+    trouble = "cannot update console requests"
 
     def __init__(
         self,
@@ -56,28 +50,20 @@ class ConsoleRequests(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
     ) -> None:
-        super().__init__(storage)
-        self._clock, self._now = clock, now
+        super().__init__(storage, clock)
+        self._now = now
         self._machines = {each.workload.qualified: machine_kind(each) for each in dialects}
         self._reports = Reports(verbs, "console-requests", now)
         self._ends: dict[Key, float] = {}
-        self._expired_since: dict[Key, float] = {}
+        self._expired = Expired[Key](clock)
         self._unreported: deque[tuple[Object, str, str, str]] = deque(maxlen=_MOST_EVENTS)
         self._runs = CoalescedRuns(self._report, self._failed, self._report_soon)
-        self._loop = LoopingCall(self.look)
-        self._loop.clock = clock
-
-    def startService(self) -> None:
-        """List and follow the requests."""
-        super().startService()
-        self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> None:
         """Stop following the store."""
         super().stopService()
-        self._loop.stop()
         self._ends.clear()
-        self._expired_since.clear()
+        self._expired.clear()
         self._unreported.clear()
 
     def followed(self) -> list[Followed]:
@@ -122,26 +108,10 @@ class ConsoleRequests(StoreFollower):
             if machine["metadata"]["uid"] == spec.get("machineUID"):
                 await self._reports.tell(kind, machine, level, reason, message)
 
-    def look(self) -> Deferred[None]:
-        """Delete requests that ended some days ago.  Never fails."""
-        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
-
     async def _look(self) -> None:
-        clock, since = self._clock.seconds(), self._expired_since
-        oldest = self._now() - KEPT_DAYS * _DAY_SECONDS
-        expired = [key for key, ends in self._ends.items() if ends <= oldest]
-        self._expired_since = {key: since.get(key, clock) for key in expired}
-        for key, at in list(self._expired_since.items()):
-            if clock - at < EXPIRED_SECONDS:
-                continue
-            try:
-                obj = await self._storage.get(CONSOLEREQUESTS.resource, *key)
-                await self._storage.delete(CONSOLEREQUESTS.resource, obj)
-            except (Conflict, NotFound):
-                continue  # the next run sees the new state
-
-    def _failed(self, failure: Failure) -> None:
-        log_failure(self._log, "cannot update console requests", failure)
+        oldest = self._now() - RETENTION_DAYS * _DAY_SECONDS
+        due = self._expired.due(key for key, ends in self._ends.items() if ends <= oldest)
+        await delete_all(self._storage, CONSOLEREQUESTS.resource, due)
 
 
 def _message(event: Event) -> tuple[str, str, str] | None:

@@ -4,9 +4,6 @@ Create a DeletedConsole for each deleted machine, and delete it after some days.
 It is created when the deletion of the machine begins, because a machine without finalizers is gone
 with the next event, and again, if it is missing, when the machine is gone.  A server that was down
 meanwhile finds the machines that still wait for their poollet; of others the output is not found.
-
-Expired objects are deleted an hour after they expired, by the monotonic clock: everything looks
-expired while the time of day is wrong, and what was deleted does not come back.
 """
 
 from __future__ import annotations
@@ -17,26 +14,22 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import DELETEDCONSOLES, Object
 from twisted_exec.api.kinds.deleted_consoles import name_of
-from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.api.status import AlreadyExists, Forbidden, NotFound
 from twisted_exec.api.times import seconds, timestamp
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.apiserver.controllers.deletion import Expired, ExpiryController, delete_all
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
+from twisted_exec.storage.follower import Followed, listed_as_added
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
-LOOK_SECONDS = 60.0
-EXPIRED_SECONDS = 3600.0
-"""Time for which an expired object is kept."""
 MOST_OBJECTS = 20_000
 """Limit for all namespaces together; beyond it the oldest are deleted early."""
 DEFAULT_DAYS = 7
@@ -45,7 +38,7 @@ _DAY_SECONDS = 86_400
 _OPTIONS = WriteOptions(manager=MANAGER)
 
 
-class DeletedConsoles(StoreFollower):
+class DeletedConsoles(ExpiryController):
     """
     Creates and expires the DeletedConsoles of one server; runs on the leader only.
 
@@ -56,6 +49,7 @@ class DeletedConsoles(StoreFollower):
     """
 
     _log = Logger()
+    trouble = "cannot update the consoles of deleted machines"
 
     def __init__(
         self,
@@ -68,29 +62,21 @@ class DeletedConsoles(StoreFollower):
         days: int = DEFAULT_DAYS,
         most_objects: int = MOST_OBJECTS,
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._dialects, self._verbs = dialects, verbs
-        self._clock, self._now, self._days = clock, now, days
+        self._now, self._days = now, days
         self._most_objects = most_objects
         self._missing: deque[Object] = deque()
         self._expiries: dict[Key, float] = {}  # oldest first
-        self._expired_since: dict[Key, float] = {}
+        self._expired = Expired[Key](clock)
         self._runs = CoalescedRuns(self._create_missing, self._failed, self._create_soon)
-        self._loop = LoopingCall(self.look)
-        self._loop.clock = clock
-
-    def startService(self) -> None:
-        """List and follow the machines."""
-        super().startService()
-        self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> None:
         """Stop following the store."""
         super().stopService()
-        self._loop.stop()
         self._missing.clear()
         self._expiries.clear()
-        self._expired_since.clear()
+        self._expired.clear()
 
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`."""
@@ -153,23 +139,13 @@ class DeletedConsoles(StoreFollower):
         """Create what could not be created, and delete expired objects.  Never fails."""
         if self._missing:
             self._runs.ask()
-        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
+        return super().look()
 
     async def _look(self) -> None:
-        clock, since = self._clock.seconds(), self._expired_since
-        expired = [key for key, until in self._expiries.items() if until <= self._now()]
-        self._expired_since = {key: since.get(key, clock) for key in expired}
-        over = [key for key, at in self._expired_since.items() if clock - at >= EXPIRED_SECONDS]
+        now = self._now()
+        over = self._expired.due(key for key, until in self._expiries.items() if until <= now)
         surplus = len(self._expiries) - len(over) - self._most_objects
         if surplus > 0:
             rest = sorted(self._expiries.keys() - set(over), key=self._expiries.__getitem__)
             over += rest[:surplus]
-        for key in over:
-            try:
-                obj = await self._storage.get(DELETEDCONSOLES.resource, *key)
-                await self._storage.delete(DELETEDCONSOLES.resource, obj)
-            except (Conflict, NotFound):
-                continue  # the next run sees the new state
-
-    def _failed(self, failure: Failure) -> None:
-        log_failure(self._log, "cannot update the consoles of deleted machines", failure)
+        await delete_all(self._storage, DELETEDCONSOLES.resource, over)
