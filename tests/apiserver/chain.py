@@ -336,3 +336,18 @@ class ChainTestCase(TestCase):
     def ends(self) -> list[tuple[str, int | None]]:
         """Reason and code of each audit end so far."""
         return [(each["reason"], each.get("code")) for each in self.audit if each["event"] == "end"]
+
+
+class MachineTestCase(ChainTestCase):
+    """
+    An API server with a machine.
+
+    :ivar pool: the poollet of its pool, which listens on :attr:`port`.
+    :ivar made: the machine as created.
+    """
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.pool, self.port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
+        self.made = await self.make_machine()

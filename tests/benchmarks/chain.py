@@ -15,13 +15,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import grpc
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.python.failure import Failure
 
 from tests import procfs
-from tests.flows.deployment import Deployment
+from tests.flows.deployment import Deployment, run_reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -188,8 +185,7 @@ def _row(title: str, through: float, direct: float) -> None:
 
 
 def main(directory: Path) -> None:
-    """Run the whole benchmark; the reactor runs only for the programs' sake."""
-    failures: list[Failure] = []
+    """Run the whole benchmark."""
 
     async def measured() -> None:
         deployment = Deployment(str(directory), unix_streams=True)
@@ -209,11 +205,4 @@ def main(directory: Path) -> None:
         round_trips(chain)
         bulk(chain)
 
-    def begin() -> None:
-        running = Deferred.fromCoroutine(measured()).addErrback(failures.append)
-        running.addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    for failure in failures:
-        failure.raiseException()
+    run_reactor(measured)

@@ -18,10 +18,9 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.python.failure import Failure
 
 from tests import procfs
-from tests.flows.deployment import Deployment, machine, machine_class
+from tests.flows.deployment import Deployment, machine, machine_class, run_reactor
 from tests.flows.programs import Program, start
 from twisted_exec.api import kinds
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -173,8 +172,7 @@ async def made(directory: Path) -> None:
 
 
 def main(directory: Path) -> None:
-    """Run the whole benchmark; the reactor runs only for the programs' sake."""
-    failures: list[Failure] = []
+    """Run the whole benchmark."""
 
     async def measured() -> None:
         print("A poollet and its machines")
@@ -183,11 +181,4 @@ def main(directory: Path) -> None:
             scratch.mkdir()
             await measure(scratch)
 
-    def begin() -> None:
-        running = Deferred.fromCoroutine(measured()).addErrback(failures.append)
-        running.addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    for failure in failures:
-        failure.raiseException()
+    run_reactor(measured)

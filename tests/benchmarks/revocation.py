@@ -23,13 +23,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.python.failure import Failure
 
 from tests import procfs
-from tests.flows.deployment import Deployment
+from tests.flows.deployment import Deployment, run_reactor
 
 from .scale import Opening, open_all
 
@@ -310,8 +307,7 @@ def signing_key(path: str) -> str:
 
 
 def main(directory: Path, *causes: str) -> None:
-    """Run the whole benchmark; the reactor runs only for the programs' sake."""
-    failures: list[Failure] = []
+    """Run the whole benchmark."""
 
     async def measured() -> None:
         deployment = Deployment(str(directory))
@@ -338,11 +334,4 @@ def main(directory: Path, *causes: str) -> None:
         for cause in causes or tuple(CAUSES)[:-1]:
             measure(chain, cause)
 
-    def begin() -> None:
-        running = Deferred.fromCoroutine(measured()).addErrback(failures.append)
-        running.addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    for failure in failures:
-        failure.raiseException()
+    run_reactor(measured)

@@ -22,9 +22,9 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.python.failure import Failure
 
 from tests import procfs
+from tests.flows.deployment import run_reactor
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import (
@@ -227,13 +227,4 @@ async def _all(directory: Path) -> None:
 
 def main(directory: Path) -> None:
     """Run the whole benchmark."""
-    failures: list[Failure] = []
-
-    def begin() -> None:
-        running: Deferred[Any] = Deferred.fromCoroutine(_all(directory))
-        running.addErrback(failures.append).addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    for failure in failures:
-        failure.raiseException()
+    run_reactor(lambda: _all(directory))

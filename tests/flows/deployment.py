@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.resource import Resource
@@ -313,3 +315,21 @@ async def settled(figure: Callable[[], int], *, turns: int = 10) -> int:
 def pause() -> Deferred[None]:
     """Wait 50 ms, in a test that polls for a condition."""
     return deferLater(reactor, 0.05, lambda: None)
+
+
+def run_reactor(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """
+    Run the reactor, which the programs need, while a coroutine runs.
+
+    :raises Exception: the coroutine did.
+    """
+    failures: list[Failure] = []
+
+    def begin() -> None:
+        running = Deferred.fromCoroutine(work()).addErrback(failures.append)
+        running.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    for failure in failures:
+        failure.raiseException()

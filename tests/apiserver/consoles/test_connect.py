@@ -16,7 +16,15 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from tests.apiserver.chain import EXEC, POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
+from tests.apiserver.chain import (
+    EXEC,
+    POOL,
+    WEBSOCKET,
+    ChainTestCase,
+    MachineTestCase,
+    UserEnd,
+    reactor,
+)
 from tests.apiserver.support import MACHINES as MACHINES_PATH
 from tests.apiserver.support import APITestCase
 from tests.auth.test_credentials import KeyAuthenticator
@@ -62,14 +70,8 @@ def console_role(name: str, *verbs: str, resource: str = "machines/console") -> 
 CONSOLE = EXEC.replace("/exec", "/console")
 
 
-class RightsTests(ChainTestCase):
+class RightsTests(MachineTestCase):
     """Rights at a console, as verbs of ``machines/console``."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.pool, port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
-        await self.make_machine()
 
     async def grant(self, *verbs: str, resource: str = "machines/console") -> None:
         await self.admin.create(ROLES, console_role("r", *verbs, resource=resource))
@@ -211,7 +213,7 @@ class StrictTests(RightsTests):
         self.assertIn('cannot drive resource "machines/console"', message)
 
 
-class ConsoleTests(ChainTestCase):
+class ConsoleTests(MachineTestCase):
     """A console through the API server."""
 
     async def setUp(self) -> None:
@@ -221,9 +223,6 @@ class ConsoleTests(ChainTestCase):
         keys = [KeyAuthenticator()]
         self.identities = Identities(token_file=self.token_file, authenticators=keys)
         await super().setUp()
-        self.pool, self.port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
-        self.made = await self.make_machine()
 
     async def test_bytes(self) -> None:
         """Input reaches the poollet, and output reaches the user."""
@@ -678,16 +677,13 @@ class ForeignPoolletTests(ChainTestCase):
         await self.open()
 
 
-class TokenTests(ChainTestCase):
+class TokenTests(MachineTestCase):
     """Sessions opened with a token."""
 
     async def setUp(self) -> None:
         self.token_file = self.mktemp()
         self.write("secret,jane,1,dev\n")
         await super().setUp()
-        _, port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
-        await self.make_machine()
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         self.token = (b"Authorization", b"Bearer secret")
 

@@ -9,7 +9,7 @@ import gc
 import json
 from typing import Any
 
-from tests.apiserver.chain import POOL, ChainTestCase
+from tests.apiserver.chain import POOL, MachineTestCase
 from tests.apiserver.consoles.test_connect import BINDINGS, MACHINES, POOLS, binding
 from tests.streaming.readers import Reader, read
 from twisted_exec.api import kinds
@@ -20,14 +20,8 @@ LOG = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/log"
 POD_LOG = "/api/v1/namespaces/default/pods/{}/log"
 
 
-class LogCase(ChainTestCase):
+class LogCase(MachineTestCase):
     """A machine whose poollet answers with one line, and goes on as the test says."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.pool, self.port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
-        self.made = await self.make_machine()
 
     async def log(
         self,

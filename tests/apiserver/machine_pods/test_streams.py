@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.chain import POD, ChainTestCase, UserEnd
+from tests.apiserver.chain import POD, MachineTestCase, UserEnd
 from tests.apiserver.support import MERGE, PODS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.streaming.interfaces import REVOKED
@@ -15,14 +15,8 @@ QUERY = "?container=console&stdin=true&stdout=true&tty=true"
 COMMAND = "&command=console"
 
 
-class StreamTests(ChainTestCase):
+class StreamTests(MachineTestCase):
     """``pods/attach`` and ``pods/exec``."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.backend, port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
-        self.machine = await self.make_machine()
 
     async def echo(self, end: UserEnd) -> None:
         end.transport.write(b"hello")  # type: ignore[union-attr]
@@ -33,7 +27,7 @@ class StreamTests(ChainTestCase):
         for method in (b"GET", b"POST"):
             end = await self.open(path=f"{POD}/attach", query=QUERY, method=method)
             await self.echo(end)
-        (_, uri, _), _ = self.backend.requests
+        (_, uri, _), _ = self.pool.requests
         self.assertEqual(
             uri,
             "/apis/compute.ironcore.dev/namespaces/default/machines/vm/exec"
@@ -49,7 +43,7 @@ class StreamTests(ChainTestCase):
         for option, word in (("--read-only", "readOnly"), ("--force", "force")):
             query = f"{QUERY}{COMMAND}&command={option}"
             await self.echo(await self.open(path=f"{POD}/exec", query=query))
-            (*_, (_, uri, _)) = self.backend.requests
+            (*_, (_, uri, _)) = self.pool.requests
             self.assertTrue(uri.endswith(f"?stdin=true&stdout=true&tty=true&{word}=true"), uri)
 
     async def test_reason(self) -> None:
@@ -74,7 +68,7 @@ class StreamTests(ChainTestCase):
         for record in self.audit:
             self.assertEqual(
                 [record[key] for key in ("machine", "namespace", "uid", "user", "pool")],
-                ["vm", "default", self.machine["metadata"]["uid"], "admin", "pool-a"],
+                ["vm", "default", self.made["metadata"]["uid"], "admin", "pool-a"],
             )
 
     async def test_commands(self) -> None:
@@ -92,7 +86,7 @@ class StreamTests(ChainTestCase):
             told = await self.refused(400, path=f"{POD}/exec", query=QUERY + words)
             self.assertIn("runs no commands", told)
             self.assertIn("kubectl attach -it vm", told)
-        self.assertEqual(self.backend.requests, [])
+        self.assertEqual(self.pool.requests, [])
         self.assertEqual({code for _, code in self.ends()}, {400})
 
     async def test_container(self) -> None:

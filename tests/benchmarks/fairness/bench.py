@@ -28,17 +28,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
-from twisted.python.failure import Failure
 
 from tests import procfs
 from tests.benchmarks.chain import run
 from tests.benchmarks.console import Console
 from tests.benchmarks.ironcore import CHECKOUT
 from tests.flows import programs
-from tests.flows.deployment import Deployment
+from tests.flows.deployment import Deployment, run_reactor
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 
@@ -311,11 +309,10 @@ def measure(chain: MeasuredDeployment, other: MeasuredDeployment, rows: Sequence
 
 
 def main(directory: Path, *names: str) -> None:
-    """Measure these rows, or all; the reactor runs only for the programs' sake."""
+    """Measure these rows, or all."""
     unknown = sorted(set(names) - set(ROWS))
     if unknown:
         sys.exit(f"fairness: no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    failures: list[Failure] = []
 
     async def measured() -> None:
         chains = [MeasuredDeployment(str(directory / name)) for name in ("attacked", "control")]
@@ -326,11 +323,4 @@ def main(directory: Path, *names: str) -> None:
             for each in chains:
                 await each.stop()
 
-    def begin() -> None:
-        running = Deferred.fromCoroutine(measured()).addErrback(failures.append)
-        running.addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    for failure in failures:
-        failure.raiseException()
+    run_reactor(measured)
