@@ -50,8 +50,8 @@ class Person:
         return text
 
 
-class ActTests(SynchronousTestCase):
-    """The effect and the notices of each act."""
+class FloorTestCase(SynchronousTestCase):
+    """An empty floor."""
 
     def setUp(self) -> None:
         self.floor = Floor()
@@ -60,6 +60,10 @@ class ActTests(SynchronousTestCase):
         person = Person(user, **rights)
         self.floor.join(person, force=force)
         return person
+
+
+class ActTests(FloorTestCase):
+    """The effect and the notices of each act."""
 
     def test_first(self) -> None:
         """The first session becomes the writer without a notice."""
@@ -200,16 +204,8 @@ class ActTests(SynchronousTestCase):
         self.assertEqual((ann.taken_from, bob.taken_from), ([], ["ann"]))
 
 
-class RightTests(SynchronousTestCase):
+class RightTests(FloorTestCase):
     """Users without the right to take over, or to type."""
-
-    def setUp(self) -> None:
-        self.floor = Floor()
-
-    def join(self, user: str, *, force: bool = False, **rights: bool) -> Person:
-        person = Person(user, **rights)
-        self.floor.join(person, force=force)
-        return person
 
     def test_no_takeover(self) -> None:
         """A user without the right to take over reads what to do instead, however often it asks."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -35,6 +35,7 @@ from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.observe.metrics import state_gauge
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -76,12 +77,12 @@ class HostTrust(Service):
             on_change=self._configmap_changed,
         )
         if metrics is not None:
-            gauge = Gauge(
+            state_gauge(
+                metrics,
                 "twisted_exec_host_authentication_current",
                 "1 while the host's authentication ConfigMap is known and usable.",
-                registry=metrics,
+                lambda: self.is_current,
             )
-            gauge.set_function(lambda: float(self.is_current))
 
     @property
     def is_current(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from zope.interface import implementer
@@ -35,6 +35,7 @@ from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, I
 from twisted_exec.auth.rbac.changes import PermissionWatch
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.health import Health
+from twisted_exec.observe.metrics import state_gauge
 from twisted_exec.storage.interfaces import IStorage
 
 
@@ -102,13 +103,13 @@ class Behind:
         self.authenticator: IAuthenticator = HostAuthenticator(
             self.trust, DelegatedAuthenticator(self.client, reactor), reactor
         )
-        gauge = Gauge(
+        followed = (self._hosted, self._admission)
+        state_gauge(
+            metrics,
             "twisted_exec_host_objects_current",
             "1 while the copies of the host cluster's objects are current.",
-            registry=metrics,
+            lambda: not any(any(each.problems) for each in followed),
         )
-        followed = (self._hosted, self._admission)
-        gauge.set_function(lambda: float(not any(any(each.problems) for each in followed)))
 
     @property
     def authorizer(self) -> IAuthorizer:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -36,6 +36,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rbac.authorizer import subjects
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.observe.metrics import state_gauge
 
 SPACING_SECONDS = 0.25
 """Between two hints: reviews past the cache are requests to an API server."""
@@ -96,12 +97,12 @@ class PermissionWatch:
             follow(ROLES.resource, _role, self._role_changed),
             follow(CLUSTERROLES.resource, _role, self._role_changed),
         ]
-        gauge = Gauge(
+        state_gauge(
+            registry,
             "twisted_exec_permission_changes_observed",
             "1 while changes of the API server's roles and bindings are observed.",
-            registry=registry,
+            lambda: self.is_current,
         )
-        gauge.set_function(lambda: float(self.is_current))
 
     @property
     def is_current(self) -> bool:
