@@ -116,9 +116,12 @@ class Evidence:
 def users_of(sessions: Sessions) -> Iterator[User]:
     """Yield the users whose permissions allow the open sessions."""
     for session in sessions.live():
-        if isinstance(session.evidence, Evidence):
-            for attributes in session.evidence.allowed:
+        evidence = session.evidence
+        if isinstance(evidence, Evidence):
+            for attributes in evidence.allowed:
                 yield attributes.user
+            if evidence.console is not None:
+                yield evidence.console.permission.user
 
 
 @implementer(ISessionReviewer)

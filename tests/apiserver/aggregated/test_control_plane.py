@@ -312,7 +312,12 @@ class ConsoleTests(BehindCase):
         await self.until(lambda: self.host.cluster.watches >= 4)
         self.host.rights.clear()
         await self.host.client.delete(kinds.ROLEBINDINGS.resource, "jane", "default")
-        await self.until(lambda: REVOKED in f"{self.endings()} {self.ends()}")
+        await self.until(self.ends)
+        self.assertEqual(self.ends()[0], (REVOKED, None))
+        # The change has ended it, not one of the periodic reviews.
+        _, metrics = await self.ask("/metrics", user="admin")
+        self.assertIn(b'revocation_seconds_count{cause="permission"} 1.0', metrics)
+        self.assertIn(b'revocations_unobserved_total{cause="permission"} 0.0', metrics)
 
     async def test_host_down(self) -> None:
         """While the host is down no new user is accepted; sessions continue."""
