@@ -66,6 +66,9 @@ class MortalClient:
     def __init__(self, client: Any, life: Life) -> None:
         self._client, self._life = client, life
 
+    def groups(self) -> Deferred[list[str]]:
+        return self._life.look(self._client.groups)
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         return self._life.look(lambda: self._client.get(resource, name, namespace))
 

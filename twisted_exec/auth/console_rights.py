@@ -100,6 +100,17 @@ class Conditions(Protocol):
         """
 
 
+class Access(Protocol):
+    """The access of a session to a console, for its reviews."""
+
+    async def review(self, gate: Decides, user: User) -> Terms:
+        """
+        Return the terms at this moment.
+
+        :raises Forbidden: the session may not go on.
+        """
+
+
 class Decides(Protocol):
     """A gate, as far as rights need it."""
 

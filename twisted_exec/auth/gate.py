@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
-from twisted_exec.auth.console_rights import ConsoleAccess
+from twisted_exec.auth.console_rights import Access, ConsoleAccess
 from twisted_exec.auth.credentials import (
     NO_CREDENTIALS,
     CredentialHeaders,
@@ -102,7 +102,7 @@ class Evidence:
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param allowed: the permissions, of the user and of others that speak for the user.
     :param expires: the end of the credentials, in seconds since 1970; the session ends then.
-    :param console: the user's access, if the session is at a console.
+    :param console: the access of a session at a console.
     """
 
     credentials: PresentedCredentials
@@ -110,7 +110,7 @@ class Evidence:
     user: User
     allowed: tuple[Attributes, ...] = ()
     expires: float = math.inf
-    console: ConsoleAccess | None = None
+    console: Access | None = None
 
 
 def users_of(sessions: Sessions) -> Iterator[User]:
@@ -120,7 +120,7 @@ def users_of(sessions: Sessions) -> Iterator[User]:
         if isinstance(evidence, Evidence):
             for attributes in evidence.allowed:
                 yield attributes.user
-            if evidence.console is not None:
+            if isinstance(evidence.console, ConsoleAccess):
                 yield evidence.console.permission.user
 
 
@@ -307,8 +307,8 @@ class Gate:
         self.allow_console(context, access)
         return right
 
-    def allow_console(self, context: RequestContext, access: ConsoleAccess) -> None:
-        """Keep a user's access to a console for the reviews of the session."""
+    def allow_console(self, context: RequestContext, access: Access) -> None:
+        """Keep the access to a console for the reviews of the session."""
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, console=access)
 

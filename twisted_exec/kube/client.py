@@ -100,12 +100,11 @@ class KubeClient:
             self._http = self._transport(self._late.config(), renew=self._late.config)
         return self._http
 
-    async def groups(self) -> list[str]:
-        """
-        Return the names of the server's API groups, except the core group.
+    def groups(self) -> Deferred[list[str]]:
+        """See :meth:`IKubeClient.groups`."""
+        return Deferred.fromCoroutine(self._groups())
 
-        :raises APIError: the request failed.
-        """
+    async def _groups(self) -> list[str]:
         listing = await self._request("GET", "/apis", repeatable=True)
         return [str(group.get("name")) for group in listing.get("groups") or ()]
 

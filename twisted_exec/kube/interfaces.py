@@ -26,6 +26,9 @@ class IKubeClient(Interface):
     if it is too slow.
     """
 
+    def groups() -> Deferred[list[str]]:
+        """Fires with the names of the server's API groups, except the core group."""
+
     def get(resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         """Fires with the object."""
 

@@ -46,6 +46,7 @@ from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
 from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, gate_of, proxy_of
 from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
+from twisted_exec.poollet.consoles.policies import PoolPolicies
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines.config import MachineConfig
@@ -309,6 +310,7 @@ class Poollet(Service):
             ConsoleVerbs(self._authorizer, [settings.dialect.workload], strict=strict),
             settings.allowed_origins,
         )
+        self.policies = PoolPolicies(self._client, reactor, settings.dialect, self.machines)
         parts = (
             gate,
             access,
@@ -318,6 +320,7 @@ class Poollet(Service):
             self.loop.machine_of,
             self._dialler,
             reactor,
+            self.policies,
         )
         relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self._proxy = Proxy(
@@ -335,6 +338,7 @@ class Poollet(Service):
             self.sessions, gate, reactor, files=gate.files, on_review=self.permissions.want
         )
         self.permissions.changed = self.guard.review_soon
+        self.policies.changed = self.guard.review_soon
         if isinstance(self._authorizer, DelegatedAuthorizer):
             self.permissions.forget = self._authorizer.forget
         dialect = settings.dialect
@@ -459,6 +463,7 @@ class Poollet(Service):
                 *serving,
                 self.guard.stopService(),
                 self.permissions.stop(),
+                self.policies.stop(),
                 self.registration.stop(),
                 self.loop.stop(),
             ]
@@ -500,6 +505,7 @@ class Poollet(Service):
         ending = self._ending_rules.machine_ending(before, after)
         if ending is not None and before is not None:
             self.guard.end(MachineKey(before["metadata"]["uid"]), ending)
+        self.policies.machine_changed(before, after)
         self.loop.changed(before, after)
         self.alerts.machine_changed(before, after)
         if before is None or after is None:

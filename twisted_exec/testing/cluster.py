@@ -219,6 +219,10 @@ class MemoryClient:
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
 
+    def groups(self) -> Deferred[list[str]]:
+        """See :meth:`IKubeClient.groups`."""
+        return succeed(sorted({each.group for each in self._cluster.kinds if each.group}))
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         """See :meth:`IKubeClient.get`."""
         return self._do(

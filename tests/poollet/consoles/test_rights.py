@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.poollet.chain import EXEC, JANE, PoolletCase, status
-from twisted_exec.api.kinds import CONSOLEPOLICIES, MACHINES
+from tests.poollet.chain import EXEC, PoolletCase, status
+from twisted_exec.api.kinds import MACHINES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import UID_HEADER
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
-POLICIES = CONSOLEPOLICIES.resource
 HEADER = TERMS_HEADER.encode()
 
 
@@ -89,39 +88,3 @@ class MachineTests(PoolletCase):
         self.assertEqual(self.lines.heads, [])
         machine = await self.client.get(MACHINES.resource, "vm", "lab")
         await self.view([(UID_HEADER, machine["metadata"]["uid"].encode())])
-
-
-class PolicyTests(PoolletCase):
-    """Users who connect without an API server, which would evaluate the ConsolePolicies."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
-        await self.start()
-
-    async def policy(self, name: str, **labels: str) -> None:
-        """Create a policy for machines with labels."""
-        spec = {"selector": {"matchLabels": labels}, "people": 2}
-        await self.client.create(POLICIES, {"metadata": {"name": name}, "spec": spec}, "lab")
-
-    async def refused(self) -> tuple[int, str]:
-        with self.assertRaises(UpgradeRefused) as caught:
-            await self.open(user=b"", identity=JANE)
-        return caught.exception.code, status(caught.exception.body)["message"]
-
-    async def test_selected(self) -> None:
-        """They are refused where a policy applies; users of API servers are not."""
-        await self.policy("others", tier="gold")
-        await self.view(user=b"", identity=JANE)
-        await self.policy("all")
-        code, message = await self.refused()
-        self.assertEqual(code, 403)
-        self.assertIn('is under ConsolePolicy "lab/all": open its console at the API', message)
-        await self.view()
-
-    async def test_unknown(self) -> None:
-        """They are refused if the poollet may not read policies."""
-        self.cluster.forbidden.add(POLICIES)
-        code, message = await self.refused()
-        self.assertEqual(code, 503)
-        self.assertIn("its role needs list on consolepolicies.console.twisted-exec.dev", message)

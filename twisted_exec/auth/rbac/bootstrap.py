@@ -288,7 +288,7 @@ def _poollet_role(dialect: Dialect) -> Object:
         _on("secrets", _READ, ("",)),
         _on("deletedconsoles", ("get",), _SESSIONS),
         _on("consolealerts", _READ, _SESSIONS),
-        _on("consolepolicies", ("list",), _SESSIONS),
+        _on("consolepolicies", ("list", "watch"), _SESSIONS),
         _on("consolealerts/status", ("get", "update", "patch"), _SESSIONS),
         *_claiming(dialect),
         *_asking_certificates(dialect),

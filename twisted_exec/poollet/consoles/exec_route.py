@@ -22,9 +22,8 @@ from twisted.internet.defer import Deferred, TimeoutError, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api import selectors
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CONSOLEPOLICIES, DELETEDCONSOLES
+from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -46,6 +45,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import IStore
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.consoles.dialling import Dialler, Target
+from twisted_exec.poollet.consoles.policies import PoolPolicies
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
@@ -193,6 +193,7 @@ class ExecLocator:
     observed: Callable[[str], Sequence[pb.Machine]]
     dialler: Dialler
     clock: IReactorTime
+    policies: PoolPolicies
     runtime_seconds: float = RUNTIME_SECONDS
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
@@ -201,7 +202,7 @@ class ExecLocator:
 
     async def _locate(self, context: RequestContext) -> Location:
         context.learn_reason()
-        terms = await self._authorize(context)
+        access, terms = await self._authorize(context)
         machine = await self._machine(context.subject)
         uid = machine["metadata"]["uid"]
         # The API server decided about another machine of this name: one copy is not up to date.
@@ -210,52 +211,22 @@ class ExecLocator:
         context.learn(uid=uid)
         self._check(machine)
         self._check_request(context)
-        if self.under_policies and context.caller is None and not self.access.is_server(context):
-            await self._check_policies(machine)
+        if self.under_policies and context.caller is None:
+            server = context.user.name if self.access.is_server(context) else ""
+            session = await self.policies.open(machine, server)
+            self.gate.allow_console(context, access.under(session) if access else session)
         return replace(await self._to(context.subject), terms=terms)
 
-    async def _authorize(self, context: RequestContext) -> Terms:
-        """Check the user's rights; return the terms of the session."""
+    async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
+        """Check the user's rights; return the access of a user to a console, and the terms."""
         access = self.access
         if access.is_server(context):
             await self.gate.authorize_session(context, *access.permissions(context))
-            return FULL
+            return None, FULL
         machine, proxy = access.permissions(context)
         console = ConsoleAccess.of(machine, context.options, strict=access.strict_verbs)
         right = await self.gate.authorize_console(context, console, proxy)
-        return console.terms(Terms(right=right))
-
-    async def _check_policies(self, machine: Object) -> None:
-        """
-        Refuse a user who connects without an API server, if ConsolePolicies apply to the machine.
-
-        API servers evaluate the policies.
-
-        :raises Forbidden: one applies.
-        :raises ServiceUnavailable: this poollet may not read them.
-        """
-        metadata = machine["metadata"]
-        try:
-            listing = await self.client.list(CONSOLEPOLICIES.resource, metadata["namespace"])
-        except NotFound:
-            return  # an API server without policies
-        except Forbidden:
-            raise ServiceUnavailable(
-                "this poollet cannot tell whether ConsolePolicies apply: its role needs list on "
-                f"{CONSOLEPOLICIES.resource.qualified}; or open the console at the API server"
-            ) from None
-        for policy in listing.get("items", []):
-            try:
-                selector = selectors.of_object(policy["spec"].get("selector"))
-                applies = selector.matches(metadata.get("labels") or {})
-            except ValueError:
-                applies = True
-            if applies:
-                name = f"{metadata['namespace']}/{policy['metadata']['name']}"
-                raise Forbidden(
-                    f'{self.access.dialect.noun} "{metadata["name"]}" is under ConsolePolicy '
-                    f'"{name}": open its console at the API server, which evaluates the policy'
-                )
+        return console, console.terms(Terms(right=right))
 
     async def _to(self, subject: Subject) -> Location:
         """Return the location of the console, according to the runtime at this moment."""

@@ -38,9 +38,9 @@ class LogLocator(ExecLocator):
         location = await super()._locate(context)
         return replace(location, log=parse(context.request.args, location.subject.machine))
 
-    async def _authorize(self, context: RequestContext) -> Terms:
+    async def _authorize(self, context: RequestContext) -> tuple[None, Terms]:
         await self.gate.authorize_session(context, *self.access.permissions(context))
-        return FULL
+        return None, FULL
 
     def _check_request(self, context: RequestContext) -> None:
         parse(context.request.args, context.subject.machine)
