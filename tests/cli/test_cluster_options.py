@@ -9,7 +9,7 @@ import argparse
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.cluster_options import config_of, duration
-from twisted_exec.cli.console.program import parse_options
+from twisted_exec.cli.console.options import parse_options
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
 
 

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import cli
 from twisted_exec.cli import main
-from twisted_exec.cli.console import program
+from twisted_exec.cli.console.options import make_parser
 
 PACKAGE = Path(cli.__file__).parent
 
@@ -47,7 +47,7 @@ class OptionTests(SynchronousTestCase):
         """Every option of a command is read somewhere."""
         options = [
             option
-            for parser in (program.make_parser(), main.make_parser())
+            for parser in (make_parser(), main.make_parser())
             for option in destinations(parser)
         ]
         self.assertGreater(len(options), 50)

@@ -80,7 +80,7 @@ class VersionTests(SynchronousTestCase):
     def test_version(self) -> None:
         """Both commands print name and version."""
         from twisted_exec import __version__
-        from twisted_exec.cli.console.program import parse_options
+        from twisted_exec.cli.console.options import parse_options
 
         for run, name in ((main, "twisted-exec"), (parse_options, "kubectl console")):
             stdout = io.StringIO()

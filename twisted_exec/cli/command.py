@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.colours import Colour, painter
-from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.console.messages import one_line
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient

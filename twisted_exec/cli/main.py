@@ -13,7 +13,7 @@ from twisted_exec import __version__
 from twisted_exec.cli import man, pki, request, store, token
 from twisted_exec.cli.audit import command as audit
 from twisted_exec.cli.completion import command as completion
-from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.doctor import command as doctor
 from twisted_exec.cli.iri import commands as iri
 from twisted_exec.cli.logs import command as logs

@@ -87,7 +87,7 @@ def _pages() -> dict[str, Page]:
     from twisted.plugin import getPlugins
 
     from twisted_exec.cli import main
-    from twisted_exec.cli.console import program as console
+    from twisted_exec.cli.console import options as console
 
     pages: dict[str, Page] = {
         "twisted-exec.1": lambda: _command_page(main.make_parser(), "twisted-exec"),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.cli.command import InputError, server_command
-from twisted_exec.cli.console.program import object_name, one_line
+from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.options import object_name
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient

@@ -20,7 +20,7 @@ from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.cli.cluster_options import duration
 from twisted_exec.cli.command import InputError, server_command
-from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.console.messages import one_line
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.completion.words import Completion, complete
-from twisted_exec.cli.console import program as console
+from twisted_exec.cli.console import options as console
 from twisted_exec.cli.main import make_parser
 
 

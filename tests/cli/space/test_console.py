@@ -20,7 +20,9 @@ from twisted_exec.api import spaces
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds.rbac import CLUSTERROLEBINDINGS, CLUSTERROLES
 from twisted_exec.cli.cluster_options import config_of
-from twisted_exec.cli.console.program import _Console, explain, parse_options
+from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.console.program import _Console
 from twisted_exec.cli.space.console import user_agent_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.writer import written

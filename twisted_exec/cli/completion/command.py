@@ -107,7 +107,7 @@ def _split(line: str) -> list[str]:
 
 def _completion(program: str, words: Sequence[str]) -> Completion:
     if program == "kubectl-console":
-        from twisted_exec.cli.console.program import make_parser
+        from twisted_exec.cli.console.options import make_parser
     else:
         from twisted_exec.cli.main import make_parser
 

@@ -12,7 +12,7 @@ from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options
 from twisted_exec.cli.colours import painter
-from twisted_exec.cli.console.program import machine_name, object_name
+from twisted_exec.cli.console.options import machine_name, object_name
 
 _DESCRIPTION = """\
 Check everything that a console needs, from the kubeconfig to the machine's line, and say what is

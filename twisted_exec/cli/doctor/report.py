@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from twisted_exec.cli.colours import Colour, Paint, plain
-from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.console.messages import one_line
 
 
 class Level(Enum):

@@ -15,13 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from twisted_exec.cli.console.program import (
-    Program,
-    add_session_options,
-    conclude,
-    explain,
-    open_standard_descriptors,
-)
+from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.console.options import add_session_options
+from twisted_exec.cli.console.program import Program, conclude, open_standard_descriptors
 from twisted_exec.cli.iri.options import NoRuntimeError, Place, add_runtime_options, place
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.times import human, timestamp
-from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.console.messages import one_line
 
 if TYPE_CHECKING:
     from twisted_exec.iri.protos import machine_pb2 as pb

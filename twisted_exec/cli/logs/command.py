@@ -13,7 +13,8 @@ from twisted_exec.api.logs import LogOptions
 from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, since_time
 from twisted_exec.cli.colours import painted, painter
-from twisted_exec.cli.console.program import explain, machine_name, object_name, one_line
+from twisted_exec.cli.console.messages import explain, one_line
+from twisted_exec.cli.console.options import machine_name, object_name
 
 if TYPE_CHECKING:
     from twisted_exec.api.patterns import Search

@@ -1,0 +1,122 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.options`.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.cli.console.options import parse_options
+
+
+class ParseOptionsTests(SynchronousTestCase):
+    """Tests for :func:`parse_options`."""
+
+    def test_defaults(self) -> None:
+        """The name alone is enough; all options have defaults."""
+        options = parse_options(["vm"])
+        self.assertEqual(options.name, "vm")
+        self.assertEqual(str(options.escape), "Ctrl-] leaves, ~? helps")
+        for unset in (options.namespace, options.kubeconfig, options.context):
+            self.assertIsNone(unset)
+        self.assertIsNone(options.linger)
+        self.assertIsNone(options.timeout)
+
+    def test_kind(self) -> None:
+        """A name may have the form of ``kubectl get -o name``; any other path is refused."""
+        for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):
+            self.assertEqual(parse_options([text]).name, "vm")
+        self.assertEqual(parse_options(["machine"]).name, "machine")
+        self.assertEqual(parse_options(["instances/vm"]).name, "vm")
+        for text in ("pod/vm", "machine/", "machine/a/b", "machine/..", "/vm"):
+            stderr = io.StringIO()
+            with redirect_stderr(stderr), self.assertRaises(SystemExit):
+                parse_options([text])
+            self.assertIn("is no name", stderr.getvalue())
+
+    def test_among(self) -> None:
+        """The kind narrows the possible dialects, and ``--dialect`` selects one."""
+        for arguments, names in (
+            (["vm"], [each.name for each in DIALECTS]),
+            (["machine/vm"], ["ironcore", "onmetal", "spheric-machines"]),
+            (["machines.compute.api.onmetal.de/vm"], ["onmetal"]),
+            (["machines.v1alpha1.core.spheric.cloud/vm"], ["spheric-machines"]),
+            (["instance/vm"], ["spheric"]),
+            (["vm", "--dialect", "onmetal"], ["onmetal"]),
+            (["machine/vm", "--dialect=spheric-machines"], ["spheric-machines"]),
+        ):
+            among = parse_options(arguments).among
+            self.assertEqual([each.name for each in among], names, arguments)
+        stderr = io.StringIO()
+        with redirect_stderr(stderr), self.assertRaises(SystemExit) as caught:
+            parse_options(["instance/vm", "--dialect=ironcore"])
+        self.assertEqual(caught.exception.code, 1)
+        self.assertIn("dialect ironcore has no instance", stderr.getvalue())
+
+    def test_all(self) -> None:
+        """Options may come before and after the name."""
+        options = parse_options(
+            [
+                "-n",
+                "space",
+                "--kubeconfig",
+                "f",
+                "vm",
+                "--context",
+                "c",
+                "--escape",
+                "none",
+                "--linger",
+                "2",
+                "--timeout",
+                "0.5",
+            ]
+        )
+        self.assertEqual((options.name, options.namespace), ("vm", "space"))
+        self.assertEqual((options.kubeconfig, options.context), ("f", "c"))
+        self.assertIsNone(options.escape)
+        self.assertEqual((options.linger, options.timeout), (2, 0.5))
+
+    def test_times(self) -> None:
+        """Times are written as for kubectl, or as seconds; a time limit of 0 is none."""
+        for text, seconds in (("5s", 5), ("1m30s", 90), ("0.5", 0.5), ("500ms", 0.5), ("0", 0)):
+            options = parse_options(["vm", "--linger", text, "--timeout", text])
+            self.assertEqual((options.linger, options.timeout), (seconds, seconds), text)
+
+    def test_mistakes(self) -> None:
+        """A mistake on the command line is one line that names it, and exit code 1."""
+        for arguments, word in (
+            ([], "NAME"),
+            (["vm", "--linger", "soon"], "'soon' is no duration such as 30, 5s or 1m30s"),
+            (["vm", "--linger", "-1"], "'-1'"),
+            (["vm", "--timeout", "inf"], "'inf'"),
+            (["vm", "--timeout", "nan"], "'nan'"),
+            (["vm", "--escape", "x"], "'x'"),
+            (["vm", "--name-space", "x"], "--name-space"),
+            (["vm", "other"], "other"),
+        ):
+            stderr = io.StringIO()
+            with redirect_stderr(stderr), self.assertRaises(SystemExit) as caught:
+                parse_options(arguments)
+            self.assertEqual(caught.exception.code, 1)
+            self.assertEqual(len(stderr.getvalue().splitlines()), 1)
+            self.assertIn(word, stderr.getvalue())
+
+    def test_reason(self) -> None:
+        """A reason has no control characters, and a request needs the cluster's own kubeconfig."""
+        self.assertEqual(parse_options(["vm", "--reason", " OPS-1 "]).reason, "OPS-1")
+        for words in (["--reason", "a\x1b[2J"], ["--request", "--space", "s"]):
+            with self.assertRaises(SystemExit):
+                parse_options(["vm", *words])
+
+    def test_help(self) -> None:
+        """Help goes to standard output and is a success."""
+        stdout = io.StringIO()
+        with redirect_stdout(stdout), self.assertRaises(SystemExit) as caught:
+            parse_options(["--help"])
+        self.assertEqual(caught.exception.code, 0)
+        self.assertIn("kubectl console [-h]", stdout.getvalue())

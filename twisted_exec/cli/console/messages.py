@@ -1,0 +1,50 @@
+"""
+Messages for the user of a terminal: one line each, without control characters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted_exec.api.dialects import DIALECTS
+
+
+def one_line(text: str) -> str:
+    """Return a server's text for the terminal: one line without control characters."""
+    words = " ".join(text.split())
+    return "".join(char if char.isprintable() else "?" for char in words)
+
+
+def explain(error: BaseException, namespace: str = "") -> str:
+    """
+    The one line for a session that could not be opened.
+
+    :param namespace: of the machine, for the message that it does not exist.
+    """
+    from twisted_exec.api.status import APIError
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+
+    if isinstance(error, APIError):
+        return _explain_refusal(error, namespace)
+    if isinstance(error, KubeConfigError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}"
+
+
+def _explain_refusal(error: Any, namespace: str) -> str:
+    kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
+    if error.reason == "NotFound" and kind and name:
+        singular = str(kind).removesuffix("s")
+        qualified = f"{kind}.{group}" if group else kind
+        message = str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
+        is_machine = any(kind == dialect.workload.plural for dialect in DIALECTS)
+        if namespace and is_machine and message.endswith(" not found"):
+            message += f' in namespace "{namespace}"'
+        return message
+    if error.reason == "Forbidden":
+        return f"forbidden: {error.message}"
+    if error.reason == "Unauthorized":
+        return f"the server does not accept these credentials: {error.message}"
+    if error.retry_after_seconds:
+        return f"{error.message}; try again in {error.retry_after_seconds} s"
+    return str(error.message)

@@ -1,0 +1,228 @@
+"""
+The command line of ``kubectl console``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from twisted_exec import __version__
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.names import path_segment
+from twisted_exec.api.reasons import check_reason
+from twisted_exec.api.status import BadRequest
+from twisted_exec.cli.cluster_options import add_cluster_options, duration
+from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
+from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.script_options import EPILOG, add_script_options, script_problem
+from twisted_exec.cli.space.options import add_space_options, requires_space
+
+_DESCRIPTION = """\
+Open the serial console of a machine in this terminal. Every key goes to the
+machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists other
+commands, such as BREAK. One user at a time is the writer of a console; other
+users are observers: they see the output and read who the writer is.
+
+If input is not a terminal, it is sent, and the session ends after its end: with
+--linger when the machine was quiet for that time, else when the
+machine's side ends it (after two quiet seconds, or when the process ended), and
+in any case a minute later. --timeout replaces that minute.
+
+With --expect, --send or --run, input is not read: the options say what is typed.
+"""
+
+_EPILOG = f"""\
+Exit code: 0 when the session ended well (also by the escape key and after
+--linger); the process's code when a shell or another process ended; 124 when the
+time was over; else 1. One line on stderr says why.
+
+{EPILOG}
+TWISTED_EXEC_LOG=FILE in the environment keeps a log.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """
+    Reports errors in one line.
+
+    :cvar failure_code: the exit code of an error.
+    """
+
+    failure_code = 1
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """
+    Read the command line.
+
+    :raises SystemExit: 0 after ``--help``, 1 (125 for scripts) after an error message of one line.
+    """
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    options.name, options.among = options.machine.name, options.machine.among
+    if options.dialect:
+        options.among = [each for each in options.among if each.name == options.dialect]
+        if not options.among:
+            parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
+    if not options.space and (wrong := requires_space(options)):
+        parser.error(f"{wrong} goes with --space")
+    if options.space and options.request:
+        parser.error("--request does not go with --space: use a kubeconfig of the space")
+    if wrong := script_problem(options):
+        parser.error(wrong)
+    return options
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = Parser(
+        prog="kubectl console",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "machine",
+        metavar="NAME",
+        type=machine_name,
+        help="the machine; or KIND/NAME, where there are several kinds of them, such as "
+        "instances/NAME",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        help="whose machine it is, where there are several of that name "
+        "(default: the first that is found)",
+    )
+    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
+    parser.add_argument(
+        "--reason",
+        metavar="TEXT",
+        type=_reason,
+        default="",
+        help="why, such as the number of a ticket; it is recorded, and policies may require it",
+    )
+    parser.add_argument(
+        "--request",
+        action="store_true",
+        help="ask another user for the approval that a policy requires, wait for it, and open the "
+        "console; if you leave earlier, the request stays",
+    )
+    add_session_options(parser)
+    add_script_options(parser)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    add_space_options(parser)
+    add_cluster_options(parser)
+    return parser
+
+
+def add_session_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :class:`Program` needs."""
+    parser.add_argument(
+        "--escape",
+        metavar="KEY",
+        type=_escape,
+        default=DEFAULT,
+        help="the control key that leaves, as ^], ctrl-] or C-], or the mark that opens the "
+        "menu at the start of a line, as ~, or both with a comma between (^],~ by default), "
+        "or none; to send that very key, choose another",
+    )
+    parser.add_argument(
+        "--linger",
+        metavar="TIME",
+        type=_duration,
+        help="after the end of input, continue until there was no output for this time, such as "
+        "2 (seconds) or 1m",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=_duration,
+        help="end the whole session after this time, such as 30 (seconds) or 5m, with exit code "
+        "124; 0 means never, also for a script",
+    )
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="print no messages about the connection, only errors",
+    )
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument(
+        "--read-only",
+        action="store_true",
+        help="be an observer: neither input nor the window's size reaches the machine",
+    )
+    role.add_argument(
+        "--force",
+        action="store_true",
+        help="take over from the writer, who becomes an observer and reads who took over",
+    )
+
+
+@dataclass(frozen=True)
+class MachineName:
+    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
+
+    name: str
+    kind: str = ""
+    among: Sequence[Dialect] = DIALECTS
+
+
+def machine_name(text: str) -> MachineName:
+    """
+    Parse a name, alone or with kind and group as in ``kubectl get -o name``.
+
+    :raises argparse.ArgumentTypeError: it is no name.
+    """
+    kind, _, name = text.partition("/")
+    among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
+    return MachineName(object_name(name), kind, among) if among else MachineName(object_name(text))
+
+
+def _is_kind(kind: str, dialect: Dialect) -> bool:
+    """
+    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
+    ``machines.VERSION.GROUP``.
+    """
+    word, _, group = kind.partition(".")
+    if word not in (dialect.noun, dialect.workload.plural):
+        return False
+    return group in ("", dialect.group, f"{dialect.version}.{dialect.group}")
+
+
+def object_name(text: str) -> str:
+    """
+    Check the name of an object.
+
+    :raises argparse.ArgumentTypeError: it is no name.
+    """
+    wrong = path_segment(text) if text else ["it is empty"]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
+    return text
+
+
+def _reason(text: str) -> str:
+    try:
+        return check_reason(text)
+    except BadRequest as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+
+
+def _escape(text: str) -> Escapes | None:
+    try:
+        return parse_escape(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _duration(text: str) -> float:
+    return duration(text) or 0.0
