@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
@@ -39,17 +40,20 @@ class FailingLayer:
     :ivar error: the number of the error of each writing call; 0 for none.
     :ivar unreadable: the number of the error of each opening of a file; 0 for none.
     :ivar bad_at: reading at this position of a file fails.
+    :ivar called: called before each call.
     """
 
     def __init__(self) -> None:
         self.calls, self.kill_at, self.error = 0, -1, 0
         self.unreadable, self.bad_at = 0, -1
+        self.called: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(os, name)
 
         def call(*args: Any, **options: Any) -> Any:
             self.calls += 1
+            self.called()
             if self.calls == self.kill_at:
                 if name in ("write", "pwrite"):  # the kernel may have written a part
                     function(args[0], args[1][: len(args[1]) // 2], *args[2:])

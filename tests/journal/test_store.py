@@ -1,10 +1,12 @@
 """
-Tests for :mod:`twisted_exec.journal.store` and :mod:`~twisted_exec.journal.runs`.
+Tests for :mod:`twisted_exec.journal.store`, :mod:`~twisted_exec.journal.directories` and
+:mod:`~twisted_exec.journal.runs`.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 from typing import Any
@@ -18,6 +20,7 @@ from tests.journal.test_files import FailingLayer
 from twisted_exec.journal.interfaces import missing_bytes
 from twisted_exec.journal.retention import Retention, StoreLimits
 from twisted_exec.journal.store import FormatError, JournalStore
+from twisted_exec.program.tasks import REST_SECONDS
 
 DAY = 86_400
 KEY = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"
@@ -233,6 +236,39 @@ class FullTests(Case):
         self.wait(30)
         self.assertEqual(store.failing, 0)
         self.assertEqual(contents(self.store().journal(KEY)), b"early\n")
+
+    def many(self, count: int) -> JournalStore:
+        """Return a store whose journals fail; each call of the disk takes 0.1 ms from now on."""
+        store = self.store()
+        journals = [store.journal(f"{number:032x}") for number in range(count)]
+        self.layer.error = errno.ENOSPC
+        for journal in journals:
+            journal.append(b"early\n")
+        self.assertEqual(store.failing, count)
+        self.layer.error = 0
+        self.layer.called = lambda: setattr(self.clock, "rightNow", self.clock.rightNow + 1e-4)
+        return store
+
+    def test_many(self) -> None:
+        """A thousand journals return to the disk in many turns of the reactor, a few in each."""
+        store = self.many(1000)
+        failing = [store.failing]
+        while store.failing:
+            before = self.clock.seconds()
+            self.clock.advance(min(each.getTime() for each in self.clock.calls) - before)
+            failing.append(store.failing)
+        steps = [before - after for before, after in itertools.pairwise(failing)]
+        self.assertLess(max(steps), 20)
+
+    def test_stopped_meanwhile(self) -> None:
+        """A store that is closed meanwhile ends at the next turn."""
+        store = self.many(100)
+        self.clock.advance(1)
+        self.assertLess(0, store.failing)
+        closing = Deferred.fromCoroutine(store.close())
+        self.clock.advance(REST_SECONDS)
+        self.successResultOf(closing)
+        self.assertLess(0, store.failing)
 
 
 class RetentionTests(Case):

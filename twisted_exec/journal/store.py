@@ -9,12 +9,10 @@ removed.
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,13 +20,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from twisted_exec.program.descriptors import descriptor_limit
+from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.tls.unix import private_directory
 
 from .blocks import FAST_LEVEL, LEVEL
+from .directories import Directories, is_key
 from .files import Files, Place
 from .journal import Journal
 from .layer import opened
@@ -38,10 +37,8 @@ from .retention import (
     DEFAULT_LIMITS,
     Removal,
     Retention,
-    SegmentFile,
     Space,
     StoreLimits,
-    Usage,
     plan,
 )
 from .runs import Run, kernel_boot, next_run, read_run, write_run
@@ -58,11 +55,6 @@ _RETRY_SECONDS = 1.0, 30.0
 _HURRY_BYTES = 24 << 20
 _JUMP_SECONDS = 3600.0
 _DISTRUST_SECONDS = 86_400.0
-_KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
-_SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
-_DELETED = "deleted"
-_FACTS = "facts"
-_MAX_FACTS_BYTES = 64 << 10
 
 _Result = TypeVar("_Result")
 
@@ -110,9 +102,12 @@ class JournalStore:
         self._is_run_written = False
         self._pool: ThreadPool | None = None
         self._places: dict[str, _Place] = {}
-        self._syncing = _Work(self._sync, "forcing output to the disk")
-        self._sealing = _Work(self._seal, "sealing")
-        self._removing = _Work(self.remove_old, "removing old output")
+        self._directories = Directories(layer, self.path)
+        self._is_closing = False
+        self._syncing = SingleRun(self._sync, "forcing journals to the disk")
+        self._sealing = SingleRun(self._seal, "sealing journals")
+        self._removing = SingleRun(self.remove_old, "removing old output of journals")
+        self._retrying = SingleRun(self._retry, "writing journals that are not on disk")
         self._full: deque[tuple[float, Files]] = deque()
         self._sealed_at = 0.0
         self._active: OrderedDict[Journal, None] = OrderedDict()
@@ -132,8 +127,8 @@ class JournalStore:
         """
         private_directory(self.path)
         self._check_format()
-        last = read_run(self._layer, self._file("run"))
-        is_new = not any(_KEY.fullmatch(name) for name in self._layer.listdir(self.path))
+        last = read_run(self._layer, self._directories.file("run"))
+        is_new = not any(self._directories.keys())
         self._run = next_run(last, self._kernel, self._now(), is_new=is_new)
         if last is not None and abs(self._now() - last.time_ns) > _JUMP_SECONDS * 1e9:
             self._distrust()  # the clock may be wrong, or it is long ago: nothing is urgent
@@ -146,7 +141,7 @@ class JournalStore:
         self._later(_RETENTION_SECONDS, self._retention_pass)
 
     def _check_format(self) -> None:
-        path = self._file("format")
+        path = self._directories.file("format")
         try:
             with opened(self._layer, path) as descriptor:
                 found = self._layer.pread(descriptor, 100, 0).decode("ascii", "replace").strip()
@@ -165,11 +160,8 @@ class JournalStore:
 
     def _write_run(self) -> None:
         assert self._run is not None
-        write_run(self._layer, self._file("run"), self._run)
+        write_run(self._layer, self._directories.file("run"), self._run)
         self._is_run_written = True
-
-    def _file(self, *names: str) -> str:
-        return os.path.join(self.path, *names)
 
     async def close(self) -> None:
         """Force everything to the disk, and stop the thread."""
@@ -177,7 +169,8 @@ class JournalStore:
             timer.cancel()
         self._timers.clear()
         self._full.clear()
-        for work in (self._sealing, self._syncing, self._removing):
+        self._is_closing = True
+        for work in (self._sealing, self._syncing, self._removing, self._retrying):
             await work.ended()
         await self._sync()
         for place in self._places.values():
@@ -185,7 +178,9 @@ class JournalStore:
         if self._run is not None and self._is_run_written and not self._failing:
             run = Run(self._run.number, self._kernel, True, self._run.cut, self._now())
             try:
-                await self._in_thread(lambda: write_run(self._layer, self._file("run"), run))
+                await self._in_thread(
+                    lambda: write_run(self._layer, self._directories.file("run"), run)
+                )
             except OSError as error:
                 self._log.warn("journals: {why}", why=error.strerror)
         self._stop_pool()
@@ -206,7 +201,7 @@ class JournalStore:
         """
         place = self._places.get(key)
         if place is None:
-            if not _KEY.fullmatch(key):
+            if not is_key(key):
                 raise ValueError(f"{key!r} is not a key of a journal")
             place = self._places[key] = _Place(self, key)
         if retention is not None:
@@ -215,9 +210,7 @@ class JournalStore:
 
     def has(self, key: str) -> bool:
         """Return whether there is a journal with this key, also of a machine that is no more."""
-        return key in self._places or (
-            _KEY.fullmatch(key) is not None and os.path.isdir(self._file(key))
-        )
+        return key in self._places or (is_key(key) and os.path.isdir(self._directories.file(key)))
 
     def of_deleted(self, key: str) -> Journal | None:
         """Return the journal of a machine that is no more; ``None`` if it is not retained."""
@@ -229,18 +222,10 @@ class JournalStore:
 
     def deleted_machines(self) -> Iterator[tuple[Journal, Mapping[str, str]]]:
         """Iterate over the retained journals of deleted machines, with the facts about them."""
-        for key in self._layer.listdir(self.path):
-            if not _KEY.fullmatch(key):
-                continue
-            try:
-                self._layer.stat(self._file(key, _DELETED))
-                with opened(self._layer, self._file(key, _FACTS)) as file:
-                    facts = json.loads(self._layer.pread(file, _MAX_FACTS_BYTES, 0))
-            except (OSError, ValueError):
-                continue  # it exists, or was deleted under an earlier release
+        for key, facts in self._directories.deleted():
             journal = self.of_deleted(key)
-            if journal is not None and isinstance(facts, dict):
-                yield journal, {str(name): str(value) for name, value in facts.items()}
+            if journal is not None:
+                yield journal, facts
 
     def revive(self, key: str) -> None:
         """The machine with this key exists again; its journal continues."""
@@ -248,7 +233,7 @@ class JournalStore:
         if place is not None and place.journal.closed:
             del self._places[key]  # readers of the old journal have seen its end
         try:
-            self._layer.unlink(self._file(key, _DELETED))
+            self._directories.unmark_deleted(key)
         except OSError:
             pass
 
@@ -264,13 +249,7 @@ class JournalStore:
         place.journal.close()
         if place.journal.files is not None:
             try:
-                with opened(
-                    self._layer, self._file(key, _DELETED), os.O_WRONLY | os.O_CREAT
-                ) as file:
-                    self._layer.write(file, f"{self._now()}\n".encode())
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-                with opened(self._layer, self._file(key, _FACTS), flags) as file:
-                    self._layer.write(file, json.dumps(dict(facts or {})).encode())
+                self._directories.mark_deleted(key, facts or {}, self._now())
             except OSError as error:
                 self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
         place.journal.close_descriptor()
@@ -399,14 +378,18 @@ class JournalStore:
             self._failing[key] = journal
             self._log.warn("journal {key} is not on disk: {why}", key=key, why=reason)
             self.failed(key, reason)
-        self._later(self._retry_seconds, self._retry)
+        self._later(self._retry_seconds, self._retrying.start)
 
-    def _retry(self) -> None:
+    async def _retry(self) -> None:
+        turns = ShortTurns(self._clock)
         for key, journal in list(self._failing.items()):
+            await turns.breathe()
+            if self._is_closing:
+                return
             lost = journal.retry()
             if lost is None:
                 self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
-                self._later(self._retry_seconds, self._retry)
+                self._later(self._retry_seconds, self._retrying.start)
                 return  # the others have the same disk
             del self._failing[key]
             self.lost_bytes += lost
@@ -443,7 +426,7 @@ class JournalStore:
             filesystem = self._layer.statvfs(self.path)
             unit = filesystem.f_frsize
             space = Space(filesystem.f_blocks * unit, filesystem.f_bavail * unit)
-            usages = list(self._usages(retentions))
+            usages = list(self._directories.usages(retentions))
             return plan(usages, self.limits, space, now, by_age=by_age)
 
         for removal in await self._in_thread(look):
@@ -452,47 +435,18 @@ class JournalStore:
             except OSError as error:
                 self._log.warn("journal {key}: {why}", key=removal.key, why=error.strerror)
 
-    def _usages(self, retentions: dict[str, Retention]) -> Iterator[Usage]:
-        for key in self._layer.listdir(self.path):
-            if _KEY.fullmatch(key):
-                segments = {}
-                deleted_at = 0
-                try:
-                    for name in self._layer.listdir(self._file(key)):
-                        if match := _SEGMENT.fullmatch(name):
-                            entry = self._layer.stat(self._file(key, name))
-                            first = int(match[1], 16)
-                            segments[first] = SegmentFile(first, entry.st_size, entry.st_mtime_ns)
-                        elif name == _DELETED:
-                            deleted_at = _deleted_at(self._layer, self._file(key, name))
-                except OSError:
-                    continue  # it changes just now
-                retention = retentions.get(key, Retention())
-                yield Usage(
-                    key, [segments[each] for each in sorted(segments)], retention, deleted_at
-                )
-
     async def _remove(self, removal: Removal) -> None:
         place = self._places.get(removal.key)
         if removal.first is None:
             if place is not None:
                 place.journal.rest()
                 del self._places[removal.key]
-            await self._in_thread(lambda: _remove_directory(self._layer, self._file(removal.key)))
+            await self._in_thread(partial(self._directories.remove, removal.key))
         elif place is not None:
             place.journal.drop(removal.first)
         else:
-            await self._in_thread(lambda: self._remove_segment(removal.key, removal.first or 0))
-
-    def _remove_segment(self, key: str, first: int) -> None:
-        """Remove a segment of a journal that is not in use; with the last one, all of it."""
-        for kind in ("open", "sealed"):
-            try:
-                self._layer.unlink(self._file(key, f"{first:016x}.{kind}"))
-            except FileNotFoundError:
-                pass
-        if not any(_SEGMENT.fullmatch(name) for name in self._layer.listdir(self._file(key))):
-            _remove_directory(self._layer, self._file(key))
+            remove = self._directories.remove_segment
+            await self._in_thread(partial(remove, removal.key, removal.first))
 
     # Descriptors.
 
@@ -503,41 +457,6 @@ class JournalStore:
         if len(self._active) > self._open_limit:
             quiet, _ = self._active.popitem(last=False)
             quiet.close_descriptor()
-
-
-class _Work:
-    """Work that waits for the thread, of which at most one run is active."""
-
-    _log = Logger()
-
-    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
-        self._run, self._what = run, what
-        self._is_active = False
-        self._waiting: list[Deferred[None]] = []
-
-    def start(self) -> None:
-        """Begin a run, unless one is active."""
-        if not self._is_active:
-            self._is_active = True
-            Deferred.fromCoroutine(self._run()).addErrback(self._failed).addBoth(self._over)
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure("journals: {what}", failure=failure, what=self._what)
-
-    def _over(self, _: object) -> None:
-        self._is_active = False
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            waiter.callback(None)
-
-    def ended(self) -> Deferred[None]:
-        """Wait for the active run, if there is one."""
-        waiter: Deferred[None] = Deferred()
-        if self._is_active:
-            self._waiting.append(waiter)
-        else:
-            waiter.callback(None)
-        return waiter
 
 
 class _Place:
@@ -553,7 +472,9 @@ class _Place:
 
     def open(self, journal: Journal) -> Files:
         run = self._store._require_run()
-        place = Place(self._store._layer, self._store._file(self._key), run.number, run.cut)
+        place = Place(
+            self._store._layer, self._store._directories.file(self._key), run.number, run.cut
+        )
         return Files(place, journal.now(), self._is_full, journal.memory_epoch)
 
     def _is_full(self, files: Files) -> None:
@@ -585,15 +506,3 @@ def _seal_one(files: Files, first: int, level: int) -> None:
         files.epoch,
         level,
     )
-
-
-def _deleted_at(layer: Any, path: str) -> int:
-    with opened(layer, path) as descriptor:
-        text = layer.pread(descriptor, 30, 0).strip()
-    return int(text) if text.isdigit() else 1
-
-
-def _remove_directory(layer: Any, path: str) -> None:
-    for name in layer.listdir(path):
-        layer.unlink(os.path.join(path, name))
-    layer.rmdir(path)

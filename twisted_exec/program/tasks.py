@@ -4,7 +4,7 @@ Background coroutines of services, and parts that are stopping.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -69,6 +69,45 @@ class ShortTurns:
         if self._clock.seconds() >= self._until:
             await deferLater(self._clock, self._rest_seconds)
             self._until = self._clock.seconds() + TURN_SECONDS
+
+
+class SingleRun:
+    """
+    Work of which at most one run is active.
+
+    :param what: what the work is, for the log.
+    """
+
+    _log = Logger()
+
+    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+        self._run, self._what = run, what
+        self._is_active = False
+        self._waiting: list[Deferred[None]] = []
+
+    def start(self) -> None:
+        """Begin a run, unless one is active."""
+        if not self._is_active:
+            self._is_active = True
+            Deferred.fromCoroutine(self._run()).addErrback(self._failed).addBoth(self._over)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("{what} failed", failure=failure, what=self._what)
+
+    def _over(self, _: object) -> None:
+        self._is_active = False
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    def ended(self) -> Deferred[None]:
+        """Wait for the active run, if there is one."""
+        waiter: Deferred[None] = Deferred()
+        if self._is_active:
+            self._waiting.append(waiter)
+        else:
+            waiter.callback(None)
+        return waiter
 
 
 class StoppingParts:
