@@ -19,7 +19,14 @@ from twisted.python.failure import Failure
 from tests.kube.console_cases import ConsolesCase
 from tests.kube.plugins import PluginScript
 from twisted_exec.api.dialects import IRONCORE, SPHERIC, SPHERIC_MACHINES
-from twisted_exec.api.status import APIError, BadGateway, Conflict, Forbidden, NotFound
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Conflict,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+)
 from twisted_exec.kube.consoles.exec import (
     ConsoleAddress,
     ConsoleDone,
@@ -83,6 +90,7 @@ class OpenConsoleTests(ConsolesCase):
         for options, observers in (
             (CONSOLE, RecordingAttachment),
             (read_only, NotFound("m", "vm")),
+            (read_only, MethodNotAllowed("POST is not allowed here")),  # of SPDY
         ):
             self.consoles.observers["default/vm"] = observers
             opening = open_console(

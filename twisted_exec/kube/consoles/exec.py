@@ -37,7 +37,14 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.reasons import check_reason
-from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout, NotFound
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    MethodNotAllowed,
+    NotFound,
+)
 from twisted_exec.kube.credentials.cache import renewed, settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
@@ -143,8 +150,9 @@ def open_console(
             try:
                 return await opened_at("console", shown_config, dialect)
             except APIError as error:
-                # Older servers do not have this path.
-                raise refused if error.code == NotFound.code else error from None
+                # Older servers do not have this path, and it is a GET, which SPDY is not.
+                unknown = error.code in (NotFound.code, MethodNotAllowed.code)
+                raise refused if unknown else error from None
 
     async def opened_at(
         subresource: str, shown_config: ClientConfig, dialect: Dialect
