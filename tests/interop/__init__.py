@@ -79,6 +79,8 @@ API server
     * ``newer_etcd`` (etcd-3.5): the contract of stores, and faults, on a later etcd than Debian's.
     * ``replicas`` (4 min): ``kill -9`` of one of two API servers on one etcd, fifty times or
       ``REPLICAS_KILLED`` times.
+    * ``rights`` (kubectl.1.20, kubectl.newest, kube-apiserver, kube-controller-manager; 8 min): the
+      rights of each role at a console with every kubectl, also behind a kube-apiserver
     * ``console_policies`` (kube-apiserver, kube-controller-manager; 1 min): reasons, approvals and labels
       behind kube-apiserver.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -165,11 +165,19 @@ def _serving(cluster: Cluster, pool: str) -> Pair:
     return cluster.pki.issue_poollet(pool, names, dialect=dialect, replace=True)[0]
 
 
-def our_poollet(cluster: Cluster, pool: str, backend: Backend, kubeconfig: str = "") -> str:
+def our_poollet(
+    cluster: Cluster,
+    pool: str,
+    backend: Backend,
+    kubeconfig: str = "",
+    *,
+    options: Sequence[str] = (),
+) -> str:
     """
     Start our poollet, and wait until it is registered.
 
     :param kubeconfig: path; empty for the administrator's.
+    :param options: further options.
     :return: the program's name.
     """
     serving, name = _serving(cluster, pool), f"poollet-{pool}"
@@ -195,6 +203,7 @@ def our_poollet(cluster: Cluster, pool: str, backend: Backend, kubeconfig: str =
         f"--tls-cert-file={serving.certificate}",
         f"--tls-private-key-file={serving.key}",
         *trust,
+        *options,
         *([f"--runtime-uid={backend.uid}"] if backend.uid else []),
         f"--audit-log={name}.audit",
     )
