@@ -62,6 +62,7 @@ def pki() -> PKI:
     made.issue_poollet("pool-b", ["127.0.0.1"])
     made.issue_user("admin", ["system:masters"])
     made.issue_user("jane", ["dev"])
+    made.issue_user("eve", [])
     return made
 
 

@@ -30,6 +30,7 @@ class Person:
         self.notices: list[bytes] = []
         self.promotions = 0
         self.taken_from: list[str] = []
+        self.denied_by: list[str] = []
 
     def tell(self, notice: bytes) -> None:
         self.notices.append(notice)
@@ -39,6 +40,9 @@ class Person:
 
     def took_over(self, previous: str) -> None:
         self.taken_from.append(previous)
+
+    def takeover_denied(self, writer: str) -> None:
+        self.denied_by.append(writer)
 
     @property
     def writes(self) -> bool:
@@ -202,6 +206,22 @@ class ActTests(FloorTestCase):
         self.floor.request_role(ann, Role.WRITER)
         bob = self.join("bob", force=True)
         self.assertEqual((ann.taken_from, bob.taken_from), ([], ["ann"]))
+
+    def test_denied_take_overs(self) -> None:
+        """Each denied take-over is reported with the writer; the notices of others are not."""
+        ann = self.join("ann")
+        ben, eve = Person("ben", may_take_over=False), Person("eve", denied=True)
+        self.floor.join(ben, force=True)
+        self.floor.join(eve, force=True)
+        for each in (ben, eve):
+            self.floor.request_role(each, Role.OBSERVER)
+            self.assertEqual(each.denied_by, ["ann"])
+            self.floor.request_role(each, Role.WRITER)
+            self.assertEqual(each.denied_by, ["ann"] * 2)
+        self.floor.leave(ann)
+        self.floor.request_role(eve, Role.WRITER)
+        self.floor.request_role(ben, Role.WRITER)
+        self.assertEqual((eve.denied_by[2:], ben.denied_by[2:]), ([""], []))
 
 
 class RightTests(FloorTestCase):

@@ -227,6 +227,23 @@ class RoleTests(SharedConsoleCase):
             bob.viewer.wished(Role.WRITER)
         self.assertEqual(len(reported), 2 + 40)
 
+    def test_denied_take_overs(self) -> None:
+        """A denied take-over is reported once a minute for each user, whatever the number of sessions."""
+        reported: list[acts.Act] = []
+        shared = SharedConsole(self.console, self.clock, acted=reported.append)
+        self.attach(shared)
+        for user in ("bob", "bob", "eve"):
+            session = self.attach(shared, user=user)
+            session.viewer.terms_changed(DRIVE)
+            session.viewer.wished(Role.WRITER)
+        found = [(each.kind, each.user, each.other) for each in reported]
+        denied = acts.TAKEOVER_DENIED
+        self.assertEqual(found, [(denied, "bob", "ann"), (denied, "eve", "ann")])
+        self.assertEqual(reported[0].message, "bob may not take over the console from ann")
+        self.clock.advance(60)
+        session.viewer.wished(Role.WRITER)
+        self.assertEqual(len(reported), 3)
+
     def test_break_is_the_writers(self) -> None:
         """An observer cannot send BREAK."""
         console = BreakableConsole()

@@ -110,6 +110,18 @@ class WholeTests(HostCase):
             [("input_denied", "bob", "ann"), ("takeover", "bob", "ann")],
         )
         self.assertEqual({each["session"] for each in acts}, {"bob"})
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="eve", session="eve")
+        headers = {"X_Twisted_Exec_User": "eve", "X_Twisted_Exec_Terms": "right=drive"}
+        eve = await open_console(answer.url, **headers)
+        users.append(eve)
+        eve.stream.wish(Role.WRITER)
+        await self.until(lambda: b"may not take over" in eve.got)
+        events = (await client.list_events(pb.ListEventsRequest())).events
+        self.assertIn("ConsoleTakeoverDenied", {each.spec.reason for each in events})
+        last = json.loads(records.getvalue().splitlines()[-1])
+        self.assertEqual(
+            (last["event"], last["user"], last["other_user"]), ("takeover_denied", "eve", "bob")
+        )
         for user in users:
             user.stream.abort()
 

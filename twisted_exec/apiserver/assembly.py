@@ -35,6 +35,7 @@ from twisted_exec.apiserver.consoles.connect import (
     add_logs,
 )
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
 from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
@@ -56,7 +57,6 @@ from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.apiserver.policies.labels import PolicyLabels
-from twisted_exec.apiserver.policies.refusals import PolicyRefusals
 from twisted_exec.apiserver.policies.requests import RequestRights
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
@@ -344,7 +344,8 @@ def assemble(
         resumes=True,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    refusals = PolicyRefusals(Reports(bare, "console-policies", now), reactor.seconds)
+    reports = Reports(bare, "console-policies", now)
+    refusals = ConsoleRefusals(storage, reports, trail, reactor.seconds)
     places = (
         gate,
         storage,

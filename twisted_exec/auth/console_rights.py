@@ -17,6 +17,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import PODS
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
@@ -86,6 +87,10 @@ def _normal(attributes: Attributes) -> Attributes:
     return replace(attributes, subresource=CONSOLE, name=name)
 
 
+class TakeoverRefused(Forbidden):
+    """A user who has a lesser right at the console asked to take over."""
+
+
 class Conditions(Protocol):
     """Conditions of one session besides the rights of its user: those of ConsolePolicies."""
 
@@ -117,7 +122,7 @@ class Decides(Protocol):
     async def decide(self, attributes: Attributes) -> Decision:
         """Return the authorizer's decision."""
 
-    def refused(self, attributes: Attributes, decision: Decision) -> Exception:
+    def refused(self, attributes: Attributes, decision: Decision) -> APIError:
         """Return the error for a refusal."""
 
 
@@ -164,14 +169,15 @@ class ConsoleAccess:
         """
         Return the user's right for a new session.
 
-        :raises Forbidden: the user has no right at this console, or asks to take over without the
-            right to do so.
+        :raises Forbidden: the user has no right at this console.
+        :raises TakeoverRefused: the user asks to take over without the right to do so.
         """
         right = await self._right(gate, self.permission.user)
         if right < self.wanted is Right.TAKEOVER:
             lacking = replace(self.permission, verb=Right.TAKEOVER.verb)
             reason = f"you may {right.verb} it: open it without --force"
-            raise gate.refused(lacking, Decision(False, reason))
+            refusal = gate.refused(lacking, Decision(False, reason))
+            raise TakeoverRefused(refusal.message, details=refusal.details)
         return right
 
     async def review(self, gate: Decides, user: User) -> Terms:

@@ -1,18 +1,21 @@
 """
-Reports of take-overs and of discarded input at a console, for its operators.
+Reports of take-overs, also denied ones, and of discarded input at a console, for its operators.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 TAKEOVER = "takeover"
+TAKEOVER_DENIED = "takeover_denied"
 INPUT_DENIED = "input_denied"
 
 _WINDOW_SECONDS = 60.0
-_MOST = {TAKEOVER: 20, INPUT_DENIED: 1}
-"""Reports of one session in that time: a user can lean on a key, and two scripts can quarrel."""
+_MOST = {TAKEOVER: 20, TAKEOVER_DENIED: 1, INPUT_DENIED: 1}
+"""Reports about one user in that time: a user can lean on a key, and two scripts can quarrel."""
+_MOST_USERS = 1024
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Act:
     """
     One act.
 
-    :param kind: :data:`TAKEOVER` or :data:`INPUT_DENIED`.
+    :param kind: :data:`TAKEOVER`, :data:`TAKEOVER_DENIED` or :data:`INPUT_DENIED`.
     :param session: the id of the session.
     :param user: the session's user; empty if unknown.
     :param other: the user who had the floor before the take-over, or who has it; empty if the floor
@@ -41,7 +44,7 @@ def ignore(act: Act) -> None:
 
 class ActReports:
     """
-    Reports the acts of one session, at a limited rate.
+    Reports the acts at one console, at a limited rate for each user.
 
     :param acted: called with each act that is reported.
     :param seconds: returns the time.
@@ -49,14 +52,20 @@ class ActReports:
 
     def __init__(self, acted: Callable[[Act], None], seconds: Callable[[], float]) -> None:
         self._acted, self._seconds = acted, seconds
-        self._windows: dict[str, tuple[float, int]] = {}
+        self._windows: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+        """By kind and user, the oldest first: the start of the window, and the number of reports."""
 
     def report(self, act: Act) -> None:
-        """Report an act, unless the session had too many of this kind in the last minute."""
+        """Report an act, unless the user had too many of this kind in the last minute."""
         now = self._seconds()
-        since, count = self._windows.get(act.kind, (now, 0))
+        # Users of hops that name no users differ by their sessions.
+        key = (act.kind, act.user or act.session)
+        since, count = self._windows.get(key, (now, 0))
         if now - since >= _WINDOW_SECONDS:
+            self._windows.pop(key)
             since, count = now, 0
         if count < _MOST[act.kind]:
-            self._windows[act.kind] = (since, count + 1)
+            self._windows[key] = (since, count + 1)
+            if len(self._windows) > _MOST_USERS:
+                self._windows.popitem(last=False)
             self._acted(act)

@@ -87,6 +87,9 @@ class Participant(Protocol):
     def took_over(self, previous: str) -> None:
         """The session has taken the floor from another user."""
 
+    def takeover_denied(self, writer: str) -> None:
+        """The session asked for the floor without the right to get it; empty if the floor is free."""
+
 
 class Floor:
     """
@@ -126,6 +129,8 @@ class Floor:
         self._participants.append(participant)
         if participant.is_denied:
             participant.tell(notice(MAY_ONLY_OBSERVE))
+            if force:
+                self._deny(participant)
         if not participant.may_write:
             return
         if force:
@@ -150,6 +155,8 @@ class Floor:
             return
         if participant.is_denied:
             participant.tell(notice(MAY_ONLY_OBSERVE))
+            if role is Role.WRITER:
+                self._deny(participant)
         if not participant.may_write:
             return
         if role is Role.WRITER:
@@ -193,6 +200,7 @@ class Floor:
         if not participant.may_take_over and not self._is_free_to(participant):
             text = f"you may not take over this console; its writer is {self.writer} {WAIT}"
             participant.tell(notice(text))
+            self._deny(participant)
             return
         others = [each for each in self.writers if each is not participant]
         previous = self.writer
@@ -212,6 +220,10 @@ class Floor:
             other.tell(notice(f"{text} {self._hint(other)}"))
         if others and others[0].user != participant.user:
             participant.took_over(others[0].user)
+
+    def _deny(self, participant: Participant) -> None:
+        writers = self.writers
+        participant.takeover_denied(writers[0].user if writers else "")
 
     def _make_writer(self, participant: Participant) -> None:
         if participant.role is not Role.WRITER:

@@ -46,7 +46,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.wire.session_terms import Terms
 
-from .acts import Act, ignore
+from .acts import Act, ActReports, ignore
 from .attendance import missing_people, missing_place
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
@@ -172,7 +172,7 @@ class SharedConsole:
         acted: Callable[[Act], None] = ignore,
     ) -> None:
         self.clock = clock
-        self.acted = acted
+        self.reports = ActReports(acted, clock.seconds)
         self._before_output = before_output
         self.limits = limits
         self.journal = Journal() if journal is None else journal

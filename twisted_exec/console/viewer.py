@@ -73,7 +73,6 @@ class Viewer:
         self._is_told = False  # the user has the notice about that
         self._role = Role.OBSERVER
         self._missing_people = ""
-        self._reports = acts.ActReports(console.acted, console.clock.seconds)
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -179,7 +178,17 @@ class Viewer:
     def took_over(self, previous: str) -> None:
         """Report a take-over from another user."""
         text = f"{display_name(self.user)} has taken over the console from {display_name(previous)}"
-        self._reports.report(acts.Act(acts.TAKEOVER, self.session, self.user, previous, text))
+        self._report(acts.TAKEOVER, previous, text)
+
+    def takeover_denied(self, writer: str) -> None:
+        """Report a take-over that the user's right does not allow."""
+        of = f" from {display_name(writer)}" if writer else ""
+        text = f"{display_name(self.user)} may not take over the console{of}"
+        self._report(acts.TAKEOVER_DENIED, writer, text)
+
+    def _report(self, kind: str, other: str, text: str) -> None:
+        act = acts.Act(kind, self.session, self.user, other, text)
+        self._console.reports.report(act)
 
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""
@@ -240,7 +249,7 @@ class Viewer:
             writers = self._console.floor.writers
             other = writers[0].user if writers and writers[0].user != self.user else ""
             text = f"input of {display_name(self.user)} did not reach the machine: {why}"
-            self._reports.report(acts.Act(acts.INPUT_DENIED, self.session, self.user, other, text))
+            self._report(acts.INPUT_DENIED, other, text)
         ending = Ending(reason, f"the input was not sent: {why}")
         if self._unsent != ending or not self._is_told:
             self._unsent, self._is_told = ending, True

@@ -43,6 +43,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.poollet.client_certificate import ClientCertificate
+from twisted_exec.poollet.consoles.denials import Denials
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
 from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, gate_of, proxy_of
 from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
@@ -324,7 +325,7 @@ class Poollet(Service):
         )
         relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self._proxy = Proxy(
-            ExecLocator(*parts),
+            ExecLocator(*parts, denials=Denials(self.sessions, self.recorder, reactor.seconds)),
             hop="poollet",
             sessions=self.sessions,
             clock=reactor,

@@ -30,7 +30,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, Act, ignore
+from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act, ignore
 from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
@@ -64,6 +64,7 @@ MARK = "TWISTED_EXEC_MACHINE"
 
 _EVENTS_OF_ACTS = {
     TAKEOVER: ("Normal", "ConsoleTakenOver"),
+    TAKEOVER_DENIED: ("Warning", "ConsoleTakeoverDenied"),
     INPUT_DENIED: ("Warning", "ConsoleInputDenied"),
 }
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.poollet.chain import EXEC, PoolletCase, status
-from twisted_exec.api.kinds import MACHINES
+from typing import Any
+
+from tests.poollet.chain import EXEC, JANE, PoolletCase, status, until
+from twisted_exec.api.conditions import writers_of
+from twisted_exec.api.kinds import EVENTS, MACHINES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import UID_HEADER
 from twisted_exec.wire.session_terms import TERMS_HEADER
@@ -74,6 +77,54 @@ class RightsTests(PoolletCase):
             with self.assertRaises(UpgradeRefused) as caught:
                 await self.open(path=f"{EXEC.format('lab', 'vm')}?{query}")
             self.assertEqual(caught.exception.code, 501)
+
+
+class TakeoverTests(PoolletCase):
+    """Users who connect without an API server, and may drive."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.lines.holds = True
+        self.allowed = {("jane", "machinepools/proxy", "pool-a"), *self.allowed}
+        self.allowed.discard(("jane", "machines/exec", "vm"))
+        self.rights = {("jane", "drive")}
+        await self.start()
+
+    async def force(self) -> None:
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open(
+                user=b"", identity=JANE, path=f"{EXEC.format('lab', 'vm')}?stdin=true&force=true"
+            )
+        self.assertEqual(caught.exception.code, 403)
+        message = status(caught.exception.body)["message"]
+        self.assertIn("you may drive it: open it without --force", message)
+
+    async def test_denied(self) -> None:
+        """A denied take-over is an Event and an audit record, once a minute for user and machine."""
+        self.allowed.add(("ann", "machines/exec", "vm"))
+        await self.view(user=b"ann")
+        session = self.poollet.sessions.live()[-1].subject.session
+        (machine,) = self.runtime.machines.values()
+        machine.status.machine_conditions.add(
+            type="ConsoleInUse",
+            status="True",
+            reason="HasWriter",
+            message=f"the writers are the sessions {session}",
+        )
+        await until(lambda: writers_of(self.poollet.machines.get("vm", "lab") or {}))
+        for _ in range(3):
+            await self.force()
+        records = [each for each in self.audit.events if each["event"] == "takeover_denied"]
+        self.assertEqual(
+            [(each["user"], each["other_user"]) for each in records], [("jane", "ann")]
+        )
+        self.assertTrue(records[0]["uid"])
+        found: list[dict[str, Any]] = []
+        while not found:
+            items = (await self.client.list(EVENTS.resource, "lab"))["items"]
+            found = [each for each in items if each["reason"] == "ConsoleTakeoverDenied"]
+        self.assertEqual([each.get("count", 1) for each in found], [1])
+        self.assertIn('"jane" may not take over the console from user "ann"', found[0]["message"])
 
 
 class MachineTests(PoolletCase):

@@ -46,19 +46,19 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     ServiceUnavailable,
 )
+from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.interfaces import (
     Applicant,
     IConsolePolicies,
     IOpeningAdmission,
     Opening,
 )
-from twisted_exec.apiserver.policies.refusals import PolicyRefusals
 from twisted_exec.apiserver.policies.sessions import SessionConditions
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
-from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess
+from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User
@@ -110,7 +110,7 @@ class MachineLocator:
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
         :mod:`twisted_exec.auth.console_rights`.
     :param now: seconds since the epoch.
-    :param refusals: record refusals by policies as Events.
+    :param refusals: record refusals by policies, and denied take-overs, as Events.
     :param limits: locating counts as a short request.
     :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
         (k8s#78741).
@@ -133,7 +133,7 @@ class MachineLocator:
         limits: Limits | None = None,
         strict_verbs: bool = False,
         now: Callable[[], float] = time.time,
-        refusals: PolicyRefusals | None = None,
+        refusals: ConsoleRefusals | None = None,
     ) -> None:
         self._gate, self._storage, self._policies = gate, storage, policies
         self._refusals = refusals
@@ -155,7 +155,12 @@ class MachineLocator:
 
     async def _locate(self, context: RequestContext) -> Location:
         with self._limits.short(context.user):
-            return await self._found(context, context.target)
+            try:
+                return await self._found(context, context.target)
+            except TakeoverRefused as refusal:
+                if self._refusals is not None:
+                    await self._refusals.takeover(self._kind, context.subject, refusal.message)
+                raise
 
     async def _found(self, context: RequestContext, target: Target) -> Location:
         context.learn_reason()
@@ -207,7 +212,7 @@ class MachineLocator:
             return access.terms(await self._policies.open(applicant, machine, right))
         except Forbidden as refusal:
             if self._refusals is not None:
-                self._refusals.report(self._kind, machine, subject, refusal.message)
+                self._refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
 
     def _check_query(self, context: RequestContext) -> None:

@@ -14,6 +14,7 @@ same name is another machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 from urllib.parse import quote
@@ -35,7 +36,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.console_rights import ConsoleAccess
+from twisted_exec.auth.console_rights import ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer
@@ -44,6 +45,7 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import IStore
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.poollet.consoles.denials import Denials
 from twisted_exec.poollet.consoles.dialling import Dialler, Target
 from twisted_exec.poollet.consoles.policies import PoolPolicies
 from twisted_exec.poollet.machines.config import wants_power
@@ -178,6 +180,7 @@ class ExecLocator:
 
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
+    :param denials: records denied take-overs.
     :cvar needs_power: refuse a machine that is powered off.
     :cvar under_policies: ConsolePolicies apply.
     """
@@ -195,6 +198,7 @@ class ExecLocator:
     clock: IReactorTime
     policies: PoolPolicies
     runtime_seconds: float = RUNTIME_SECONDS
+    denials: Denials | None = None
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
@@ -202,7 +206,11 @@ class ExecLocator:
 
     async def _locate(self, context: RequestContext) -> Location:
         context.learn_reason()
-        access, terms = await self._authorize(context)
+        try:
+            access, terms = await self._authorize(context)
+        except TakeoverRefused as refusal:
+            await self._deny(context.subject, refusal.message)
+            raise
         machine = await self._machine(context.subject)
         uid = machine["metadata"]["uid"]
         # The API server decided about another machine of this name: one copy is not up to date.
@@ -227,6 +235,15 @@ class ExecLocator:
         console = ConsoleAccess.of(machine, context.options, strict=access.strict_verbs)
         right = await self.gate.authorize_console(context, console, proxy)
         return console, console.terms(Terms(right=right))
+
+    async def _deny(self, subject: Subject, message: str) -> None:
+        """Record a take-over that this poollet denies, unless it was recorded a short time ago."""
+        if self.denials is None or not self.denials.is_due(subject):
+            return
+        machine: Object | None = None
+        with suppress(APIError):  # the record does without
+            machine = await self._machine(subject)
+        self.denials.record(subject, machine, message)
 
     async def _to(self, subject: Subject) -> Location:
         """Return the location of the console, according to the runtime at this moment."""

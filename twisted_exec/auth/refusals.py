@@ -1,0 +1,90 @@
+"""
+Refused users, for Events and audit: at most one report a minute for each user and machine.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import Subject
+
+TAKEOVER_DENIED = "ConsoleTakeoverDenied"
+"""Reason of the Event."""
+EVERY_SECONDS = 60.0
+"""Time between two reports about one user and machine: programs may try without end."""
+_MOST = 1024
+_RECORD = "takeover_denied"
+
+
+class RefusalLimit:
+    """
+    Limits the number of reports.
+
+    :param seconds: returns the time, by a monotonic clock.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._last: OrderedDict[tuple[str, ...], float] = OrderedDict()
+
+    def is_due(self, subject: Subject) -> bool:
+        """Return whether there was no report a short time ago; if so, count this one."""
+        key = (
+            subject.resource,
+            subject.namespace,
+            subject.machine,
+            subject.user,
+            subject.caller,
+        )
+        now = self._seconds()
+        if now - self._last.get(key, -EVERY_SECONDS) < EVERY_SECONDS:
+            return False
+        self._last.pop(key, None)
+        self._last[key] = now
+        if len(self._last) > _MOST:
+            self._last.popitem(last=False)
+        return True
+
+
+class TakeoverDenials:
+    """
+    Records take-overs that a hop denied, before there was a session.
+
+    :param trail: writes the audit records.
+    """
+
+    def __init__(self, trail: Trail, limit: RefusalLimit) -> None:
+        self._trail, self._limit = trail, limit
+
+    def is_due(self, subject: Subject) -> bool:
+        """Return whether to record this one; ask once for each."""
+        return self._limit.is_due(subject)
+
+    def record(
+        self,
+        subject: Subject,
+        uid: str,
+        writers: Collection[str],
+        message: str,
+        *,
+        impersonator: str = "",
+    ) -> str:
+        """
+        Write the audit record.
+
+        :param uid: of the machine; empty if unknown.
+        :param writers: the users who have the floor, as far as they are known.
+        :param message: of the refusal.
+        :param impersonator: the user who acts as the subject's user.
+        :return: the text of the Event.
+        """
+        names = sorted({each for each in writers if each})
+        fields = {"other_user": ", ".join(names), "reason": message}
+        self._trail.record(_RECORD, replace(subject, uid=uid or subject.uid), fields)
+        acting = f' (by user "{impersonator}")' if impersonator else ""
+        others = ", ".join(f'user "{name}"' for name in names)
+        source = f" from {others}" if others else ""
+        return f'user "{subject.user}"{acting} may not take over the console{source}: {message}'
