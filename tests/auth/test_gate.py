@@ -24,7 +24,9 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
+from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
@@ -34,6 +36,7 @@ from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticat
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
 from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS
+from twisted_exec.testing.cluster import MemoryCluster
 
 AS_JANE = {"Impersonate-User": ["jane"]}
 PAGE = {"Origin": ["https://evil.example"], "Host": ["api.example"]}
@@ -120,6 +123,18 @@ class GateTests(CredentialsCase):
         gate = Gate(UnionAuthenticator([proxies, named, fixed, tokens]), self.permissions)
         paths = [path for each in gate.files() for path in each.paths]
         self.assertEqual(paths, [self.forwarding_ca, self.users_ca, users])
+
+    def test_configuration(self) -> None:
+        """So it does the configuration of a client that asks an API server, of either kind."""
+        client = MemoryCluster().client()
+        rights = ConsoleVerbs(DelegatedAuthorizer(client, self.clock), [])
+        gate = Gate(UnionAuthenticator([DelegatedAuthenticator(client, self.clock)]), rights)
+        before = [each.look() for each in gate.files()]
+        self.assertEqual(len(before), 2)
+        self.assertEqual([each.look() for each in gate.files()], before)
+        client.changes += 1
+        for each, version in zip(gate.files(), before, strict=True):
+            self.assertNotEqual(each.look(), version)
 
     def test_nobody(self) -> None:
         """Without a valid credential there is no user."""

@@ -539,6 +539,21 @@ class EndingTests(PoolletCase):
         self.poollet.guard.startService()
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
+    async def test_other_server(self) -> None:
+        """A kubeconfig of another API server, with other answers, ends sessions within a second."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        await self.view([(b"Authorization", b"Bearer good")], user=b"", identity=None)
+        self.good_tokens.clear()
+        self.client.changes += 1
+        waited = await until(lambda: not self.poollet.sessions.live())
+        self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
+        await self.view()
+        self.allowed.clear()
+        self.client.changes += 1
+        waited += await until(lambda: not self.poollet.sessions.live())
+        self.assertLess(waited, 5, "the periodic reviews have ended them")
+
     async def ask_again(self) -> None:
         """Run the periodic review now, with empty caches."""
         gate: Any = self.poollet.guard._reviewer

@@ -66,6 +66,9 @@ class MortalClient:
     def __init__(self, client: Any, life: Life) -> None:
         self._client, self._life = client, life
 
+    def look(self) -> int:
+        return 0
+
     def groups(self) -> Deferred[list[str]]:
         return self._life.look(self._client.groups)
 

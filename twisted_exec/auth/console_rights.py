@@ -18,7 +18,9 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import PODS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
+from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -57,6 +59,10 @@ class ConsoleVerbs:
         if not self._is_console(attributes):
             return self._decide(attributes)
         return Deferred.fromCoroutine(self._authorize(_normal(attributes)))
+
+    def files(self) -> list[Replaceable]:
+        """Return the files of the authorizer, for the guard of sessions."""
+        return files_of([self._authorizer])
 
     def _is_console(self, attributes: Attributes) -> bool:
         return (

@@ -24,7 +24,7 @@ from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
-from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate, peer_certificate
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import HeaderSet, subprotocol_token
@@ -215,18 +215,13 @@ def _token_of(authorization: bytes) -> bytes:
     return token.strip() if scheme.lower() == b"bearer" else b""
 
 
-def files_of(authenticators: Iterable[object]) -> list[Reloading[Any]]:
+def files_of(parts: Iterable[object]) -> list[Replaceable]:
     """
-    Return the files of those authenticators that have some.
+    Return the files of those authenticators and authorizers that have some.
 
-    An authenticator with files that take users away when they are replaced has a method ``files``.
+    One that changes its mind about users when a file is replaced has a method ``files``.
     """
-    return [
-        each
-        for authenticator in authenticators
-        for each in getattr(authenticator, "files", list)()
-        if each.paths
-    ]
+    return [each for part in parts for each in getattr(part, "files", list)() if each.paths]
 
 
 @implementer(IAuthenticator)
@@ -268,7 +263,7 @@ class UnionAuthenticator:
                 return user
         return None
 
-    def files(self) -> list[Reloading[Any]]:
+    def files(self) -> list[Replaceable]:
         """Return the files of all authenticators, for the guard of sessions."""
         return files_of(self._authenticators)
 

@@ -13,7 +13,7 @@ import hmac
 import json
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.tls.files import Replaceable
 
 MAX_CACHE_SECONDS = 10.0
 AT_ONCE = 100
@@ -116,6 +117,27 @@ def _told(resource: Resource, problem: APIError) -> APIError:
     return InternalError(f"the {resource.kind} could not be made: {problem.message}")
 
 
+class _Configuration:
+    """
+    The configuration of a client: with another one its answers are another server's, or to other rights.
+
+    :param forget: called when it has changed: cached answers do not count any more.
+    """
+
+    paths = ("kubeconfig",)
+
+    def __init__(self, client: IKubeClient, forget: Callable[[], None]) -> None:
+        self._client, self._forget, self._version = client, forget, 0
+
+    def look(self) -> int:
+        """As :meth:`~twisted_exec.tls.files.Replaceable.look`."""
+        version: int = self._client.look()
+        if version != self._version:
+            self._version = version
+            self._forget()
+        return version
+
+
 @implementer(IAuthenticator, ITokenAuthenticator)
 class DelegatedAuthenticator:
     """
@@ -144,6 +166,11 @@ class DelegatedAuthenticator:
         keep = min(cache_seconds, MAX_CACHE_SECONDS)
         self._cache: AnswerCache[User | None] = AnswerCache(clock, lambda _: keep, cache_size)
         self._secret = secrets.token_bytes(32)
+        self._configuration = _Configuration(client, self._cache.clear)
+
+    def files(self) -> list[Replaceable]:
+        """Return the configuration of the client, for the guard of sessions."""
+        return [self._configuration]
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
@@ -230,6 +257,12 @@ class DelegatedAuthorizer:
         self._cache: AnswerCache[Decision] = AnswerCache(
             clock, lambda decision: allow if decision.allowed else deny, cache_size
         )
+
+        self._configuration = _Configuration(client, self.forget)
+
+    def files(self) -> list[Replaceable]:
+        """Return the configuration of the client, for the guard of sessions."""
+        return [self._configuration]
 
     def forget(self) -> None:
         """Forget all answers: permissions may have changed."""

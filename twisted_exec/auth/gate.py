@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -49,7 +48,7 @@ from twisted_exec.streaming.sessions.registry import (
     forwarded_session_id,
 )
 from twisted_exec.streaming.sessions.terms import forwarded_terms, terms_headers
-from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
@@ -145,9 +144,9 @@ class Gate:
         reads = self.policy.impersonation is not Impersonation.DROPPED
         self.credential_headers = CredentialHeaders(authenticator, impersonation=reads)
 
-    def files(self) -> list[Reloading[Any]]:
-        """Return the files of the authenticators: sessions are reviewed when one was replaced."""
-        return files_of([self._authenticator])
+    def files(self) -> list[Replaceable]:
+        """Return the files that decide about users: sessions are reviewed when one was replaced."""
+        return files_of([self._authenticator, self._authorizer])
 
     async def identify(self, context: RequestContext) -> None:
         """

@@ -14,7 +14,6 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -25,7 +24,7 @@ from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials, file
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Reloading, warn_if_public
+from twisted_exec.tls.files import Reloading, Replaceable, warn_if_public
 
 
 class ITokenAuthenticator(Interface):
@@ -79,7 +78,7 @@ class BearerAuthenticator:
     ) -> None:
         self._sources, self._audiences = tuple(sources), tuple(audiences)
 
-    def files(self) -> list[Reloading[Any]]:
+    def files(self) -> list[Replaceable]:
         """Return the files of all sources, for the guard of sessions."""
         return files_of(self._sources)
 
@@ -154,7 +153,7 @@ class TokenFileAuthenticator:
         """
         self._users.load()
 
-    def files(self) -> list[Reloading[Any]]:
+    def files(self) -> list[Replaceable]:
         """Return the token file, for the guard of sessions."""
         return [self._users]
 

@@ -100,6 +100,10 @@ class KubeClient:
             self._http = self._transport(self._late.config(), renew=self._late.config)
         return self._http
 
+    def look(self) -> int:
+        """See :meth:`IKubeClient.look`."""
+        return 0 if self._http is None else self._http.look()
+
     def groups(self) -> Deferred[list[str]]:
         """See :meth:`IKubeClient.groups`."""
         return Deferred.fromCoroutine(self._groups())

@@ -26,6 +26,13 @@ class IKubeClient(Interface):
     if it is too slow.
     """
 
+    def look() -> int:
+        """
+        Read the configuration again, such as a kubeconfig that may have been replaced.
+
+        :return: a number that differs from an earlier one if the configuration has changed.
+        """
+
     def groups() -> Deferred[list[str]]:
         """Fires with the names of the server's API groups, except the core group."""
 

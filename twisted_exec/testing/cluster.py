@@ -214,10 +214,20 @@ class _Watcher:
 
 @implementer(IKubeClient)
 class MemoryClient:
-    """A client of a :class:`MemoryCluster`; answers at once."""
+    """
+    A client of a :class:`MemoryCluster`; answers at once.
+
+    :ivar changes: how often its configuration has changed.
+    """
+
+    changes = 0
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
+
+    def look(self) -> int:
+        """See :meth:`IKubeClient.look`."""
+        return self.changes
 
     def groups(self) -> Deferred[list[str]]:
         """See :meth:`IKubeClient.groups`."""

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from cryptography import x509
 from twisted.internet.interfaces import IReactorTime
@@ -83,6 +83,19 @@ def _why(problem: Exception) -> str:
         hint = " (check the path)" if problem.errno == errno.ENOENT else ""
         return f"{os.strerror(problem.errno)}{hint}"
     return str(problem)
+
+
+class Replaceable(Protocol):
+    """
+    What may be replaced while the program runs, such as :class:`Reloading`.
+    """
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Return the files, or a word for another source."""
+
+    def look(self) -> int:
+        """Return a number that differs from an earlier one if there is a new value."""
 
 
 class Reloading(Generic[T]):

@@ -319,6 +319,17 @@ class ConsoleTests(BehindCase):
         self.assertIn(b'revocation_seconds_count{cause="permission"} 1.0', metrics)
         self.assertIn(b'revocations_unobserved_total{cause="permission"} 0.0', metrics)
 
+    async def test_other_host(self) -> None:
+        """A kubeconfig of another host, with other answers, ends sessions within a second."""
+        self.allow(("create", "machines/exec"))
+        await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
+        self.host.rights.clear()
+        self.host.client.changes += 1
+        await self.until(self.ends)
+        self.assertEqual(self.ends()[0], (REVOKED, None))
+        _, metrics = await self.ask("/metrics", user="admin")
+        self.assertIn(b'revocations_unobserved_total{cause="permission"} 0.0', metrics)
+
     async def test_host_down(self) -> None:
         """While the host is down no new user is accepted; sessions continue."""
         self.allow(("create", "machines/exec"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,17 @@ class TLSTests(TestCase):
         current[0] = ada
         self.assertEqual(await self.user(client), "ada")
         self.assertEqual(await self.user(client), "ada")
+
+    async def test_look(self) -> None:
+        """A look shows that there is another configuration, without a request."""
+        jane = self.config(token="jane")
+        current = [jane]
+        client = KubeClient(jane, reactor, renew=lambda: current[0])
+        before = client.look()
+        self.assertEqual(client.look(), before)
+        current[0] = replace(jane, token="ada")
+        self.assertNotEqual(client.look(), before)
+        self.assertEqual(client.config, current[0])
 
     async def test_renewed_certificate(self) -> None:
         """A replaced certificate file applies to the next request."""

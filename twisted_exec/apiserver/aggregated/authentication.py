@@ -29,13 +29,14 @@ from twisted_exec.apiserver.aggregated.trust import (
     TrustError,
     trust_of,
 )
-from twisted_exec.auth.credentials import PresentedCredentials
+from twisted_exec.auth.credentials import PresentedCredentials, files_of
 from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.observe.metrics import state_gauge
+from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -192,6 +193,10 @@ class HostAuthenticator:
     def credential_headers(self) -> HeaderSet:
         """As :attr:`IAuthenticator.credential_headers`: the currently configured names."""
         return self._trust.current.headers.headers
+
+    def files(self) -> list[Replaceable]:
+        """Return the configuration of the client that reviews tokens, for the guard of sessions."""
+        return files_of([self._tokens])
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""

@@ -27,6 +27,7 @@ from twisted_exec.apiserver.aggregated.trust import Overrides
 from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
@@ -37,6 +38,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import state_gauge
 from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.tls.files import Replaceable
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ class HostAuthorizer:
 
     def __init__(self, reviews: IAuthorizer) -> None:
         self._reviews = reviews
+
+    def files(self) -> list[Replaceable]:
+        """Return the configuration of the host's client, for the guard of sessions."""
+        return files_of([self._reviews])
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""

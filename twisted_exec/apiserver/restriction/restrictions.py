@@ -32,8 +32,10 @@ from twisted_exec.apiserver.restriction.nodes import NodeRestriction
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.pools import PoolRestriction
 from twisted_exec.apiserver.restriction.visibility import intersection
+from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IVisibility, User
 from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.tls.files import Replaceable
 
 
 class Restriction(Protocol):
@@ -154,6 +156,10 @@ class RestrictedAuthorizer:
     ) -> None:
         self._authorizer, self._restrictions = authorizer, restrictions
         self._storage = storage
+
+    def files(self) -> list[Replaceable]:
+        """Return the files of the other authorizer, for the guard of sessions."""
+        return files_of([self._authorizer])
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""

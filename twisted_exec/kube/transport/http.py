@@ -14,6 +14,7 @@ credential plugin then returns another credential.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -106,6 +107,7 @@ class HTTPTransport:
         self._agent = agent.encode("ascii")
         self._shown = config  # with credentials of plugins
         self._renew = renew
+        self._changes = 0
         self._reactor = reactor
         self._connect_seconds, self._given_server = connect_seconds, server
         self._server = self._endpoint()
@@ -256,9 +258,17 @@ class HTTPTransport:
         pool.retryAutomatically = False
         return pool
 
+    def look(self) -> int:
+        """Read the configuration again; return how often it has changed."""
+        with suppress(APIError):  # credentials may be missing at the moment
+            self._current()
+        return self._changes
+
     def _current(self) -> ClientConfig:
         if self._renew is not None:
-            self.config = self._renew()
+            config = self._renew()
+            self._changes += config != self.config
+            self.config = config
         return self.config
 
     def _follow(self, settled_config: ClientConfig) -> None:

@@ -16,7 +16,6 @@ Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -34,7 +33,7 @@ from twisted_exec.auth.credentials import PresentedCredentials, check_declared, 
 from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.upgrade import HeaderSet
 
 PROXY = ("proxy",)
@@ -93,7 +92,7 @@ class NamedCertificateAuthenticator:
         headers: HeaderSet = self._certificates.credential_headers
         return headers
 
-    def files(self) -> list[Reloading[Any]]:
+    def files(self) -> list[Replaceable]:
         """Return the files of the certificates' authenticator, for the guard of sessions."""
         return files_of([self._certificates])
 

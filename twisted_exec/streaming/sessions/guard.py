@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -38,7 +37,7 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.interfaces import REVOKED, Ending, ISessionReviewer
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
-from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.files import Replaceable
 
 REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
@@ -72,7 +71,7 @@ class SessionGuard(Service):
     :param review_seconds: from the start of one round of reviews to the next.
     :param at_once: reviews that run concurrently.
     :param now: the time of day, in seconds since 1970.
-    :param files: returns the files that say who users are.
+    :param files: returns the files that decide about users.
     :param on_review: is called when there is a session to review.
     """
 
@@ -86,7 +85,7 @@ class SessionGuard(Service):
         review_seconds: float = REVIEW_SECONDS,
         at_once: int = AT_ONCE,
         now: Callable[[], float] = time.time,
-        files: Callable[[], Sequence[Reloading[Any]]] = tuple,
+        files: Callable[[], Sequence[Replaceable]] = tuple,
         on_review: Callable[[], None] = lambda: None,
     ) -> None:
         self._sessions, self._reviewer, self._clock = sessions, reviewer, clock
