@@ -488,6 +488,20 @@ class ResumptionTests(LoopbackCase):
         self.serve()
         self.assertEqual([await self.resumes(tls) for _ in range(2)], [False, False])
 
+    async def test_many_ends(self) -> None:
+        """Connections that end together keep one session; one that is older is replaced."""
+        tls = self.resuming()
+        for _ in range(2):
+            await self.resumes(tls)
+        (first,) = client._resumable.values()
+        await self.resumes(tls)
+        self.assertEqual(list(client._resumable.values()), [first])
+        first.since -= client.KEPT_SECONDS
+        self.assertTrue(await self.resumes(tls))
+        (later,) = client._resumable.values()
+        self.assertGreater(later.since, first.since)
+        self.assertEqual(later.verified, first.verified)
+
     async def test_bounded(self) -> None:
         """Sessions of the latest servers are kept."""
         self.patch(client, "_SESSIONS_KEPT", 1)

@@ -58,6 +58,8 @@ Check = Callable[[x509.Certificate], None]
 
 RESUMED_SECONDS = 600.0
 """How long after its server was verified in full a session is resumed."""
+KEPT_SECONDS = 5.0
+"""How long a session is kept instead of a newer one with the same verification."""
 
 _CONTEXTS_KEPT = 64
 _SESSIONS_KEPT = 256
@@ -163,11 +165,13 @@ class _Resumable:
 
     :param verified: when its server was verified in full, by ``time.monotonic``.
     :param expires: when the certificate expires.
+    :param since: when the session was kept, by ``time.monotonic``.
     """
 
     session: SSL.Session
     verified: float
     expires: datetime
+    since: float
 
 
 _ServerKey = tuple[SSL.Context, str]
@@ -201,13 +205,16 @@ class Resumption:
         return True
 
     def keep(self, connection: SSL.Connection) -> None:
-        """Keep the session of a connection that ends."""
+        """Keep the session of a connection that ends, unless there is one that is as good."""
+        last, now = _resumable.get(self._server), time.monotonic()
+        if last is not None and last.verified >= self._verified and now - last.since < KEPT_SECONDS:
+            return  # a thousand connections may end at once
         certificate = connection.get_peer_certificate(as_cryptography=True)
         session = connection.get_session()
         if session is None or certificate is None:
             return
         _resumable[self._server] = _Resumable(
-            session, self._verified, certificate.not_valid_after_utc
+            session, self._verified, certificate.not_valid_after_utc, now
         )
         _resumable.move_to_end(self._server)
         if len(_resumable) > _SESSIONS_KEPT:
