@@ -27,6 +27,8 @@ from twisted_exec.apiserver.consoles.sessions import (
     CREATE_SECONDS,
     LEASE_RENEWALS,
     LOOK_SECONDS,
+    REMOVALS_AT_ONCE,
+    REMOVALS_PER_SECOND,
     RENEW_SECONDS,
     SessionObjects,
     SessionVerbs,
@@ -284,6 +286,23 @@ class LifeTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
         self.assertEqual(self.objects._records, {})
         self.assertEqual(self.objects._named, {})
+
+    def test_many_ends(self) -> None:
+        """When many sessions end at once, their objects are deleted little by little."""
+        for carried in self.begin_many():
+            carried.over()
+        self.assertEqual(len(self.stored()), 30)
+        self.clock.advance(10.5 / REMOVALS_PER_SECOND)
+        self.assertEqual(len(self.stored()), 20)
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+        for carried in self.begin_many():
+            carried.over()
+        self.objects.stopService()
+        self.assertEqual(self.stored(), [], "a server that stops does not wait")
+
+    def begin_many(self) -> list[Carried]:
+        return [self.begin(number) for number in range(REMOVALS_AT_ONCE + 30)]
 
     def test_short(self) -> None:
         """A session of a script that ends at once costs the store nothing."""

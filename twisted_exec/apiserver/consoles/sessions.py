@@ -5,7 +5,8 @@ deleted.
 A session begins and ends without waiting for the store.  Its object follows: created a quarter of a
 second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
 console does not compete with a write to the store, and the shortest sessions, of scripts, need none
-(the audit log has them all).  One record per session compares the stored object with the desired
+(the audit log has them all).  When many sessions end at once, their objects are deleted little by
+little.  One record per session compares the stored object with the desired
 state and performs one write at a time; so a session that ends while its object is being created
 leaves no object behind.
 
@@ -21,6 +22,7 @@ server of a store deletes what an earlier process left when it starts.
 from __future__ import annotations
 
 import copy
+import math
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,6 +66,9 @@ LEASE_RENEWALS = 3
 LOOK_SECONDS = 5.0
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
+REMOVALS_PER_SECOND = 150
+"""Limit for the deletions of objects after :data:`REMOVALS_AT_ONCE`: closing consoles comes first."""
+REMOVALS_AT_ONCE = 20
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
@@ -76,7 +81,7 @@ class _Record:
 
     :ivar stored: the object in the store, as far as known.
     :ivar live: the object should exist.
-    :ivar delay: the time until its object is created; ``None`` afterwards.
+    :ivar delay: the time until its object is created, or deleted; ``None`` if it waits for neither.
     :ivar name: name of the object, once it has one.
     :ivar gone: UID of the last object that was deleted by others.
     :ivar working: fires at the end of the current write.
@@ -133,6 +138,7 @@ class SessionObjects(StoreFollower):
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
         self._troubled = False
+        self._removal_due = -math.inf
         sessions.watcher = self
 
     def startService(self) -> None:
@@ -145,8 +151,10 @@ class SessionObjects(StoreFollower):
         super().stopService()
         self._loop.stop()
         self._foreign.clear()
-        for record in self._records.values():
+        for record in list(self._records.values()):
             self._stop_waiting(record)
+            if not record.live:
+                self._work(record)
         working = [each.working for each in self._records.values() if each.working is not None]
         waiting: Deferred[Any] = DeferredList([_done(each) for each in working], consumeErrors=True)
         waiting.addTimeout(_STOP_SECONDS, self._clock)
@@ -190,7 +198,17 @@ class SessionObjects(StoreFollower):
         if record is not None:
             record.live = False
             self._stop_waiting(record)
-            self._work(record)
+            seconds = self._until_removal() if record.stored is not None and self.running else 0.0
+            if seconds > 0:
+                record.delay = self._clock.callLater(seconds, self._lasted, record)
+            else:
+                self._work(record)
+
+    def _until_removal(self) -> float:
+        """Return the delay before the next object is deleted."""
+        now, interval = self._clock.seconds(), 1 / REMOVALS_PER_SECOND
+        self._removal_due = max(self._removal_due, now - REMOVALS_AT_ONCE * interval) + interval
+        return self._removal_due - now
 
     # Writes for one record
 
