@@ -38,6 +38,7 @@ interface                      implementation or purpose
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IStreamLocator`        finds the next hop of a proxied stream
 :class:`ISessionReviewer`      decides again about open sessions, for ``streaming.sessions.guard``
+:class:`IRoundReviewer`        the same, for rounds with many equal questions
 :class:`IJournal`              the output of one console: ``journal.journal``
 :class:`ICursor`               the position of one reader of a journal
 :class:`ILineSink`             a destination of console lines: ``shipping.sinks``
@@ -168,6 +169,7 @@ from twisted_exec.streaming.interfaces import (
     IBreakable,
     IConsole,
     IOperable,
+    IRoundReviewer,
     ISessionReviewer,
     IStreamLocator,
     ITermsAttachment,
@@ -251,6 +253,7 @@ __all__ = [
     "IRestartPolicy",
     "IRootPods",
     "IRotatesCredentials",
+    "IRoundReviewer",
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",

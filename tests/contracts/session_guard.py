@@ -177,6 +177,21 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertTrue(before)
         self.assertEqual(self.permissions.questions, before)
 
+    def test_same_questions(self) -> None:
+        """A round decides about the same user and object once, and the next round anew."""
+        for _ in range(3):
+            self.open("ann")
+        self.open("bob")
+        self.permissions.questions.clear()
+        self.clock.advance(REVIEW_SECONDS)
+        questions = list(self.permissions.questions)
+        self.assertEqual(len(questions), len(set(questions)))
+        self.assertLessEqual({"ann", "bob"}, {each.user.name for each in questions})
+        self.permissions.refused.add("ann")
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+        self.assertEqual(len(self.sessions), 1)
+
     def test_permission_withdrawn(self) -> None:
         """A withdrawn permission ends its sessions, with a message that names the user."""
         self.open("ann")

@@ -31,3 +31,6 @@ class User:
     forwarded_by: User | None = field(default=None, compare=False, repr=False)
     expires: float = field(default=math.inf, compare=False, repr=False)
     impersonated_by: User | None = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.uid, self.groups))  # without ``extra``, which has no hash

@@ -80,6 +80,13 @@ class PresentedCredentials:
             raise Unauthorized(self.token_problem)
         return self.token
 
+    def key(self) -> object:
+        """Return a key that equal credentials share; ``None`` if other headers are part of them."""
+        if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
+            return None
+        certificate = b"" if self.certificate is None else self.certificate.digest
+        return certificate, self.token, self.address
+
     @property
     def impersonates(self) -> bool:
         """True if any header requests impersonation, even a malformed one."""

@@ -41,7 +41,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
-from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
+from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer, Subject
 from twisted_exec.streaming.sessions.registry import (
     Sessions,
     forwarded_machine_uid,
@@ -123,7 +123,7 @@ def users_of(sessions: Sessions) -> Iterator[User]:
                 yield evidence.console.permission.user
 
 
-@implementer(ISessionReviewer)
+@implementer(IRoundReviewer)
 class Gate:
     """
     Authentication and authorization of one program.
@@ -191,7 +191,7 @@ class Gate:
     async def sender(self, request: Request) -> User:
         """Return who sent a request, whomever they act as; errors as :meth:`identify`."""
         credentials = self.credential_headers.take_from(request)
-        sender = await self._authenticated(credentials)
+        sender = await self.authenticated(credentials)
         request.is_forwarded = sender.forwarded_by is not None
         self._check_origin(request, credentials, sender)
         return sender
@@ -204,7 +204,13 @@ class Gate:
 
         return Deferred.fromCoroutine(name())
 
-    async def _authenticated(self, credentials: PresentedCredentials) -> User:
+    async def authenticated(self, credentials: PresentedCredentials) -> User:
+        """
+        Return the user of credentials.
+
+        :raises Unauthorized: they are missing or invalid.
+        :raises APIError: that is not known now.
+        """
         try:
             user: User | None = await self._authenticator.authenticate(credentials)
         except Unauthorized:
@@ -318,8 +324,11 @@ class Gate:
 
     def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
         """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Evidence`."""
-        assert isinstance(evidence, Evidence)
-        return Deferred.fromCoroutine(self._review(evidence))
+        return self.for_round().review(subject, evidence)
+
+    def for_round(self) -> ISessionReviewer:
+        """As :meth:`IRoundReviewer.for_round`: permissions are looked up once."""
+        return _Round(self)
 
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
@@ -336,7 +345,13 @@ class Gate:
             return ""
         return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
 
-    async def _review(self, evidence: Evidence) -> Terms:
+    async def present_terms(self, evidence: Evidence, known: _Round) -> Terms:
+        """
+        Return the present terms of a session.
+
+        :param known: the answers of this round.
+        :raises APIError: as :meth:`ISessionReviewer.review` fails.
+        """
         sender = evidence.sender
         if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
             certificate = evidence.credentials.certificate
@@ -344,7 +359,7 @@ class Gate:
             if problem:
                 raise Unauthorized(problem)
         else:
-            sender = await self._authenticated(evidence.credentials)
+            sender = await known.authenticated(evidence.credentials)
         if not _is_same(sender, evidence.sender):
             raise Forbidden("the credential is now another user's")
         try:
@@ -354,12 +369,56 @@ class Gate:
             for attributes in evidence.allowed:
                 if attributes.user is evidence.user:
                     attributes = replace(attributes, user=user)
-                await self.authorize(attributes)
+                decision = await known.decide(attributes)
+                if not decision.allows_everything:
+                    raise self.refused(attributes, decision)
             if evidence.console is None:
                 return FULL
-            return await evidence.console.review(self, user)
+            return await evidence.console.review(known, user)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
+
+
+@implementer(ISessionReviewer)
+class _Round:
+    """One round of reviews: remembers who users are, and what they may."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._users: dict[object, User | str] = {}  # or why the credentials are refused
+        self._decisions: dict[Attributes, Decision] = {}
+
+    def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
+        """As :meth:`ISessionReviewer.review`."""
+        assert isinstance(evidence, Evidence)
+        return Deferred.fromCoroutine(self._gate.present_terms(evidence, self))
+
+    async def authenticated(self, credentials: PresentedCredentials) -> User:
+        """As :meth:`Gate.authenticated`."""
+        key = credentials.key()
+        if key is None:
+            return await self._gate.authenticated(credentials)
+        user = self._users.get(key)
+        if user is None:
+            try:
+                user = await self._gate.authenticated(credentials)
+            except Unauthorized as error:
+                user = error.message
+            self._users[key] = user
+        if isinstance(user, str):
+            raise Unauthorized(user)
+        return user
+
+    async def decide(self, attributes: Attributes) -> Decision:
+        """As :meth:`Gate.decide`."""
+        decision = self._decisions.get(attributes)
+        if decision is None:
+            decision = self._decisions[attributes] = await self._gate.decide(attributes)
+        return decision
+
+    def refused(self, attributes: Attributes, decision: Decision) -> Exception:
+        """As :meth:`Gate.refused`."""
+        return self._gate.refused(attributes, decision)
 
 
 @lru_cache(maxsize=_PROXIES)

@@ -44,8 +44,10 @@ TURN_SECONDS = 0.002
 REST_SECONDS = 0.006
 """Time for others: a request takes many turns, and would meet such work in each of them."""
 
+URGENT_TURN_SECONDS = 0.004
+"""The same for urgent work, such as the withdrawal of rights."""
 URGENT_REST_SECONDS = 0.0005
-"""The same for urgent work: whatever waits is served once."""
+"""Time for others meanwhile: whatever waits is served once."""
 
 
 class ShortTurns:
@@ -55,20 +57,21 @@ class ShortTurns:
     It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others
     are served for :data:`REST_SECONDS`.
 
-    :param is_urgent: rest only for :data:`URGENT_REST_SECONDS`, for work that must be done within a
-        second.
+    :param is_urgent: work for :data:`URGENT_TURN_SECONDS` and rest for :data:`URGENT_REST_SECONDS`,
+        because all must be done within a second.
     """
 
     def __init__(self, clock: IReactorTime, *, is_urgent: bool = False) -> None:
         self._clock = clock
+        self._turn_seconds = URGENT_TURN_SECONDS if is_urgent else TURN_SECONDS
         self._rest_seconds = URGENT_REST_SECONDS if is_urgent else REST_SECONDS
-        self._until = clock.seconds() + TURN_SECONDS
+        self._until = clock.seconds() + self._turn_seconds
 
     async def breathe(self) -> None:
         """Rest, if this turn has lasted long enough."""
         if self._clock.seconds() >= self._until:
             await deferLater(self._clock, self._rest_seconds)
-            self._until = self._clock.seconds() + TURN_SECONDS
+            self._until = self._clock.seconds() + self._turn_seconds
 
 
 class SingleRun:

@@ -66,6 +66,7 @@ __all__ = [
     "IBreakable",
     "IConsole",
     "IOperable",
+    "IRoundReviewer",
     "ISessionReviewer",
     "IStreamLocator",
     "ITermsAttachment",
@@ -213,6 +214,18 @@ class ISessionReviewer(Interface):
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
             user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` means
             that no decision was possible: the session goes on until the next review.
+        """
+
+
+class IRoundReviewer(ISessionReviewer):
+    """A reviewer for which many sessions raise the same few questions."""
+
+    def for_round() -> ISessionReviewer:
+        """
+        Return a reviewer for one round of reviews.
+
+        It may answer a question as it has answered the same question in this round.  A change during
+        the round is a hint, which leads to another round.
         """
 
 

@@ -34,7 +34,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.program.tasks import ShortTurns
-from twisted_exec.streaming.interfaces import REVOKED, Ending, ISessionReviewer
+from twisted_exec.streaming.interfaces import REVOKED, Ending, IRoundReviewer, ISessionReviewer
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Replaceable
@@ -42,7 +42,12 @@ from twisted_exec.tls.files import Replaceable
 REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
 HINT_SECONDS = 0.1
-"""From a hint to its review: a burst of changes, such as ``kubectl apply`` of roles, is one review."""
+"""
+From a round of reviews to one after a hint: a burst of changes, such as ``kubectl apply`` of roles, is
+one review.
+"""
+FIRST_HINT_SECONDS = 0.02
+"""From a hint to its review, if there was no review just before."""
 LOOK_SECONDS = 0.2
 """
 From one look at the files to the next: one stat(2) for each, 0.1 % of a core for six.  A watch by the kernel
@@ -98,7 +103,7 @@ class SessionGuard(Service):
         self._expiry: IDelayedCall | None = None
         self._timer: IDelayedCall | None = None
         self._hinted_at: float | None = None
-        self._last_hint = -math.inf
+        self._last_hint = self._round_ended = -math.inf
         self._since: float | None = None  # the hint of the round that is under way
         self._problem = ""
         self._unreached: frozenset[Session] = frozenset()
@@ -138,8 +143,10 @@ class SessionGuard(Service):
         timer = self._timer
         if timer is None or not timer.active():
             return
-        if timer.getTime() - self._clock.seconds() > HINT_SECONDS:
-            timer.reset(HINT_SECONDS)
+        now = self._clock.seconds()
+        seconds = max(FIRST_HINT_SECONDS, self._round_ended + HINT_SECONDS - now)
+        if timer.getTime() - now > seconds:
+            timer.reset(seconds)
 
     def end(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """
@@ -183,7 +190,7 @@ class SessionGuard(Service):
             self._on_review()
         # A session that was being opened during a hint has been reviewed by no round.
         if self._clock.seconds() - self._last_hint < OPENING_SECONDS:
-            Deferred.fromCoroutine(self._review_one(session))
+            Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:
         """Look for credentials that have ended at a moment, or earlier if another one comes first."""
@@ -229,6 +236,7 @@ class SessionGuard(Service):
                 if not self.running:
                     raise
                 self._log.failure("reviewing sessions failed")
+            self._round_ended = self._clock.seconds()
             # Measured from the start, so that slow reviews do not space the rounds further.
             elapsed = self._clock.seconds() - started
             seconds = self._review_seconds - elapsed % self._review_seconds
@@ -257,10 +265,13 @@ class SessionGuard(Service):
         at_once = self._at_once
         if self._since is not None:
             at_once = max(at_once, AT_ONCE_AFTER_HINT)
+        reviewer = self._reviewer
+        if IRoundReviewer.providedBy(reviewer):
+            reviewer = IRoundReviewer(reviewer).for_round()
         self._unreached = frozenset()
         for first in range(0, len(due), at_once):
             batch = due[first : first + at_once]
-            problems = await self._review_batch(batch, turns)
+            problems = await self._review_batch(reviewer, batch, turns)
             problem = next(filter(None, problems), problem)
             if all(problems):
                 self._unreached = frozenset(due[first + at_once :])
@@ -280,13 +291,15 @@ class SessionGuard(Service):
             return due
         return sorted(due, key=lambda session: session not in self._unreached)
 
-    async def _review_batch(self, batch: list[Session], turns: ShortTurns) -> list[str]:
+    async def _review_batch(
+        self, reviewer: ISessionReviewer, batch: list[Session], turns: ShortTurns
+    ) -> list[str]:
         """Return the problem of each review; empty where there was none."""
         reviews: list[Deferred[str]] = []
         problems: list[str] = []
         try:
             for session in batch:
-                reviews.append(Deferred.fromCoroutine(self._review_one(session)))
+                reviews.append(Deferred.fromCoroutine(self._review_one(reviewer, session)))
                 await turns.breathe()
         except CancelledError:
             for review in reviews:
@@ -299,12 +312,12 @@ class SessionGuard(Service):
             problems.append(result)
         return problems
 
-    async def _review_one(self, session: Session) -> str:
+    async def _review_one(self, reviewer: ISessionReviewer, session: Session) -> str:
         """Return why the review got no answer; empty when it got one."""
         if session.evidence is None:  # it was over before its turn
             return ""
         try:
-            terms = await self._reviewer.review(session.subject, session.evidence)
+            terms = await reviewer.review(session.subject, session.evidence)
             session.hold_to(terms)
         except (Unauthorized, Forbidden) as error:
             cause = "credential" if isinstance(error, Unauthorized) else "permission"
