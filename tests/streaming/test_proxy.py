@@ -25,6 +25,7 @@ from twisted_exec.api.status import APIError, BadGateway, Forbidden, NotFound, U
 from twisted_exec.observe.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -37,7 +38,7 @@ from twisted_exec.streaming.interfaces import (
     Location,
     Subject,
 )
-from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.proxy import END_SECONDS, Proxy
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer
@@ -739,7 +740,7 @@ class TermsTests(ProxyTestCase):
             client.send(b"reboot")
             control.protocol.dataReceived(answer)
             (session,) = self.sessions.live()
-            self.clock.advance(0.5)
+            self.clock.advance(END_SECONDS)
             ending = session.ending
             assert ending is not None
             self.assertEqual(
@@ -747,11 +748,25 @@ class TermsTests(ProxyTestCase):
                 "your rights at this console changed (right=observe), and the next hop did not"
                 " confirm the change in time: open the console again",
             )
-            self.clock.advance(0.5)
+            self.clock.advance(END_SECONDS)
             self.assertEqual(machine.value(), b"")
             machine.protocol.connectionLost(Failure(ConnectionDone()))
             client.lose()
             self.assertEqual(self.records.ends(), [(REVOKED, None)])
+
+    def test_silent(self) -> None:
+        """The session of a silent next hop is cut at once when the change is not confirmed."""
+        client = self.confirmed(b"")
+        self.change(self.observer)
+        (session,) = self.sessions.live()
+        self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
+        assert session.ending is not None
+        self.assertEqual(session.ending.reason, REVOKED)
+        self.clock.advance(0)
+        self.assertTrue(client.closed)
+        self.assertTrue(self.backend.transport.aborted)
+        self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.records.ends(), [(REVOKED, None)])
 
     def test_over_before_it_was_confirmed(self) -> None:
         """If the machine ends the session first, that is the reason; the change is given up."""
@@ -814,7 +829,7 @@ class EndTests(ProxyTestCase):
         self.assertEqual(self.session_transport.value(), sent + b"before")
         self.control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.assertEqual(self.session_transport.value(), sent + b"beforebehind")
-        self.clock.advance(0.5)
+        self.clock.advance(END_SECONDS)
         self.client.send(b"late")
         self.assertEqual(self.session_transport.value(), sent + b"beforebehind")
 
@@ -826,7 +841,7 @@ class EndTests(ProxyTestCase):
         self.client.send(b"one")
         self.control.protocol.dataReceived(b"HTTP/1.1 405 X\r\nContent-Length: 0\r\n\r\n")
         self.client.send(b"two")
-        self.clock.advance(0.5)
+        self.clock.advance(END_SECONDS)
         self.client.send(b"three")
         self.assertEqual(self.session_transport.value(), sent)
 
@@ -845,10 +860,10 @@ class EndTests(ProxyTestCase):
         self.clock.advance(60)
 
     def test_not_heeded(self) -> None:
-        """A stream that does not end within 0.5 s of the DELETE is cut."""
+        """A stream that does not end within 0.7 s of the DELETE is cut."""
         self.end(REVOKED)
         self.control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        self.clock.advance(0.4)
+        self.clock.advance(END_SECONDS - 0.1)
         self.assertFalse(self.session_transport.aborted)
         self.clock.advance(0.1)
         self.assertTrue(self.session_transport.aborted)
@@ -875,14 +890,15 @@ class EndTests(ProxyTestCase):
             self.assertTrue(self.session_transport.aborted, reason)
 
     def test_silent(self) -> None:
-        """A deletion cuts the sessions of a next hop that answers nothing, in less than a second."""
-        for reason in (MACHINE_DELETED, POOL_DELETED):
+        """A withdrawal or deletion cuts the sessions of a next hop that answers nothing, soon."""
+        for reason in (MACHINE_DELETED, POOL_DELETED, REVOKED):
             self.setUp()
             self.proxy.cuts_when_refused = False  # which is about refusals
             self.end(reason)
-            self.clock.pump([0.1] * 6)
+            turns = [SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS
+            self.clock.pump(turns[1:])
             self.assertFalse(self.session_transport.aborted, reason)
-            self.clock.pump([0.1] * 2)
+            self.clock.pump([turns[0], 0])
             self.assertTrue(self.session_transport.aborted, reason)
             self.assertTrue(self.client.closed)
             self.lose_backend()
@@ -897,21 +913,21 @@ class EndTests(ProxyTestCase):
         self.assertTrue(self.session_transport.aborted)
 
     def test_foreign_and_patient(self) -> None:
-        """Unless cuts_when_refused is set, a refused DELETE cuts the stream only after 0.5 s."""
+        """Unless cuts_when_refused is set, a refused DELETE cuts the stream only after 0.7 s."""
         self.proxy.cuts_when_refused = False
         self.end(REVOKED)
         self.control.protocol.dataReceived(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
-        self.clock.advance(0.4)
+        self.clock.advance(END_SECONDS - 0.1)
         self.assertFalse(self.session_transport.aborted)
         self.clock.advance(0.1)
         self.assertTrue(self.session_transport.aborted)
         self.lose_backend()
 
     def test_unreachable(self) -> None:
-        """If the next hop cannot be reached, the stream is cut after 0.5 s."""
+        """If the next hop cannot be reached, the stream is cut after 0.7 s."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         self.end(REVOKED)
-        self.clock.advance(0.5)
+        self.clock.advance(END_SECONDS)
         self.assertTrue(self.session_transport.aborted)
         self.clock.advance(60)
 
@@ -977,10 +993,10 @@ class EndHereTests(ProxyTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_never_whole(self) -> None:
-        """A message that does not end is cut off after 0.5 s."""
+        """A message that does not end is cut off after 0.7 s."""
         self.end.protocol.dataReceived(b"\x82\x05\x01a")
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
-        self.clock.advance(0.4)
+        self.clock.advance(END_SECONDS - 0.1)
         self.assertFalse(self.end.aborted)
         self.clock.advance(0.1)
         self.assertTrue(self.end.aborted)

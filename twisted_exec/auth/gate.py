@@ -416,7 +416,7 @@ class _Round:
             decision = self._decisions[attributes] = await self._gate.decide(attributes)
         return decision
 
-    def refused(self, attributes: Attributes, decision: Decision) -> Exception:
+    def refused(self, attributes: Attributes, decision: Decision) -> APIError:
         """As :meth:`Gate.refused`."""
         return self._gate.refused(attributes, decision)
 

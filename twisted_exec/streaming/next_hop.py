@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.streaming.http.control import ControlRequests
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Location
+from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, Location
 from twisted_exec.streaming.sessions.registry import Session, ending_query
 from twisted_exec.streaming.sessions.terms import terms_query
 from twisted_exec.wire.session_terms import Terms
@@ -67,14 +67,14 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
-        After a deletion this does not wait for a silent hop: it fails with
+        If the user may not go on, this does not wait for a silent hop: it fails with
         :class:`~twisted_exec.streaming.http.control.Silent`.
 
         :param seconds: longest wait for the answer.
         :return: fires when the next hop has agreed; fails if it refuses or cannot be reached.
         """
         query = ending_query(self._session_id, ending)
-        awaits_silence = ending.reason not in (MACHINE_DELETED, POOL_DELETED)
+        awaits_silence = ending.reason in (POWERED_OFF, SHUTTING_DOWN)
         self._end = Deferred.fromCoroutine(self._send(b"DELETE", query, seconds, awaits_silence))
         return self._end
 
@@ -94,7 +94,9 @@ class NextHop:
         self, stream: Stream, terms: Terms, on_refusal: Callable[[Terms, Failure], None]
     ) -> None:
         query = terms_query(self._session_id, terms)
-        request = Deferred.fromCoroutine(self._send(b"PATCH", query, self._change_seconds))
+        request = Deferred.fromCoroutine(
+            self._send(b"PATCH", query, self._change_seconds, awaits_silence=False)
+        )
         change = self._change = request.addTimeout(self._change_seconds, self._clock)
 
         def confirmed(_: object) -> None:

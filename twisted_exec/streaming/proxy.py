@@ -95,14 +95,16 @@ from twisted_exec.wire.upgrade import (
     switching_protocols,
 )
 
+END_SECONDS = 0.7
+"""From the decision to end a session whose user has lost a right until the session is cut."""
+
 STOP_SECONDS = 2.0
 """From the decision to end a session because this hop stops until the session is cut."""
 
 GONE_SECONDS = 10.0
 """
 The same if the machine is off or deleted, or its pool is.  Every hop decides at once, and on busy
-hosts the reason takes long to pass them all.  After a deletion a hop that answers nothing is not
-given this time: see :data:`~twisted_exec.streaming.http.control.SILENCE_SECONDS`.
+hosts the reason takes long to pass them all.
 """
 
 _MORE_SECONDS = {
@@ -148,7 +150,8 @@ class Proxy:
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         hop before this one waits for its answer.
     :param end_seconds: from the decision to end a session until the session is cut; longer if nobody
-        has lost a right: :data:`STOP_SECONDS`, :data:`GONE_SECONDS`.
+        has lost a right: :data:`STOP_SECONDS`, :data:`GONE_SECONDS`.  The sessions of a next hop that
+        is silent are cut earlier: :data:`~twisted_exec.streaming.http.control.SILENCE_SECONDS`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: returns the headers that never reach the next hop; called once
@@ -170,7 +173,7 @@ class Proxy:
         connect_seconds: float = 5,
         answer_seconds: float = 10,
         wait_seconds: float = 3,
-        end_seconds: float = 0.5,
+        end_seconds: float = END_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
         leave_seconds: float | None = None,
         cuts_when_refused: bool = True,
@@ -238,7 +241,7 @@ class Proxy:
             for each in self._opened_by(caller, session):
                 apply(each, change)
 
-        answer_all(context.request, handle)
+        await answer_all(context.request, handle, self.clock)
 
     def _opened_by(self, caller: str, session: str) -> list[Session]:
         """:raises NotFound: there is no such session of theirs."""
@@ -562,23 +565,30 @@ class _Passage:
         self._splice.pause_user()
         self._next_hop.cancel()
         seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
-        late = self._proxy.clock.callLater(seconds, self._splice.sever, ending.reason)
-        self._late = late
+        self._sever_later(seconds, ending)
         if self._location.ends_here:
             self._splice.say(ending)
             return
 
         def agreed(_: None) -> None:
-            if late.active():
+            if self._severs_later():
                 self._splice.resume_user()
 
         def refused(failure: Failure) -> None:
-            if late.active():
+            if self._severs_later():
                 self._proxy.cutting(self._session, failure)
                 if self._proxy.cuts_when_refused or failure.check(Silent):
-                    late.reset(0)
+                    self._sever_later(0, ending)
 
         self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
+
+    def _severs_later(self) -> bool:
+        return self._late is not None and self._late.active()
+
+    def _sever_later(self, seconds: float, ending: Ending) -> None:
+        if self._late is not None and self._late.active():
+            self._late.cancel()
+        self._late = self._proxy.clock.callLater(seconds, self._splice.sever, ending.reason)
 
     def _hold_to(self, stream: Splice | Translation, terms: Terms) -> None:
         """Hold the session to other terms, or end it if the next hop does not."""
@@ -591,7 +601,10 @@ class _Passage:
             f"your rights at this console changed ({_described(terms)}), and the next hop did not"
             " confirm the change in time: open the console again"
         )
-        self._session.end(Ending(REVOKED, message))
+        ending = Ending(REVOKED, message)
+        self._session.end(ending)
+        if failure.check(Silent) and self._severs_later():
+            self._sever_later(0, ending)
 
 
 def client_info(context: RequestContext) -> ClientInfo:

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.api.status import BadGateway, BadRequest, GatewayTimeout, NotFound
+from twisted_exec.program.tasks import URGENT_REST_SECONDS, URGENT_TURN_SECONDS
 from twisted_exec.streaming.http.control import (
     AT_ONCE,
     BUSY_REQUESTS,
@@ -24,8 +25,8 @@ from twisted_exec.streaming.http.control import (
     ControlRequests,
     FurtherRequest,
     Silent,
+    answer_all,
     further_requests,
-    handle_all,
 )
 from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
@@ -42,10 +43,14 @@ class Hop(Dispatcher):
     :ivar knows_bodies: false for a hop of an earlier release.
     :ivar connections: the number of connections so far.
     :ivar pending: while a list, requests wait in it.
+    :ivar seconds: that each request takes.
     """
 
-    def __init__(self) -> None:
+    seconds = 0.0
+
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
+        self._clock = clock
         self.asked: list[bytes] = []
         self.requests = 0
         self.users: list[bytes] = []
@@ -53,17 +58,22 @@ class Hop(Dispatcher):
         self.pending: list[Deferred[None]] | None = None
 
     async def dispatch(self, request: Request) -> None:
-        further = further_requests(request) if self.knows_bodies else []
         self.requests += 1
         self.asked.append(request.uri)
         if self.pending is not None:
             self.pending.append(Deferred())
             await self.pending[-1]
-        code = 404 if b"unknown" in request.uri else 200
-        respond_json(request, code, handle_all(further, self._handle))
+        if self.knows_bodies:
+            await answer_all(request, self._handle, self._clock)
+        else:
+            self._handle(request)
+            respond_json(request, 200, {})
 
-    def _handle(self, request: FurtherRequest) -> None:
-        self.asked.append(request.path)
+    def _handle(self, request: Request | FurtherRequest) -> None:
+        if isinstance(request, FurtherRequest):
+            self.asked.append(request.path)
+        if self.seconds:
+            self._clock.advance(self.seconds)
         self.users += request.requestHeaders.getRawHeaders(b"X-Twisted-Exec-User", [])
         if b"unknown" in request.path:
             raise NotFound("sessions", "x")
@@ -84,7 +94,8 @@ class ControlTests(SynchronousTestCase):
     """Tests for :class:`ControlRequests`."""
 
     def setUp(self) -> None:
-        self.clock, self.network, self.hop = Clock(), MemoryNetwork(), Hop()
+        self.clock, self.network = Clock(), MemoryNetwork()
+        self.hop = Hop(self.clock)
         self.endpoint = self.network.endpoint(Site(self.hop, self.clock))
         self.control = ControlRequests(self.clock, 5)
 
@@ -132,7 +143,7 @@ class ControlTests(SynchronousTestCase):
         self.finished()
 
     def test_silent(self) -> None:
-        """A hop that answers nothing for 0.7 s fails the requests that do not wait for it."""
+        """A hop that answers nothing for 0.45 s fails the requests that do not wait for it."""
         self.hop.pending = []
         patient = self.send("/patient", seconds=10)
         hasty = [self.send(f"/{number}", seconds=10, awaits_silence=False) for number in range(99)]
@@ -158,7 +169,7 @@ class ControlTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_sign_of_life(self) -> None:
-        """Any answer of the hop shows that it is alive: the others have 0.7 s again."""
+        """Any answer of the hop shows that it is alive: the others have 0.45 s again."""
         self.hop.pending = []
         sent = [self.send(f"/{n}", seconds=10, awaits_silence=False) for n in range(300)]
         failures: list[Failure] = []
@@ -214,6 +225,23 @@ class ControlTests(SynchronousTestCase):
         self.assertLess(self.hop.requests, 1000 / TOGETHER + 2 * AT_ONCE)
         self.assertEqual(len(self.hop.asked), 1000)
         self.assertEqual(set(self.hop.users), {b"ann"})
+        self.finished()
+
+    def test_short_turns(self) -> None:
+        """A hop handles many requests that have travelled together in several turns."""
+        self.hop.seconds = 0.001
+        turns: list[int] = []
+        first = [self.send("/x") for _ in range(AT_ONCE)]
+        sent = [self.send(f"/{number}") for number in range(TOGETHER)]
+        self.network.pump()
+        while not all(each.called for each in (*first, *sent)):
+            before = len(self.hop.asked)
+            self.clock.advance(URGENT_REST_SECONDS)
+            self.network.pump()
+            turns.append(len(self.hop.asked) - before)
+        self.assertGreater(len(turns), 10)
+        self.assertLessEqual(max(turns), AT_ONCE * URGENT_TURN_SECONDS / self.hop.seconds)
+        self.hop.seconds = 0
         self.finished()
 
     def test_methods(self) -> None:

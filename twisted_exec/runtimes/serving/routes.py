@@ -244,14 +244,14 @@ class StreamRoutes(ServerRoutes):
             live.over("client closed", code=CLIENT_LEFT)
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
-        answer_all(request, self._end_one)
+        await answer_all(request, self._end_one, self._server.clock)
 
     def _end_one(self, request: Request | FurtherRequest) -> None:
         session, ending = parse_ending(request.args)
         self._stream(request, session).end(ending)
 
     async def _limit(self, request: Request, names: Mapping[str, str]) -> None:
-        answer_all(request, self._limit_one)
+        await answer_all(request, self._limit_one, self._server.clock)
 
     def _limit_one(self, request: Request | FurtherRequest) -> None:
         session, terms = parse_terms_query(request.args)

@@ -29,6 +29,7 @@ from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import APIError, BadGateway, BadRequest, GatewayTimeout
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     Asking,
@@ -41,8 +42,8 @@ from twisted_exec.streaming.http.upgrade_client import (
 
 AT_ONCE = 4
 """Connections to one hop; each carries one request at a time."""
-TOGETHER = 25
-"""Further requests in a body: the hop handles them in one turn, in a few milliseconds."""
+TOGETHER = 100
+"""Further requests in a body: few bodies, because each waits for the answer to one before it."""
 _TOGETHER_BYTES = 48 << 10
 """Hops accept bodies up to 64 KiB."""
 BUSY_REQUESTS = 10
@@ -50,9 +51,9 @@ BUSY_REQUESTS = 10
 KEEP_SECONDS = 0.25
 """How long a busy connection is kept when nothing waits for it."""
 
-SILENCE_SECONDS = 0.7
+SILENCE_SECONDS = 0.45
 """From the last sign of life of a hop until it counts as silent."""
-SILENT_TURNS = 7
+SILENT_TURNS = 5
 """
 Turns of the reactor in this time: a program that is busy itself reads what has arrived before it
 calls another one silent.
@@ -231,15 +232,21 @@ class _Hop:
         self._silence = None
         self._silent_turns += 1
         hasty = [each for each in self._unanswered if not each.awaits_silence]
-        if self._silent_turns < SILENT_TURNS:
-            if hasty:
-                self._listen()
-            return
-        for request in hasty:
+        if self._silent_turns >= SILENT_TURNS:
+            Deferred.fromCoroutine(self._give_up_all(hasty))
+        elif hasty:
+            self._listen()
+
+    async def _give_up_all(self, requests: Sequence[_Request]) -> None:
+        turns = ShortTurns(self._clock, is_urgent=True)
+        for request in requests:
+            if request.answered.called:
+                continue
             label = request.endpoints[0][0] if request.endpoints else "the next hop"
             answered = request.answered
             self._give_up(request)
             answered.errback(Silent(f"{label} answers nothing"))
+            await turns.breathe()
 
     def close(self) -> None:
         """Close the connections that carry no request."""
@@ -442,7 +449,9 @@ def _further(entry: Any) -> FurtherRequest:
     return FurtherRequest(path, parse_qs(query), headers)
 
 
-def answer_all(request: Request, handle: Callable[[Request | FurtherRequest], object]) -> None:
+async def answer_all(
+    request: Request, handle: Callable[[Request | FurtherRequest], object], clock: IReactorTime
+) -> None:
     """
     Handle a request and those that have travelled with it, and answer.
 
@@ -451,24 +460,25 @@ def answer_all(request: Request, handle: Callable[[Request | FurtherRequest], ob
     """
     further = further_requests(request)
     handle(request)
-    respond_json(request, 200, handle_all(further, handle))
-
-
-def handle_all(
-    requests: Sequence[FurtherRequest], handle: Callable[[FurtherRequest], object]
-) -> dict[str, Any]:
-    """
-    Handle requests that have travelled with another one.
-
-    :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse one.
-    :return: the answer to all.
-    """
     answer: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+    if further:
+        answer["details"] = {"done": await _handle_all(further, handle, clock)}
+    respond_json(request, 200, answer)
+
+
+async def _handle_all(
+    requests: Sequence[FurtherRequest],
+    handle: Callable[[FurtherRequest], object],
+    clock: IReactorTime,
+) -> list[int]:
+    """Return the indices of the requests that were not refused."""
     done: list[int] = []
+    turns = ShortTurns(clock, is_urgent=True)
     for index, each in enumerate(requests):
+        await turns.breathe()
         try:
             handle(each)
         except APIError:
             continue  # the hop before ours asks again, and gets the refusal
         done.append(index)
-    return {**answer, "details": {"done": done}} if requests else answer
+    return done

@@ -17,8 +17,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol as Typing
-from urllib.parse import unquote, urlencode
+from urllib.parse import quote_plus, unquote, urlencode
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -65,6 +66,8 @@ _REASONS = frozenset(
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
+_ENDINGS = 256
+"""Endings whose form is remembered: many sessions end for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -474,9 +477,13 @@ def is_session_id(text: str) -> bool:
 
 def ending_query(session: str, ending: Ending) -> bytes:
     """Return the query of the ``DELETE`` that ends a session at the next hop."""
+    return b"session=%b&%b" % (quote_plus(session).encode("ascii"), _ending_fields(ending))
+
+
+@lru_cache(maxsize=_ENDINGS)
+def _ending_fields(ending: Ending) -> bytes:
     message = ending.message[:_MAX_MESSAGE]
-    fields = {"session": session, "reason": ending.reason, "message": message}
-    return urlencode(fields).encode("ascii")
+    return urlencode({"reason": ending.reason, "message": message}).encode("ascii")
 
 
 def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
@@ -493,6 +500,10 @@ def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
     }
     if not is_session_id(fields["session"]):
         raise BadRequest("which session is to end? the query has no valid session=")
-    reason = fields["reason"] if fields["reason"] in _REASONS else INTERNAL
-    message = "".join(char for char in fields["message"][:_MAX_MESSAGE] if char.isprintable())
-    return fields["session"], Ending(reason, message)
+    return fields["session"], _ending(fields["reason"], fields["message"][:_MAX_MESSAGE])
+
+
+@lru_cache(maxsize=_ENDINGS)
+def _ending(reason: str, message: str) -> Ending:
+    shown = "".join(char for char in message if char.isprintable())
+    return Ending(reason if reason in _REASONS else INTERNAL, shown)
