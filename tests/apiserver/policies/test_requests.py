@@ -8,8 +8,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.apiserver.policies.support import REQUESTS, PolicyTestCase
-from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE
+from tests.apiserver.policies.support import COMPUTE, REQUESTS, PolicyTestCase
+from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, RBAC
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.status import Forbidden
@@ -19,6 +19,7 @@ from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.wire.session_terms import Right, Terms
 
 AS = "Impersonate-User"
+GROUP_NAME = CONSOLEREQUESTS.resource.group
 
 
 class CreationTests(PolicyTestCase):
@@ -57,6 +58,26 @@ class CreationTests(PolicyTestCase):
         body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", "machineResource": "pods."}}
         message = self.refused(400, "POST", REQUESTS, body, user="jane")
         self.assertIn("use machines.compute.ironcore.dev", message)
+
+    def test_unseen_machine(self) -> None:
+        """A user who may neither read nor observe machines does not learn which there are."""
+        consoles = {"apiGroups": [COMPUTE], "resources": ["machines/console"], "verbs": ["observe"]}
+        machines = {"apiGroups": [COMPUTE], "resources": ["machines"], "verbs": ["get"]}
+        for user, rules in (("eve", []), ("observer", [consoles]), ("reader", [machines])):
+            own = {"apiGroups": [GROUP_NAME], "resources": ["consolerequests"], "verbs": ["create"]}
+            role = {"metadata": {"name": f"asks-{user}"}, "rules": [own, *rules]}
+            self.answer("POST", f"{RBAC}/clusterroles", role, code=201)
+            self.bind(user, f"asks-{user}")
+        refusals = set()
+        for machine, code in (("vm-1", 201), ("vm-9", 404)):
+            body = {"metadata": {"generateName": "r-"}, "spec": {"machine": machine}}
+            message = self.refused(403, "POST", REQUESTS, body, user="eve")
+            refusals.add(message.replace(machine, "VM"))
+            for user in ("observer", "reader"):
+                self.answer("POST", REQUESTS, body, user=user, code=code)
+        (refusal,) = refusals
+        self.assertIn('cannot observe resource "machines/console"', refusal)
+        self.assertIn("or get on the machine", refusal)
 
     def test_too_many(self) -> None:
         """A user has at most 50 requests that wait."""

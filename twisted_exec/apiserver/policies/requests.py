@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
@@ -27,10 +28,18 @@ from twisted_exec.api.kinds.policies.consolerequests import (
     state_of,
 )
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import BadRequest, Conflict, Forbidden, NotFound, TooManyRequests
+from twisted_exec.api.status import (
+    APIError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    TooManyRequests,
+)
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.auth.gate import forbidden, hidden
 from twisted_exec.auth.groups import SERVICE_ACCOUNT_PREFIX
-from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
@@ -120,7 +129,7 @@ class RequestRights(StoreFollower):
             )
         for key in _NEVER_BROUGHT:
             spec.pop(key, None)
-        machine = await self._machine(request)
+        machine = await self._machine(user, request)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
         if user.uid:
             spec["userUID"] = user.uid
@@ -128,23 +137,51 @@ class RequestRights(StoreFollower):
             spec["caller"] = user.impersonated_by.name
         await self._check_number(user, metadata["namespace"])
 
-    async def _machine(self, request: Object) -> Object:
-        """Return the machine of a new request, and note its resource."""
+    async def _machine(self, user: User, request: Object) -> Object:
+        """
+        Return the machine of a new request, and note its resource.
+
+        The user needs a right at the machine, so that others do not learn whether it exists.
+        """
         spec, namespace = request["spec"], request["metadata"]["namespace"]
         resources = list(self._machines.values())
         if "machineResource" in spec:
             resources = [self._resource(spec["machineResource"])]
         missing: NotFound | None = None
+        refusal: APIError | None = None
         for resource in resources:
             try:
+                await self._check_seen(user, resource, namespace, spec["machine"])
                 machine = await self._storage.get(resource, namespace, spec["machine"])
             except NotFound as error:
                 missing = missing or error
-                continue
-            spec["machineResource"] = resource.qualified
-            return machine
-        assert missing is not None
-        raise missing
+            except Forbidden as error:
+                refusal = refusal or error
+            else:
+                spec["machineResource"] = resource.qualified
+                return machine
+        problem = missing or refusal
+        assert problem is not None
+        raise problem
+
+    async def _check_seen(self, user: User, resource: Resource, namespace: str, name: str) -> None:
+        """
+        Check that a user may observe the console of a machine, or read the machine.
+
+        :raises APIError: the user may not, whether or not there is such a machine.
+        """
+        reading = Attributes(
+            user, "get", resource.group, resource.version, resource.plural, "", namespace, name
+        )
+        observing = replace(reading, verb=Right.OBSERVE.verb, subresource=_CONSOLE)
+        decision = Decision(False)
+        for attributes in (reading, observing):
+            decision = await self._authorizer.authorize(attributes)
+            if decision.allows_everything:
+                return
+        if decision.hidden:
+            raise hidden(observing, decision.reason)
+        raise forbidden(observing, "a console request needs this right, or get on the machine")
 
     def _check_name(self, user: User, request: Object) -> None:
         self._forget_old()
