@@ -71,10 +71,10 @@ class CreationTests(PolicyTestCase):
         refusals = set()
         for machine, code in (("vm-1", 201), ("vm-9", 404)):
             body = {"metadata": {"generateName": "r-"}, "spec": {"machine": machine}}
-            message = self.refused(403, "POST", REQUESTS, body, user="eve")
+            message = self.refused(403, "POST", REQUESTS, body, headers=[(AS, "eve")])
             refusals.add(message.replace(machine, "VM"))
             for user in ("observer", "reader"):
-                self.answer("POST", REQUESTS, body, user=user, code=code)
+                self.answer("POST", REQUESTS, body, headers=[(AS, user)], code=code)
         (refusal,) = refusals
         self.assertIn('cannot observe resource "machines/console"', refusal)
         self.assertIn("or get on the machine", refusal)
