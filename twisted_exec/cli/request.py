@@ -25,12 +25,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``request`` to a program's commands.  Its options have ``run(options) -> int``."""
     parser = subparsers.add_parser(
         "request",
-        help="approve the use of consoles",
+        help="approve requests of users for consoles",
         description="List, approve and deny the ConsoleRequests of users who need an approval for a "
         "console. Users create them with kubectl console --request.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    listing = server_command(commands, "request", "list", "list requests, newest last", _list)
+    listing = server_command(commands, "request", "list", "list requests, the newest last", _list)
     _add_namespace(listing)
     listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     show = server_command(commands, "request", "show", "show everything about a request", _show)
@@ -121,8 +121,8 @@ async def _approve(client: KubeClient, options: argparse.Namespace) -> str:
     request = await _decide(client, options, {"approved": True})
     spec, status = request["spec"], request["status"]
     return (
-        f'request "{options.name}" approved: user {_shown(spec.get("user"))} may '
-        f"{spec['right']} machine {_shown(spec['machine'])} until {status['expirationTime']}\n"
+        f'request "{options.name}" approved: user {_quoted(spec.get("user"))} may '
+        f"{spec['right']} machine {_quoted(spec['machine'])} until {status['expirationTime']}\n"
     )
 
 
@@ -137,7 +137,7 @@ async def _decide(client: KubeClient, options: argparse.Namespace, status: Objec
     request = await _get(client, options.name)
     if options.reason:
         status["message"] = options.reason
-    # With the UID: a request that another one has replaced meanwhile is not approved.
+    # With the UID, so that the server refuses if another request has got this name meanwhile.
     uid = request["metadata"]["uid"]
     return await client.patch(
         CONSOLEREQUESTS.resource,
@@ -164,5 +164,5 @@ async def _get(client: KubeClient, name: str) -> Object:
         ) from None
 
 
-def _shown(text: object) -> str:
+def _quoted(text: object) -> str:
     return f'"{one_line(str(text or ""))}"'

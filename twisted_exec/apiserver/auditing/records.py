@@ -30,7 +30,7 @@ LARGEST_BODY_BYTES = 32 << 10
 """A larger body is left out of the record."""
 
 _VERBS = {b"POST": "create", b"PUT": "update", b"PATCH": "patch", b"DELETE": "delete"}
-_NOBODY = User("")
+_UNKNOWN_USER = User("")
 
 
 class AuditedDispatcher(GatedDispatcher):
@@ -40,6 +40,8 @@ class AuditedDispatcher(GatedDispatcher):
     :param trail: writes the records.
     :param machines: the qualified resources of machines.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -54,8 +56,6 @@ class AuditedDispatcher(GatedDispatcher):
         super().__init__(gate, routes, sessions)
         self._trail, self._policy, self._clock = trail, policy, clock
         self._machines, self._records_reads = machines, policy.covers_reads
-
-    _log = Logger()
 
     async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
         """See :meth:`GatedDispatcher.respond`."""
@@ -74,7 +74,7 @@ class AuditedDispatcher(GatedDispatcher):
         self._write(record, context.request.code, "")
 
     def _write(self, record: _Record, code: int, reason: str) -> None:
-        if not record.is_chosen:  # the user is not known
+        if not record.is_chosen:  # authentication failed
             record.choose(self._policy)
         if record.rule.level is not Level.NONE:
             seconds = max(0.0, self._clock.seconds() - record.began)
@@ -87,7 +87,7 @@ class AuditedDispatcher(GatedDispatcher):
 
 
 class _Record:
-    """The record of one request in the making."""
+    """The record of a request that is not answered yet."""
 
     rule: Rule
     level = Level.NONE
@@ -180,7 +180,7 @@ def attributes_of_request(context: RequestContext) -> Attributes:
 
     As ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
     """
-    user = context.user if context.is_identified else _NOBODY
+    user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)
     core = segments[:1] == ["api"]
     at = 2 if core else 3

@@ -43,8 +43,8 @@ class Policy:
     """
     A parsed ConsolePolicy.
 
-    :param problem: why this server cannot evaluate it; empty if it can.  Such a policy lets nobody
-        in.
+    :param problem: why this server cannot evaluate it; empty if it can.  Such a policy refuses
+        every session.
     """
 
     namespace: str
@@ -57,7 +57,7 @@ class Policy:
 
     @property
     def strict(self) -> bool:
-        """Only the verbs of ``machines/console`` count."""
+        """Return whether only the verbs of ``machines/console`` count."""
         return bool(self.spec.get("verbs") == STRICT)
 
     def selects(self, machine: Object) -> bool:
@@ -183,8 +183,8 @@ def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> li
     """Return the reason of the session; without one, those of the user's approved requests."""
     if applicant.reason:
         return [applicant.reason]
-    several = (each["spec"].get("reason", "") for each in approvals(requests, applicant, now))
-    return [reason for reason in several if reason]
+    reasons = (each["spec"].get("reason", "") for each in approvals(requests, applicant, now))
+    return [reason for reason in reasons if reason]
 
 
 def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> None:
@@ -227,13 +227,14 @@ def _approval(
     now: float,
 ) -> Object:
     """Return the best approval for a session."""
-    who = policy.spec.get("approvers")
-    needs = f"{policy} requires the approval of another user{f' ({who})' if who else ''}"
+    approvers = policy.spec.get("approvers")
+    hint = f" ({approvers})" if approvers else ""
+    needs = f"{policy} requires the approval of another user{hint}"
     _check_no_service_account(needs, applicant)
     valid = approvals(requests, applicant, now)
     if valid:
         return valid[0]
-    ask = f"{_open(machine, '--request --reason TICKET')}"
+    ask = _open(machine, "--request --reason TICKET")
     latest = _latest(requests, now)
     if latest is None:
         raise _Refused(f"{needs}: request it with {ask}")
@@ -263,7 +264,7 @@ def _approval(
 
 
 def _latest(requests: Sequence[Object], now: float) -> Object | None:
-    """Return the request about which a user wants to know."""
+    """Return the newest request that is pending or approved, or else the newest of all."""
     if not requests:
         return None
 
@@ -287,8 +288,8 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
     if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):
         return False
     uid = spec.get("userUID", "")
-    same = spec.get("user") == user.name and (not uid or not user.uid or uid == user.uid)
-    return bool(same and spec.get("caller", "") == applicant.caller)
+    is_user = spec.get("user") == user.name and (not uid or not user.uid or uid == user.uid)
+    return bool(is_user and spec.get("caller", "") == applicant.caller)
 
 
 def _right(request: Object) -> Right:

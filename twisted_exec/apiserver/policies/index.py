@@ -79,12 +79,15 @@ class ConsolePolicies(StoreFollower):
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`."""
         return [
-            self._both(CONSOLEPOLICIES.resource, self._policy_changed),
-            self._both(CONSOLEREQUESTS.resource, self._request_changed),
-            *(self._both(each, partial(self._machine_changed, each)) for each in self._resources),
+            self._follow_all(CONSOLEPOLICIES.resource, self._policy_changed),
+            self._follow_all(CONSOLEREQUESTS.resource, self._request_changed),
+            *(
+                self._follow_all(each, partial(self._machine_changed, each))
+                for each in self._resources
+            ),
         ]
 
-    def _both(self, resource: Resource, changed: Callable[[Event], None]) -> Followed:
+    def _follow_all(self, resource: Resource, changed: Callable[[Event], None]) -> Followed:
         def listed(listing: Listing) -> None:
             for obj in listing.items:
                 changed(Event(ADDED, obj, None, listing.version))
@@ -145,13 +148,13 @@ class ConsolePolicies(StoreFollower):
 
     async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
         # A new session has used no approval, whatever its id: some callers choose that.
-        newcomer = replace(applicant, session="")
+        new_session = replace(applicant, session="")
         for _ in range(_ATTEMPTS):
-            terms = self._evaluated(newcomer, machine, right)
+            terms = self._evaluated(new_session, machine, right)
             if not needs_use(self.selecting(machine)):
                 return terms
             requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
-            (best, *_) = approvals(requests, newcomer, self._now())
+            (best, *_) = approvals(requests, new_session, self._now())
             if await self._use(best, applicant.session):
                 return terms
         raise ServiceUnavailable(
@@ -160,16 +163,16 @@ class ConsolePolicies(StoreFollower):
 
     async def _use(self, best: Object, session: str) -> bool:
         """
-        Note the session in its approval.
+        Record the session in its approval.
 
-        :return: whether that is the approval as it is in the store now: of two sessions that use
-            it at the same moment, the store refuses one.
+        :return: false if the approval has changed in the store meanwhile, for example because another
+            session used it at the same moment.
         """
-        noted = {**best, "metadata": {**best["metadata"]}}
-        noted["status"] = {**best["status"], "session": session}
+        updated = {**best, "metadata": {**best["metadata"]}}
+        updated["status"] = {**best["status"], "session": session}
         try:
-            # The watch may deliver it later than the next evaluation reads it.
-            self._remember(await self._storage.update(CONSOLEREQUESTS.resource, noted))
+            # The next evaluation may come before the watch delivers the update.
+            self._remember(await self._storage.update(CONSOLEREQUESTS.resource, updated))
         except (Conflict, NotFound):
             await self._read_again(best)
             return False
@@ -220,17 +223,17 @@ class ConsolePolicies(StoreFollower):
             self._forget(event.obj)
         else:
             self._remember(event.obj)
-        several = [each for each in (event.previous, event.obj) if each is not None]
-        changed = event.type == DELETED or len({_validity(each) for each in several}) > 1
-        if changed and any(map(_is_approved, several)):
+        versions = [each for each in (event.previous, event.obj) if each is not None]
+        changed = event.type == DELETED or len({_validity(each) for each in versions}) > 1
+        if changed and any(map(_is_approved, versions)):
             self._hint()
 
     def _remember(self, request: Object) -> None:
         key = key_of(request)
-        several = self._requests[_asker(request)]
-        if key in several and _version(several[key]) > _version(request):
+        requests = self._requests[_asker(request)]
+        if key in requests and _version(requests[key]) > _version(request):
             return
-        several[key] = request
+        requests[key] = request
         if _is_approved(request) and self._ends.get(key) != expiry(request):
             self._ends[key] = expiry(request)
             heapq.heappush(self._moments, (expiry(request), key))
@@ -275,7 +278,7 @@ class ConsolePolicies(StoreFollower):
         due = self._due(now)
         if due is not None:
             delay = min(max(due - now, 0.0), MOST_SECONDS)
-            self._timer = self._clock.callLater(delay, self._passed, due)
+            self._timer = self._clock.callLater(delay, self._timer_fired, due)
 
     def _due(self, now: float) -> float | None:
         """Return the next moment at which a decision changes by itself."""
@@ -287,7 +290,7 @@ class ConsolePolicies(StoreFollower):
                 self._expect_change(key)
         return self._moments[0][0] if self._moments else None
 
-    def _passed(self, due: float) -> None:
+    def _timer_fired(self, due: float) -> None:
         self._timer = None
         if self._now() >= due:
             self._hint()
@@ -301,7 +304,7 @@ def _asker(request: Object) -> _Asker:
 
 
 def _validity(request: Object) -> tuple[bool, ...]:
-    """Return what decides whether an approval counts, besides time."""
+    """Return the facts on which the validity of an approval depends, besides the time."""
     status = request.get("status", {})
     flags = (bool(status.get(key)) for key in ("approved", "denied", "session"))
     return (*flags, "deletionTimestamp" in request["metadata"])

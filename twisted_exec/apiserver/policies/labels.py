@@ -1,9 +1,9 @@
 """
 Admission of labels: users who edit machines cannot take them out of ConsolePolicies.
 
-A policy selects machines by labels, and a user who restricts nobody else may edit labels.  So a
-change of labels after which a policy no longer selects the machine needs permission to ``update``
-that policy.
+A policy selects machines by labels, and users with the role ``edit`` may change labels.  So a change
+of labels after which a policy no longer selects the machine needs permission to ``update`` that
+policy.
 """
 
 from __future__ import annotations
@@ -44,18 +44,15 @@ class PolicyLabels:
 
     async def _check(self, change: Change) -> None:
         assert change.new is not None and change.old is not None
-        still = set(self._names(self._policies.selecting(change.new)))
+        remaining = {policy.name for policy in self._policies.selecting(change.new)}
         for policy in self._policies.selecting(change.old):
-            if policy.name not in still and not await self._may_update(change, policy):
+            if policy.name not in remaining and not await self._may_update(change, policy):
                 machine = change.old["metadata"]["name"]
                 plural = change.kind.resource.qualified
                 raise Forbidden(
                     f'{plural} "{machine}" is forbidden: without these labels {policy} would not '
                     f'apply to it any more, and user "{change.user.name}" cannot update that policy'
                 )
-
-    def _names(self, policies: Sequence[Policy]) -> list[str]:
-        return [each.name for each in policies]
 
     async def _may_update(self, change: Change, policy: Policy) -> bool:
         resource = CONSOLEPOLICIES.resource

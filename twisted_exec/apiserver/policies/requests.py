@@ -6,7 +6,8 @@ approver is another person: not the user of the request, and not a user who impe
 the two.  Neither of them is a ServiceAccount, because users who edit a namespace can create tokens
 for its ServiceAccounts, and so could be both.  An approver may ``drive`` the console of the machine.
 
-A name is not used again soon: an approver might see one request and approve another.
+The name of a deleted request cannot be used for a day: an approver might read one request and approve
+another.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ MOST_PENDING = 50
 NAME_SECONDS = PENDING_SECONDS
 """Time for which the name of a deleted request is not used again."""
 MOST_DELETED = 1000
-"""Names of one user that are remembered; the user creates no further requests then."""
+"""Deleted requests of one user within that time, after which the user can create no further ones."""
 _MOST_NAMES = 50_000
 
 _CONSOLE = "console"
-_NEVER_BROUGHT = ("user", "userUID", "caller", "machineUID")
+_SET_BY_SERVER = ("user", "userUID", "caller", "machineUID")
 
 
 @implementer(IAdmission)
@@ -124,10 +125,10 @@ class RequestRights(StoreFollower):
         self._check_name(user, request)
         if _is_service_account(user):
             raise Forbidden(
-                f'consolerequests "{metadata["name"]}" is forbidden: a ServiceAccount is not a person '
-                "whom another one can approve; use an account of your own"
+                f'consolerequests "{metadata["name"]}" is forbidden: a ServiceAccount is not a person; '
+                "ask for an approval with an account of your own"
             )
-        for key in _NEVER_BROUGHT:
+        for key in _SET_BY_SERVER:
             spec.pop(key, None)
         machine = await self._machine(user, request)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
@@ -151,7 +152,7 @@ class RequestRights(StoreFollower):
         refusal: APIError | None = None
         for resource in resources:
             try:
-                await self._check_seen(user, resource, namespace, spec["machine"])
+                await self._check_visible(user, resource, namespace, spec["machine"])
                 machine = await self._storage.get(resource, namespace, spec["machine"])
             except NotFound as error:
                 missing = missing or error
@@ -164,7 +165,9 @@ class RequestRights(StoreFollower):
         assert problem is not None
         raise problem
 
-    async def _check_seen(self, user: User, resource: Resource, namespace: str, name: str) -> None:
+    async def _check_visible(
+        self, user: User, resource: Resource, namespace: str, name: str
+    ) -> None:
         """
         Check that a user may observe the console of a machine, or read the machine.
 
@@ -195,7 +198,7 @@ class RequestRights(StoreFollower):
             name = request["metadata"]["name"]
             raise Conflict(
                 f'a consolerequest with the name "{name}" was deleted less than a day ago, and an '
-                "approver may still mean that: use another name, or metadata.generateName"
+                "approver could confuse the two: use another name, or metadata.generateName"
             )
 
     async def _check_number(self, user: User, namespace: str) -> None:
@@ -239,12 +242,12 @@ class RequestRights(StoreFollower):
 
     async def _check_approver(self, user: User, request: Object) -> None:
         spec, refusal = request["spec"], _refusal(user, request)
-        askers = {spec.get("user"), spec.get("caller")} - {None, ""}
+        requesters = {spec.get("user"), spec.get("caller")} - {None, ""}
         impersonator = user.impersonated_by
-        if user.name in askers or (user.uid and user.uid == spec.get("userUID")):
+        if user.name in requesters or (user.uid and user.uid == spec.get("userUID")):
             raise Forbidden(f"{refusal}: another user must approve or deny it")
         if impersonator is not None and (
-            impersonator.name in askers
+            impersonator.name in requesters
             or (impersonator.uid and impersonator.uid == spec.get("userUID"))
         ):
             raise Forbidden(
@@ -289,8 +292,8 @@ class RequestRights(StoreFollower):
 
 def _is_service_account(user: User) -> bool:
     """Return whether a request is by a ServiceAccount, also one that acts for a user."""
-    several = (user, user.impersonated_by)
-    return any(each and each.name.startswith(SERVICE_ACCOUNT_PREFIX) for each in several)
+    users = (user, user.impersonated_by)
+    return any(each and each.name.startswith(SERVICE_ACCOUNT_PREFIX) for each in users)
 
 
 def _refusal(user: User, request: Object) -> str:

@@ -16,7 +16,7 @@ class SessionConditions:
     """
     The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.Conditions`.
 
-    :param machine: as it was when the session was opened; reviews use it as it is then.
+    :param machine: as it was when the session was opened; each review uses its present labels.
     """
 
     policies: IConsolePolicies

@@ -102,7 +102,7 @@ def _answer(options: argparse.Namespace, matches: Callable[[Record], bool], subj
     from twisted_exec.cli.audit.files import AuditFileError, Damage
     from twisted_exec.cli.audit.sessions import collect
 
-    def wanted(record: Record) -> bool:
+    def is_selected(record: Record) -> bool:
         if options.namespace and record.text("namespace") != options.namespace:
             return False
         if not options.logs and record.text("subresource") == "log":
@@ -115,7 +115,7 @@ def _answer(options: argparse.Namespace, matches: Callable[[Record], bool], subj
     damage = Damage()
     try:
         records = _all_records(options.file or [_DEFAULT_FILE], damage)
-        sessions = collect(records, wanted, since)
+        sessions = collect(records, is_selected, since)
     except AuditFileError as problem:
         hint = "" if options.file else "; give the audit file with --file"
         return failed("audit", f"{problem}{hint}")

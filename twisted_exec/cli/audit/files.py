@@ -2,8 +2,8 @@
 Audit files and their rotated predecessors, read record by record.
 
 Programs may write and rotate the files meanwhile.  All files of one name are opened first, the
-newest before the older ones: a file that is renamed in between is met again under its next name,
-and counts once.
+newest before the older ones: a file that is renamed meanwhile is found again under its next name,
+and is read once.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 from twisted_exec.cli.audit.files import Record
 
 _HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
-"""The hop that knows most of the user is the first."""
+"""The first hop knows most about the user, the last one least."""
 
 START, END = "start", "end"
 _OBSERVE = "observe"
@@ -58,7 +58,7 @@ class HopSession:
 
     @property
     def record(self) -> Record:
-        """The record that knows most."""
+        """The end, which repeats the facts of the start; without an end, the start."""
         record = self.end or self.start
         assert record is not None
         return record
@@ -80,7 +80,7 @@ class Session:
 
     @property
     def best(self) -> HopSession:
-        """The hop that knows most of the user."""
+        """The hop that knows most about the user."""
         return self.hops[min(self.hops, key=_rank)]
 
     def text(self, key: str) -> str:
@@ -104,7 +104,7 @@ class Session:
 
     @property
     def ended(self) -> datetime | None:
-        """The end at any hop: a hop that was killed has none."""
+        """The end at the best hop, or at another one if that hop was killed and recorded none."""
         if self.best.ended is not None:
             return self.best.ended
         return max((hop.ended for hop in self.hops.values() if hop.ended), default=None)
@@ -173,8 +173,7 @@ def collect(
     """
     Return sessions in the order of their starts.
 
-    :param matches: whether a record belongs to a wanted session; later records of a wanted session
-        belong to it, too.
+    :param matches: whether a record selects its session; all later records of a selected session count.
     :param since: leave out sessions that ended before.
     """
     sessions: dict[Key, Session] = {}

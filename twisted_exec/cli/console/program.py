@@ -146,7 +146,7 @@ class Program:
 
     @property
     def is_waiting(self) -> bool:
-        """True if the user reads for what the program waits, and it is not the connection."""
+        """Return whether the program waits for another event than the connection, and has said so."""
         return False
 
     def make_script(self, reactor: Any) -> Script | None:

@@ -67,8 +67,8 @@ class ConsolePolicyTests(KindTestCase):
             people=2,
         )
         self.assertRefused(
-            "spec.hours: Invalid value: []: must have an item, or be left out: without hours nobody "
-            "could connect",
+            "spec.hours: Invalid value: []: must not be empty, because no session would be allowed: "
+            "leave it out for any time",
             hours=[],
         )
 

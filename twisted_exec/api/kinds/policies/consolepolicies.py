@@ -33,8 +33,7 @@ _HOURS = struct(
         "days": {
             **array(
                 string(enum=list(hours.DAYS)),
-                "days are the days of the week on which the hours begin. Without days, the hours are those of "
-                "every day.",
+                "days are the days of the week on which the hours begin. Defaults to every day.",
                 unique=True,
             ),
             "maxItems": len(hours.DAYS),
@@ -79,8 +78,8 @@ _SPEC = struct(
         "hours": {
             **array(
                 _HOURS,
-                "hours are the times of the week at which the consoles may be used. Sessions end with the "
-                "hours. Without hours there is no limit.",
+                "hours are the times of the week at which the consoles may be used. A session ends when "
+                "the hours end. Without hours there is no limit.",
             ),
             "maxItems": hours.MOST_WINDOWS,
         },
@@ -103,8 +102,8 @@ _SPEC = struct(
             default=1,
         ),
         "approval": string(
-            "approval is Required if another user must approve a ConsoleRequest first, Once if in addition each "
-            "approval is for one session, else None.",
+            "approval is Required if a session needs a ConsoleRequest that another user has approved. With Once, "
+            "each approval is for one session only. With None, no approval is needed.",
             enum=[NONE, REQUIRED, ONCE],
             default=NONE,
         ),
@@ -120,7 +119,7 @@ _SPEC = struct(
             default=COMPATIBLE,
         ),
     },
-    description="spec is the conditions, and the machines to which they apply.",
+    description="spec describes the machines and the conditions of their consoles.",
 )
 
 
@@ -140,7 +139,7 @@ def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
         yield fields.invalid(
             "spec.hours",
             [],
-            "must have an item, or be left out: without hours nobody could connect",
+            "must not be empty, because no session would be allowed: leave it out for any time",
         )
     if windows is not None:
         yield from hours.problems(windows, "spec.hours")

@@ -48,7 +48,7 @@ _SPEC = struct(
             maxLength=4 * LONGEST_REASON,
         ),
         "right": string(
-            "right is what the user needs: observe, drive or takeover. A higher right includes the lower ones.",
+            "right is the right that the user needs: observe, drive or takeover. Each includes those before it.",
             enum=list(RIGHTS),
             default="drive",
         ),
@@ -66,7 +66,7 @@ _SPEC = struct(
         "machineUID": string("machineUID is the UID of the machine. Set by the server."),
     },
     required=["machine"],
-    description="spec is the machine and the user. It is immutable.",
+    description="spec describes the machine, the user and the right. It is immutable.",
 )
 _STATUS = struct(
     {
@@ -74,7 +74,7 @@ _STATUS = struct(
         "denied": boolean("denied is true if the request is denied, or its approval is withdrawn."),
         "message": string("message is a remark of the approver.", maxLength=1024),
         "decidedBy": string("decidedBy is the user who approved or denied. Set by the server."),
-        "decisionTime": moment("decisionTime is when that happened. Set by the server."),
+        "decisionTime": moment("decisionTime is the time of the decision. Set by the server."),
         "expirationTime": moment("expirationTime is when the approval ends. Set by the server."),
         "session": string(
             "session is the session that used an approval for one session. Set by the server."
@@ -158,6 +158,7 @@ def _decision_problems(status: Object, before: Object) -> Iterator[Cause]:
 
 
 def _state(request: Object) -> str:
+    """Return the state for a table, as far as it does not depend on the time."""
     status = request.get("status", {})
     if "deletionTimestamp" in request["metadata"]:
         return DELETED
@@ -177,8 +178,8 @@ CONSOLEREQUESTS = Kind(
     required=("spec",),
     columns=(
         Column("Machine", cell("spec", "machine"), "The machine"),
-        Column("User", cell("spec", "user"), "The user who asks"),
-        Column("Right", cell("spec", "right"), "What the user asks for"),
+        Column("User", cell("spec", "user"), "The user of the request"),
+        Column("Right", cell("spec", "right"), "The right that the user needs"),
         Column("Reason", cell("spec", "reason"), "Why"),
         Column("State", _state, "Pending, Approved, Denied, Used or Deleted"),
         Column("Decided By", cell("status", "decidedBy"), "The user who decided"),

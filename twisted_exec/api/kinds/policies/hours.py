@@ -60,8 +60,8 @@ class Hours:
 
     def __init__(self, windows: Sequence[Window], zone: tzinfo) -> None:
         self._windows, self._zone = tuple(windows), zone
-        self._known = (0.0, 0.0, False)
-        """From when, until when, and whether the hours are open then: asked of each session."""
+        self._cache = (0.0, 0.0, False)
+        """Since when and until when the hours are open or closed, and whether they are open."""
 
     def closes(self, now: float) -> float | None:
         """
@@ -80,10 +80,10 @@ class Hours:
 
     def _now(self, now: float) -> tuple[float, bool]:
         """Return when the hours end or begin next, and whether they are open."""
-        since, until, is_open = self._known
+        since, until, is_open = self._cache
         if not since <= now < until or (is_open and until >= now + _WEEK_SECONDS):
             until, is_open = self._evaluated(now)
-            self._known = now, until, is_open
+            self._cache = now, until, is_open
         return until, is_open
 
     def _evaluated(self, now: float) -> tuple[float, bool]:
