@@ -623,11 +623,16 @@ class ViewersTests(SharedConsoleCase):
         eve.drop()
         self.assertIsNone(ann.ending)
 
-    def test_other_path(self) -> None:
-        """A session without a limit of its own is refused by that of the sessions that are open."""
-        self.attach(terms=self.few)
+    def test_forged(self) -> None:
+        """
+        A limit that a client has sent for its own session, which anybody can do, keeps nobody else
+        out.
+        """
+        self.attach(user="eve", terms=Terms(Right.OBSERVE, viewers=1, policy="default/forged"))
+        self.admit(FULL)
+        self.admit(self.few)
         self.attach()
-        self.assertRaises(TooManyRequests, self.admit, FULL)
+        self.assertRaises(TooManyRequests, self.admit, self.few)
 
     def test_ending(self) -> None:
         """A session that is ending does not count."""
@@ -643,7 +648,7 @@ class ViewersTests(SharedConsoleCase):
         for each in (ann, bob):
             each.hold_to(replace(self.few, viewers=1))
         self.assertEqual((ann.ending, bob.ending), (None, None))
-        error = self.assertRaises(TooManyRequests, self.admit, FULL)
+        error = self.assertRaises(TooManyRequests, self.admit, replace(self.few, viewers=1))
         self.assertIn("allows 1 session at this console, and 2 are open", error.message)
 
 

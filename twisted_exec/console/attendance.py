@@ -8,7 +8,9 @@ differ, the strictest count, since it is the machine that the policy protects.  
 observers do not count: they have no input to withhold.
 
 A policy may also limit the number of sessions.  The limit concerns new sessions: none that is open
-has to leave, neither for a user with a higher right nor after a change of the policy.
+has to leave, neither for a user with a higher right nor after a change of the policy.  Only the terms
+of the new session count: any client can send stricter terms for its own session, and would keep all
+others out with them.
 """
 
 from __future__ import annotations
@@ -58,17 +60,13 @@ def missing_people(sessions: Collection[Attendant]) -> str:
 
 
 def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
-    """Return why these sessions leave no place for another one; empty if they do."""
-    strictest = terms
-    for each in sessions:
-        if each.terms.viewers and not 0 < strictest.viewers <= each.terms.viewers:
-            strictest = each.terms
+    """Return why these sessions leave no place for another one with these terms; empty if they do."""
     present = sum(not each.is_ending for each in sessions)
-    if not strictest.viewers or present < strictest.viewers:
+    if not terms.viewers or present < terms.viewers:
         return ""
-    allowed = "1 session" if strictest.viewers == 1 else f"{strictest.viewers} sessions"
+    allowed = "1 session" if terms.viewers == 1 else f"{terms.viewers} sessions"
     is_open = "1 is open" if present == 1 else f"{present} are open"
     return (
-        f"{strictest.rule('allow')} {allowed} at this console, and {is_open};"
+        f"{terms.rule('allow')} {allowed} at this console, and {is_open};"
         " try again when one of them has ended"
     )
