@@ -43,8 +43,12 @@ from twisted_exec.apiserver.controllers.event_recorder import Reports
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
-from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
-from twisted_exec.apiserver.machine_pods.authorization import PodNames
+from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission, Strictness
+from twisted_exec.apiserver.machine_pods.authorization import (
+    PodNames,
+    is_pod,
+    machine_attributes,
+)
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
 from twisted_exec.apiserver.machine_pods.streams import (
     MachineOfPod,
@@ -70,7 +74,7 @@ from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
@@ -151,8 +155,14 @@ class ControlPlane(Protocol):
     def views(self) -> list[tuple[Kind, IStorage]]:
         """Kinds that show stored objects of another kind, each with a store that converts them."""
 
-    def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
-        """Add further routes."""
+    def add_to(
+        self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
+    ) -> None:
+        """
+        Add further routes.
+
+        :param strictness: returns that of the verbs of consoles in a namespace.
+        """
 
     def add_probes(self, health: Health) -> None:
         """Add health checks besides the store's."""
@@ -240,8 +250,19 @@ def assemble(
     restricted = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
     with_consoles = [each.workload for each in dialects]
     policies = ConsolePolicies(storage, with_consoles, reactor, now)
+    names = PodNames(dialects)
+    has_pods = kinds.PODS in registry.kinds
+
+    def is_strict(attributes: Attributes) -> bool:
+        if not has_pods or not is_pod(attributes):
+            return policies.is_strict_for(attributes)
+        return any(map(policies.is_strict_for, machine_attributes(attributes, names)))
+
+    def strictness(namespace: str) -> Strictness:
+        return Strictness(True) if strict_verbs else policies.strictness(namespace)
+
     authorizer = ConsoleVerbs(
-        restricted, with_consoles, strict=strict_verbs, is_strict=policies.is_strict_for
+        restricted, with_consoles, strict=strict_verbs, is_strict=is_strict, pods=has_pods
     )
     trail = Trail(audit, "apiserver", reactor)
     sessions = Sessions(trail, SessionMetrics(metrics), session_limits)
@@ -315,7 +336,7 @@ def assemble(
         watches.append(Watches(view, reactor, now))
         view_rest = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now, queue)
         view_rest.add_to(routes, kind)
-    control_plane.add_to(routes, gate)
+    control_plane.add_to(routes, gate, strictness)
     health = Health(reactor)
     health.add("storage", storage.probe)
     control_plane.add_probes(health)
@@ -364,8 +385,7 @@ def assemble(
         add_consoles(routes, dialect, proxy(locators[dialect]))
         add_logs(routes, dialect, relay(logs[dialect]))
     add_deleted_logs(routes, relay(DeletedLogLocator(gate, storage, logs.values(), limits)))
-    if kinds.PODS in registry.kinds:
-        names = PodNames(dialects)
+    if has_pods:
         pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))

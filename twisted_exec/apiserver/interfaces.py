@@ -120,6 +120,19 @@ class Applicant:
     caller: str = ""
 
 
+@dataclass(frozen=True)
+class Strictness:
+    """
+    Whether the verbs are strict in one namespace.
+
+    :param strict: they are, for some machines at least.
+    :param problem: why a list of rules cannot be exact; empty if it can.
+    """
+
+    strict: bool = False
+    problem: str = ""
+
+
 class IConsolePolicies(Interface):
     """Conditions for the use of consoles, besides the permission of the user."""
 

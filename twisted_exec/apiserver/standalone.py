@@ -22,6 +22,7 @@ from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstra
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
+from twisted_exec.apiserver.identity.console_rules import ConsoleRules
 from twisted_exec.apiserver.identity.credentials import Credentials
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
 from twisted_exec.apiserver.identity.reviews import Reviews
@@ -30,7 +31,7 @@ from twisted_exec.apiserver.identity.service_accounts import (
     TokenInvalidation,
     TokenRequests,
 )
-from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.interfaces import IAdmission, Strictness
 from twisted_exec.apiserver.machine_pods.authorization import PodNames, PodsAuthorizer
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.serving.registry import Registry
@@ -146,9 +147,12 @@ class StandaloneControlPlane:
             )
         ]
 
-    def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
+    def add_to(
+        self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
+    ) -> None:
         """As :meth:`ControlPlane.add_to`: reviews, and tokens."""
-        Reviews(gate, self.authorizer, self._credentials.tokens).add_to(routes)
+        rules = ConsoleRules(self.authorizer, self._dialects, strictness)
+        Reviews(gate, rules, self._credentials.tokens).add_to(routes)
         issuer = self._credentials.issuer
         TokenRequests(gate, self.storage, issuer).add_to(routes)
         if issuer is not None:

@@ -27,6 +27,8 @@ from twisted_exec.wire.stream_options import StreamOptions
 CONSOLE = "console"
 """The virtual subresource."""
 VERBS = tuple(right.verb for right in Right)
+OPENS_PODS = ("exec", "attach")
+"""Subresources of Pods that open the machine's console, where Pods are machines."""
 _OPEN = ("create", "exec")
 
 
@@ -40,6 +42,7 @@ class ConsoleVerbs:
     :param machines: resources whose consoles are meant; Pods are always among them.
     :param is_strict: returns whether the verbs are strict for the machine of a request, because a
         ConsolePolicy says so: access reviews get the same answer as sessions.
+    :param pods: Pods are machines: who may drive may open the console of the machine's Pod.
     """
 
     def __init__(
@@ -49,13 +52,17 @@ class ConsoleVerbs:
         *,
         strict: bool = False,
         is_strict: Callable[[Attributes], bool] = lambda _: False,
+        pods: bool = False,
     ) -> None:
         self._authorizer, self.strict, self._is_strict = authorizer, strict, is_strict
         resources = (*machines, PODS.resource)
         self._machines = {(each.group, each.plural) for each in resources}
+        self._has_pods = pods
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""
+        if self._has_pods and _opens_pod(attributes):
+            return Deferred.fromCoroutine(self._opens(attributes))
         if not self._is_console(attributes):
             return self._decide(attributes)
         return Deferred.fromCoroutine(self._authorize(_normal(attributes)))
@@ -71,6 +78,23 @@ class ConsoleVerbs:
             and attributes.subresource in (CONSOLE, "")
         )
 
+    async def _opens(self, attributes: Attributes) -> Decision:
+        """
+        Decide about opening a Pod's console: as about typing.
+
+        Users who may only observe can open it, too, but a program that asks this for a user, and then
+        opens the console in its own name, must not let them type.
+        """
+        if not attributes.subresource:
+            attributes = replace(attributes, name="")
+        decision = Decision(False)
+        for right in (Right.TAKEOVER, Right.DRIVE):
+            console = replace(attributes, verb=right.verb, subresource=CONSOLE)
+            decision = await self._authorize(console)
+            if decision.allowed or decision.hidden:
+                break
+        return decision
+
     async def _authorize(self, attributes: Attributes) -> Decision:
         if not (self.strict or attributes.strict or self._is_strict(attributes)):
             verb, subresource = _OPEN
@@ -83,6 +107,17 @@ class ConsoleVerbs:
     def _decide(self, attributes: Attributes) -> Deferred[Decision]:
         decided: Deferred[Decision] = self._authorizer.authorize(attributes)
         return decided
+
+
+def _opens_pod(attributes: Attributes) -> bool:
+    """Return whether a request opens a Pod's console; a browser opens a WebSocket with GET."""
+    pods = PODS.resource
+    if (attributes.group, attributes.resource) != (pods.group, pods.plural):
+        return False
+    if attributes.subresource:
+        return attributes.verb in ("create", "get") and attributes.subresource in OPENS_PODS
+    # kubectl auth can-i create pods/exec sends the subresource as the name.
+    return attributes.verb == "create" and attributes.name in OPENS_PODS
 
 
 def _normal(attributes: Attributes) -> Attributes:

@@ -24,7 +24,7 @@ from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
 from twisted_exec.apiserver.aggregated.trust import Overrides
-from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.interfaces import IAdmission, Strictness
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.credentials import files_of
@@ -160,7 +160,9 @@ class Behind:
         """As :meth:`ControlPlane.views`."""
         return []
 
-    def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
+    def add_to(
+        self, routes: GatedRoutes, gate: Gate, strictness: Callable[[str], Strictness]
+    ) -> None:
         """As :meth:`ControlPlane.add_to`: the host serves reviews."""
 
     def add_probes(self, health: Health) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, BadRequest, Invalid
+from twisted_exec.apiserver.identity.console_rules import ConsoleRules
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import read_body, root_of
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
+from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.auth.tokens import IAudienceAuthenticator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import respond_json
@@ -32,14 +33,12 @@ class Reviews:
     """
     Serves the review kinds.
 
-    :param authorizer: lists a user's rules; the gate decides single requests.
+    :param rules: list a user's rules; the gate decides single requests.
     :param tokens: authenticates tokens.
     """
 
-    def __init__(
-        self, gate: Gate, authorizer: IRulesAuthorizer, tokens: IAudienceAuthenticator
-    ) -> None:
-        self._gate, self._authorizer, self._tokens = gate, authorizer, tokens
+    def __init__(self, gate: Gate, rules: ConsoleRules, tokens: IAudienceAuthenticator) -> None:
+        self._gate, self._rules, self._tokens = gate, rules, tokens
 
     def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes of all review kinds."""
@@ -101,12 +100,14 @@ class Reviews:
         requested = review.get("spec", {}).get("namespace", "")
         if not requested:
             raise BadRequest("no namespace on request")
-        rules = [rule.to_object() for rule in await self._authorizer.rules_for(asking, requested)]
-        return {
+        listed, problem = await self._rules.rules_for(asking, requested)
+        rules = [rule.to_object() for rule in listed]
+        status = {
             "resourceRules": [rule for rule in rules if "nonResourceURLs" not in rule],
             "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
-            "incomplete": False,
+            "incomplete": bool(problem),
         }
+        return status | {"evaluationError": problem} if problem else status
 
     async def _decide(self, user: User, spec: Object) -> Object:
         decision = await self._gate.decide(attributes_of_review(user, spec))

@@ -75,7 +75,7 @@ class PodsAuthorizer:
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""
-        if not _is_pod(attributes):
+        if not is_pod(attributes):
             return self._decide(attributes)
         return Deferred.fromCoroutine(self._authorize(attributes))
 
@@ -126,7 +126,8 @@ class PodsAuthorizer:
             yield from _rules_of(_allowed(rule, dialect), pods)
 
 
-def _is_pod(attributes: Attributes) -> bool:
+def is_pod(attributes: Attributes) -> bool:
+    """Return whether a request is about a Pod, or about Pods."""
     return attributes.group == PODS.resource.group and attributes.resource == PODS.resource.plural
 
 

@@ -60,6 +60,11 @@ class Policy:
         """Return whether only the verbs of ``machines/console`` count."""
         return bool(self.spec.get("verbs") == STRICT)
 
+    @property
+    def selects_all(self) -> bool:
+        """The policy applies to all machines of its namespace."""
+        return self.selector == LabelSelector()
+
     def selects(self, machine: Object) -> bool:
         """Return whether the policy applies to a machine of its namespace."""
         return self.selector.matches(machine["metadata"].get("labels", {}))

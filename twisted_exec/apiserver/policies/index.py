@@ -22,7 +22,7 @@ from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.policies.consolerequests import expiry
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound, ServiceUnavailable
-from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
+from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies, Strictness
 from twisted_exec.apiserver.policies.evaluation import (
     Policy,
     approvals,
@@ -39,6 +39,7 @@ from twisted_exec.wire.session_terms import Right, Terms
 MOST_SECONDS = 60.0
 """Longest wait of the timer: the time of day may be set."""
 _ATTEMPTS = 5
+_UNKNOWN = "the server does not know its ConsolePolicies yet: try again"
 
 _Asker = tuple[str, str]
 """Name of a user, and UID of a machine."""
@@ -115,10 +116,36 @@ class ConsolePolicies(StoreFollower):
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
-        """As :meth:`is_strict`, for a request that names a machine; false if it names none."""
+        """
+        As :meth:`is_strict`, for the machine that a request names.
+
+        A request without a name means all machines of a namespace, or of all namespaces.
+        """
+        if not attributes.name:
+            return self.strictness(attributes.namespace).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
         machine = self._by_name.get(name)
         return machine is not None and self.is_strict(machine)
+
+    def strictness(self, namespace: str) -> Strictness:
+        """Return whether the verbs are strict for machines of a namespace; empty for any."""
+        if self._unlisted:
+            return Strictness(True, _UNKNOWN)
+        namespaces = [namespace] if namespace else list(self._policies)
+        several = (self._policies.get(each, {}) for each in namespaces)
+        strict = [
+            policy
+            for each in several
+            for _, policy in sorted(each.items())
+            if policy.strict or policy.problem
+        ]
+        if not strict or (namespace and any(policy.selects_all for policy in strict)):
+            return Strictness(bool(strict))
+        return Strictness(
+            True,
+            f"{strict[0]} has strict verbs for some machines: ask for a machine by its name, such as "
+            '"kubectl auth can-i drive machines/NAME --subresource=console"',
+        )
 
     def selecting(self, machine: Object) -> list[Policy]:
         """
@@ -193,7 +220,7 @@ class ConsolePolicies(StoreFollower):
 
     def _check(self) -> None:
         if self._unlisted:
-            raise ServiceUnavailable("the server does not know its ConsolePolicies yet: try again")
+            raise ServiceUnavailable(_UNKNOWN)
 
     def _policy_changed(self, event: Event) -> None:
         namespace, name = key = key_of(event.obj)
