@@ -27,6 +27,7 @@ from twisted_exec.apiserver.consoles.sessions import (
     CREATE_SECONDS,
     LEASE_RENEWALS,
     LOOK_SECONDS,
+    REMOVAL_PAUSE_SECONDS,
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
     RENEW_SECONDS,
@@ -291,6 +292,7 @@ class LifeTests(ObjectsCase):
         """When many sessions end at once, their objects are deleted little by little."""
         for carried in self.begin_many():
             carried.over()
+        self.clock.advance(REMOVAL_PAUSE_SECONDS)
         self.assertEqual(len(self.stored()), 30)
         self.clock.advance(10.5 / REMOVALS_PER_SECOND)
         self.assertEqual(len(self.stored()), 20)

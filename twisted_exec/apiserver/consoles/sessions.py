@@ -69,6 +69,8 @@ CREATE_SECONDS = 0.25
 REMOVALS_PER_SECOND = 150
 """Limit for the deletions of objects after :data:`REMOVALS_AT_ONCE`: closing consoles comes first."""
 REMOVALS_AT_ONCE = 20
+REMOVAL_PAUSE_SECONDS = 1.0
+"""Delay before the first of the other deletions."""
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
@@ -199,7 +201,7 @@ class SessionObjects(StoreFollower):
             record.live = False
             self._stop_waiting(record)
             seconds = self._until_removal() if record.stored is not None and self.running else 0.0
-            if seconds > 0:
+            if seconds:
                 record.delay = self._clock.callLater(seconds, self._lasted, record)
             else:
                 self._work(record)
@@ -208,7 +210,8 @@ class SessionObjects(StoreFollower):
         """Return the delay before the next object is deleted."""
         now, interval = self._clock.seconds(), 1 / REMOVALS_PER_SECOND
         self._removal_due = max(self._removal_due, now - REMOVALS_AT_ONCE * interval) + interval
-        return self._removal_due - now
+        seconds = self._removal_due - now
+        return seconds + REMOVAL_PAUSE_SECONDS if seconds > 0 else 0.0
 
     # Writes for one record
 
