@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.reasons import (
+    BLANK,
     check_reason,
     reason_headers,
     reason_of_command,
@@ -43,7 +44,21 @@ class ReasonTests(SynchronousTestCase):
             self.assertIn(word, str(caught.exception.message))
         self.assertEqual(check_reason("ü" * 256), "ü" * 256)
 
-    @given(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=256))
+    def test_blank(self) -> None:
+        """Neither are letters that no font shows: a required reason would have no text."""
+        for blank in "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\ufe00\uffa0\U000e0100":
+            with self.assertRaises(BadRequest) as caught:
+                check_reason(f"OPS-1{blank}")
+            self.assertIn(f"(U+{ord(blank):04X})", str(caught.exception.message))
+        self.assertEqual(check_reason("caf\u0065\u0301 \u26a0\ufe0f"), "cafe\u0301 \u26a0\ufe0f")
+
+    @given(
+        st.text(
+            st.characters(exclude_categories=["C", "Z"], exclude_characters=BLANK),
+            min_size=1,
+            max_size=256,
+        )
+    )
     def test_header(self, reason: str) -> None:
         """The header is ASCII and comes back as the same reason."""
         ((name, value),) = reason_headers(reason)

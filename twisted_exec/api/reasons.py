@@ -17,6 +17,20 @@ REASON_HEADER = b"X-Twisted-Exec-Reason"
 LONGEST_REASON = 256
 """Characters."""
 
+BLANK = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F), *range(0xE0100, 0xE01F0)),
+        ),
+    )
+)
+"""
+Letters and marks that ``str.isprintable`` accepts and no font shows: fillers, the empty Braille pattern,
+selectors of variants.  U+FE0F is none of them: it belongs to emoji.
+"""
+
 
 def check_reason(text: str) -> str:
     """
@@ -30,7 +44,7 @@ def check_reason(text: str) -> str:
         raise BadRequest(
             f"the reason has {len(reason)} characters, more than {LONGEST_REASON}: shorten it"
         )
-    hidden = next((character for character in reason if not character.isprintable()), "")
+    hidden = next((mark for mark in reason if not mark.isprintable() or mark in BLANK), "")
     if hidden:
         raise BadRequest(
             f"the reason has a control or invisible character (U+{ord(hidden):04X}): remove it"

@@ -104,8 +104,13 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def has_controls(text: str) -> bool:
-    """Return whether a name contains control characters or ends of lines."""
-    return any(unicodedata.category(mark) in ("Cc", "Zl", "Zp") for mark in text)
+    """
+    Return whether a name contains control characters, ends of lines or invisible characters.
+
+    Invisible ones (Cf) include those that reverse the direction of text: with them a name looks like
+    another user's to people who approve requests.
+    """
+    return any(unicodedata.category(mark) in ("Cc", "Cf", "Zl", "Zp") for mark in text)
 
 
 def names_of(certificate: x509.Certificate) -> Iterator[str]:
