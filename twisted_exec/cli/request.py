@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.api import times
 from twisted_exec.cli.command import InputError, server_command
 from twisted_exec.cli.console.messages import one_line
-from twisted_exec.cli.console.options import object_name
+from twisted_exec.cli.machine_options import add_namespace_option, object_name
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
@@ -31,7 +31,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     listing = server_command(commands, "request", "list", "list requests, the newest last", _list)
-    _add_namespace(listing)
+    add_namespace_option(listing)
     listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     show = server_command(commands, "request", "show", "show everything about a request", _show)
     approve = server_command(commands, "request", "approve", "approve a request", _approve)
@@ -40,15 +40,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     for each in (show, approve, deny):
         each.add_argument("name", metavar="NAME", type=object_name, help="the ConsoleRequest")
-        _add_namespace(each)
+        add_namespace_option(each)
     for each in (approve, deny):
         each.add_argument(
             "--reason", metavar="TEXT", default="", help="a remark for the user of the request"
         )
-
-
-def _add_namespace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
 
 
 async def _list(client: KubeClient, options: argparse.Namespace) -> str:

@@ -65,6 +65,7 @@ MODULES = [
     "cli.console.session",
     "cli.console.stdio",
     "cli.console.terminal",
+    "cli.machine_options",
     "cli.space.options",
     "console.floor",
     "kube.consoles.exec",

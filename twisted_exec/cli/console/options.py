@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from twisted_exec import __version__
-from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.names import path_segment
+from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import BadRequest
 from twisted_exec.cli.cluster_options import add_cluster_options, duration
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
 from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.script_options import EPILOG, add_script_options, script_problem
+from twisted_exec.cli.machine_options import (
+    add_namespace_option,
+    machine_name,
+    possible_dialects,
+)
 from twisted_exec.cli.space.options import add_space_options, requires_space
 
 _DESCRIPTION = """\
@@ -65,11 +68,11 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = make_parser()
     options = parser.parse_args(argv)
-    options.name, options.among = options.machine.name, options.machine.among
-    if options.dialect:
-        options.among = [each for each in options.among if each.name == options.dialect]
-        if not options.among:
-            parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
+    options.name = options.machine.name
+    try:
+        options.among = possible_dialects(options)
+    except ValueError as problem:
+        parser.error(str(problem))
     if not options.space and (wrong := requires_space(options)):
         parser.error(f"{wrong} goes with --space")
     if options.space and options.request:
@@ -101,7 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="whose machine it is, where there are several of that name "
         "(default: the first that is found)",
     )
-    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
+    add_namespace_option(parser)
     parser.add_argument(
         "--reason",
         metavar="TEXT",
@@ -165,49 +168,6 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take over from the writer, who becomes an observer and reads who took over",
     )
-
-
-@dataclass(frozen=True)
-class MachineName:
-    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
-
-    name: str
-    kind: str = ""
-    among: Sequence[Dialect] = DIALECTS
-
-
-def machine_name(text: str) -> MachineName:
-    """
-    Parse a name, alone or with kind and group as in ``kubectl get -o name``.
-
-    :raises argparse.ArgumentTypeError: it is no name.
-    """
-    kind, _, name = text.partition("/")
-    among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
-    return MachineName(object_name(name), kind, among) if among else MachineName(object_name(text))
-
-
-def _is_kind(kind: str, dialect: Dialect) -> bool:
-    """
-    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
-    ``machines.VERSION.GROUP``.
-    """
-    word, _, group = kind.partition(".")
-    if word not in (dialect.noun, dialect.workload.plural):
-        return False
-    return group in ("", dialect.group, f"{dialect.version}.{dialect.group}")
-
-
-def object_name(text: str) -> str:
-    """
-    Check the name of an object.
-
-    :raises argparse.ArgumentTypeError: it is no name.
-    """
-    wrong = path_segment(text) if text else ["it is empty"]
-    if wrong:
-        raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
-    return text
 
 
 def _reason(text: str) -> str:

@@ -8,11 +8,10 @@ import argparse
 import sys
 from typing import Any
 
-from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options
 from twisted_exec.cli.colours import painter
-from twisted_exec.cli.console.options import machine_name, object_name
+from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
 
 _DESCRIPTION = """\
 Check everything that a console needs, from the kubeconfig to the machine's line, and say what is
@@ -32,19 +31,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "machine",
-        metavar="MACHINE",
-        nargs="?",
-        type=machine_name,
-        help="the machine, or KIND/NAME as for kubectl console",
-    )
-    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
-    parser.add_argument(
-        "--dialect",
-        choices=[dialect.name for dialect in DIALECTS],
-        help="API of the machine, if there are several of that name",
-    )
+    add_machine_options(parser, is_optional=True)
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s"
     )
@@ -53,12 +40,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _run(options: argparse.Namespace) -> int:
-    among = options.machine.among if options.machine else DIALECTS
-    if options.dialect:
-        among = [dialect for dialect in among if dialect.name == options.dialect]
-    if not among:
-        return command.failed("doctor", f"dialect {options.dialect} has no {options.machine.kind}")
-    options.among = among
+    try:
+        options.among = possible_dialects(options)
+    except ValueError as problem:
+        return command.failed("doctor", str(problem))
     return command.run_in_reactor("doctor", lambda reactor: _examine(options, reactor))
 
 

@@ -8,13 +8,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, since_time
 from twisted_exec.cli.colours import painted, painter
 from twisted_exec.cli.console.messages import explain, one_line
-from twisted_exec.cli.console.options import machine_name, object_name
+from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
 
 if TYPE_CHECKING:
     from twisted_exec.api.patterns import Search
@@ -40,18 +39,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "machine",
-        metavar="MACHINE",
-        type=machine_name,
-        help="the machine, or KIND/NAME as for kubectl console",
-    )
-    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
-    parser.add_argument(
-        "--dialect",
-        choices=[dialect.name for dialect in DIALECTS],
-        help="API of the machine, if there are several of that name",
-    )
+    add_machine_options(parser)
     parser.add_argument(
         "--deleted",
         action="store_true",
@@ -140,12 +128,10 @@ def log_options(options: argparse.Namespace) -> LogOptions:
 
 
 def _run(options: argparse.Namespace) -> int:
-    among = options.machine.among
-    if options.dialect:
-        among = [dialect for dialect in among if dialect.name == options.dialect]
-    if not among:
-        return command.failed("logs", f"dialect {options.dialect} has no {options.machine.kind}")
-    options.among = among
+    try:
+        options.among = possible_dialects(options)
+    except ValueError as problem:
+        return command.failed("logs", str(problem))
     return command.run_in_reactor("logs", lambda reactor: _print_log(options, reactor))
 
 

@@ -1,0 +1,92 @@
+"""
+Options that name a machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.names import path_segment
+
+
+def add_machine_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
+    """Add ``MACHINE``, ``--namespace`` and ``--dialect``, see :func:`possible_dialects`."""
+    parser.add_argument(
+        "machine",
+        metavar="MACHINE",
+        nargs="?" if is_optional else None,
+        type=machine_name,
+        help="the machine, or KIND/NAME as for kubectl console",
+    )
+    add_namespace_option(parser)
+    parser.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        help="API of the machine, if there are several of that name",
+    )
+
+
+def add_namespace_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--namespace``."""
+    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
+
+
+def possible_dialects(options: argparse.Namespace) -> Sequence[Dialect]:
+    """
+    Return the dialects that the machine can have, by its kind and ``--dialect``.
+
+    :raises ValueError: there is none; the message is for the user.
+    """
+    among: Sequence[Dialect] = options.machine.among if options.machine else DIALECTS
+    if not options.dialect:
+        return among
+    among = [dialect for dialect in among if dialect.name == options.dialect]
+    if not among:
+        raise ValueError(f"dialect {options.dialect} has no {options.machine.kind}")
+    return among
+
+
+@dataclass(frozen=True)
+class MachineName:
+    """A machine on a command line; ``among`` are its possible dialects, by the given kind."""
+
+    name: str
+    kind: str = ""
+    among: Sequence[Dialect] = DIALECTS
+
+
+def machine_name(text: str) -> MachineName:
+    """
+    Parse a name, alone or with kind and group as in ``kubectl get -o name``.
+
+    :raises argparse.ArgumentTypeError: it is no name.
+    """
+    kind, _, name = text.partition("/")
+    among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
+    return MachineName(object_name(name), kind, among) if among else MachineName(object_name(text))
+
+
+def _is_kind(kind: str, dialect: Dialect) -> bool:
+    """
+    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
+    ``machines.VERSION.GROUP``.
+    """
+    word, _, group = kind.partition(".")
+    if word not in (dialect.noun, dialect.workload.plural):
+        return False
+    return group in ("", dialect.group, f"{dialect.version}.{dialect.group}")
+
+
+def object_name(text: str) -> str:
+    """
+    Check the name of an object.
+
+    :raises argparse.ArgumentTypeError: it is no name.
+    """
+    wrong = path_segment(text) if text else ["it is empty"]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
+    return text
