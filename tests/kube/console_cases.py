@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.remotecommand.server import serve
 
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -41,6 +43,7 @@ class Consoles(Dispatcher):
     :ivar machines: the attachment factory, or the error, of each ``NAMESPACE/NAME``, or for each
         ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.
     :ivar observers: the same for the observers' path.
+    :ivar allowed: verbs of consoles that SelfSubjectAccessReviews allow.
     :ivar heads: the headers of every request.
     :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
     """
@@ -50,6 +53,7 @@ class Consoles(Dispatcher):
         self.dialects: tuple[Dialect, ...] = (DEFAULT,)
         self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.observers: dict[str, Callable[[], IAttachment] | APIError] = {}
+        self.allowed: set[str] = set()
         self.heads: list[Any] = []
         self.queries: list[bytes] = []
         self.tokens: set[str] | None = None
@@ -63,6 +67,11 @@ class Consoles(Dispatcher):
         path = request.path.decode()
         if path in (documents := self._discovery()):
             respond_json(request, 200, documents[path])
+            return
+        if path == REVIEWS:
+            asked = json.loads(request.content.read())["spec"]["resourceAttributes"]
+            may = asked["subresource"] == "console" and asked["verb"] in self.allowed
+            respond_json(request, 201, {"status": {"allowed": may}})
             return
         found = self._machine(path)
         if isinstance(found, APIError):

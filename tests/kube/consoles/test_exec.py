@@ -37,6 +37,7 @@ from twisted_exec.kube.consoles.exec import (
 from twisted_exec.kube.kubeconfig.client_config import Impersonation, KubeConfigError
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Break, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.proxies import ConnectProxy, Socks5Proxy
 from twisted_exec.wire.stream_options import CONSOLE
@@ -98,6 +99,31 @@ class OpenConsoleTests(ConsolesCase):
             )
             error = await self.assertFailure(opening, APIError)
             self.assertEqual((error.code, error.message), (403, "user test may not"))
+
+    async def test_smaller_request(self) -> None:
+        """If a host refuses a user who may only observe, the error names the request that works."""
+        refusal = 'vm is forbidden: User "eve" cannot get resource "machines/exec"'
+        hint = ": you may observe it: open it with --read-only"
+        for allowed, message, shown in (
+            ({"observe", "get"}, refusal, refusal + hint),
+            ({"get"}, refusal, refusal),
+            ({"observe"}, refusal, refusal),
+            ({"observe", "get"}, "a policy refuses it", "a policy refuses it"),
+        ):
+            self.consoles.allowed = allowed
+            for options in (CONSOLE, replace(CONSOLE, force=True)):
+                self.consoles.machines["default/vm"] = Forbidden(message)
+                opening = open_console(
+                    self.config, "default", "vm", RecordingUser(), reactor, options=options
+                )
+                error = await self.assertFailure(opening, APIError)
+                self.assertEqual((error.code, error.message), (403, shown))
+        self.consoles.machines["default/vm"] = Forbidden(refusal)
+        opening = open_console(
+            self.config, "default", "vm", RecordingUser(), reactor, protocols=[OVER_SPDY]
+        )
+        error = await self.assertFailure(opening, APIError)
+        self.assertEqual(error.message, refusal)
 
     async def test_names_are_escaped(self) -> None:
         """Machine names are escaped in the request path."""

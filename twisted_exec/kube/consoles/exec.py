@@ -61,6 +61,7 @@ from twisted_exec.streaming.remotecommand.client import (
     ConsoleUser,
     connect,
 )
+from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
@@ -145,7 +146,12 @@ def open_console(
         try:
             return await opened_at("exec", shown_config, dialect)
         except APIError as refused:
-            if not options.read_only or refused.code != Forbidden.code:
+            if not options.read_only:
+                lacks_exec = f'"{dialect.workload.plural}/exec"' in refused.message
+                if refused.code == Forbidden.code and lacks_exec and {V5, V4} & {*protocols}:
+                    await explain(shown_config, dialect, refused)
+                raise
+            if refused.code != Forbidden.code:
                 raise
             try:
                 return await opened_at("console", shown_config, dialect)
@@ -153,6 +159,17 @@ def open_console(
                 # Older servers do not have this path, and it is a GET, which SPDY is not.
                 unknown = error.code in (NotFound.code, MethodNotAllowed.code)
                 raise refused if unknown else error from None
+
+    async def explain(shown_config: ClientConfig, dialect: Dialect, refused: APIError) -> None:
+        # Imported here: most consoles need no reviews, and the program starts faster without them.
+        from twisted_exec.kube.client import KubeClient
+        from twisted_exec.kube.consoles.smaller import name_smaller_request
+
+        client = KubeClient(shown_config, reactor, timeout_seconds=timeout_seconds, server=server)
+        try:
+            await name_smaller_request(refused, client, dialect, namespace, name)
+        finally:
+            await client.close()
 
     async def opened_at(
         subresource: str, shown_config: ClientConfig, dialect: Dialect
