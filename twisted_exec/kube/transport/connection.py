@@ -11,6 +11,7 @@ Credentials of plugins must be in the configuration already, see
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from twisted_exec.kube.transport.proxy import Proxy
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
+_TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 
 def host_and_port(config: ClientConfig) -> tuple[str, int]:
@@ -277,7 +279,7 @@ def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
 def _token(raw: bytes, config: ClientConfig) -> bytes:
     token = raw.strip()
     # Newlines would let a token file inject headers, so only printable ASCII is allowed.
-    if not token or any(byte <= 0x20 or byte >= 0x7F for byte in token):
+    if not _TOKEN.fullmatch(token):
         where = config.token_file or config.source or config.server
         raise KubeConfigError(f"{where}: holds no token of printable ASCII characters")
     return token
