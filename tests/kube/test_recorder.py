@@ -147,10 +147,11 @@ class RecorderTests(SynchronousTestCase):
     def test_bounded(self) -> None:
         """The recorder's memory is bounded."""
         self.patch(recorder, "MAX_KEPT", 10)
+        self.recorder = self.make()
         for number in range(30):
             about = {"metadata": {"name": "m", "namespace": "lab", "uid": f"u-{number}"}}
             self.recorder.record(about, "Normal", "A", "x")
-        sizes = (self.recorder._told, self.recorder._buckets, self.recorder._similar)
+        sizes = (self.recorder._told, self.recorder._limit, self.recorder._similar)
         self.assertEqual([len(each) for each in sizes], [10] * 3)
 
     def test_after_a_restart(self) -> None:

@@ -11,7 +11,6 @@ The limits and the wording are those of client-go, ``tools/record/events_cache.g
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS
+from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
 from twisted_exec.api.times import timestamp
@@ -41,7 +41,6 @@ MAX_SIMILAR = 10
 SIMILAR_SECONDS = 600.0
 
 _COMBINED = "(combined from similar events): "
-_LONGEST_MESSAGE = 1024
 _ATTEMPTS = 12
 _LOOK_SECONDS, _LOOKS = 0.25, 8
 """Events wait at most two seconds for more important work."""
@@ -63,19 +62,50 @@ class _Told:
 
 
 @dataclass
-class _Bucket:
-    """The rate limit of one object."""
-
-    left: float
-    at: float
-
-
-@dataclass
 class _Similar:
     """The recent messages of one object and reason."""
 
     since: float
     messages: set[str]
+
+
+@dataclass
+class _Bucket:
+    left: float
+    at: float
+
+
+class EventLimit:
+    """
+    Limits the Events of each object: :data:`BURST` at once, and then one more after each interval.
+
+    :param refill_seconds: the interval.
+    :param most_objects: objects that are remembered.
+    """
+
+    def __init__(self, refill_seconds: float, most_objects: int) -> None:
+        self._refill_seconds, self._most_objects = refill_seconds, most_objects
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def allows(self, uid: str, now: float) -> bool:
+        """
+        Count one Event of an object, unless the limit is reached.
+
+        :param now: in seconds, of a clock that is never set.
+        """
+        bucket = self._buckets.setdefault(uid, _Bucket(BURST, now))
+        self._buckets.move_to_end(uid)
+        if len(self._buckets) > self._most_objects:
+            self._buckets.popitem(last=False)
+        bucket.left = min(BURST, bucket.left + (now - bucket.at) / self._refill_seconds)
+        bucket.at = now
+        if bucket.left < 1:
+            return False
+        bucket.left -= 1
+        return True
 
 
 class Recorder:
@@ -105,7 +135,7 @@ class Recorder:
         self._client, self._clock, self._now, self._busy = client, clock, now, busy
         self._about, self._component, self._host = about, component, host
         self._told: OrderedDict[_Key, _Told] = OrderedDict()
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._limit = EventLimit(REFILL_SECONDS, MAX_KEPT)
         self._similar: OrderedDict[tuple[str, str, str], _Similar] = OrderedDict()
         self._waiting: dict[_Key, None] = {}
         self._writing: Deferred[None] | None = None
@@ -126,7 +156,11 @@ class Recorder:
         """
         uid, now = about["metadata"]["uid"], self._now()
         at = now if at is None else min(max(at, 0.0), now)
-        if self._stopped or now - at > EVENT_SECONDS or not self._may_tell(uid):
+        if (
+            self._stopped
+            or now - at > EVENT_SECONDS
+            or not self._limit.allows(uid, self._clock.seconds())
+        ):
             return
         message = one_line(message)
         key: _Key = (uid, type, reason, message)
@@ -134,13 +168,22 @@ class Recorder:
             key, message = (uid, type, reason, None), _COMBINED + message
         record = self._told.get(key)
         if record is None:
-            body = self._body(about, key, at)
+            body = new_event(
+                about,
+                self._about,
+                (key, at),
+                type=type,
+                reason=reason,
+                component=self._component,
+                host=self._host,
+                at=at,
+            )
             record = _Told(body, body["metadata"]["namespace"], 0, at)
             _keep(self._told, key, record)
         self._told.move_to_end(key)
         record.count += 1
         record.body |= {
-            "message": _cut(message),
+            "message": cut_message(message),
             "count": record.count,
             "lastTimestamp": timestamp(at),
         }
@@ -158,19 +201,6 @@ class Recorder:
             each.cancel()
         return DeferredList(writing)
 
-    def _may_tell(self, uid: str) -> bool:
-        now = self._clock.seconds()
-        bucket = self._buckets.get(uid)
-        if bucket is None:
-            bucket = _keep(self._buckets, uid, _Bucket(BURST, now))
-        self._buckets.move_to_end(uid)
-        bucket.left = min(BURST, bucket.left + (now - bucket.at) / REFILL_SECONDS)
-        bucket.at = now
-        if bucket.left < 1:
-            return False
-        bucket.left -= 1
-        return True
-
     def _is_too_varied(self, uid: str, type: str, reason: str, message: str) -> bool:
         now, key = self._clock.seconds(), (uid, type, reason)
         lately = self._similar.get(key)
@@ -183,35 +213,6 @@ class Recorder:
             return True
         lately.messages.add(message)
         return False
-
-    def _body(self, about: Object, key: _Key, at: float) -> Object:
-        metadata = about["metadata"]
-        involved = {
-            "apiVersion": self._about.api_version,
-            "kind": self._about.kind,
-            "namespace": metadata.get("namespace", ""),
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-            "resourceVersion": metadata.get("resourceVersion", ""),
-        }
-        # The name is derived from the content, so that a repetition after a restart is no second Event.
-        digest = hashlib.sha256(repr((key, at)).encode()).hexdigest()[:16]
-        return {
-            "apiVersion": EVENTS.resource.api_version,
-            "kind": EVENTS.resource.kind,
-            "metadata": {
-                "name": f"{metadata['name'][:200]}.{digest}",
-                # Kubernetes puts Events about cluster-scoped objects there.
-                "namespace": metadata.get("namespace") or "default",
-            },
-            "involvedObject": involved,
-            "type": key[1],
-            "reason": key[2],
-            "source": {"component": self._component, "host": self._host},
-            "reportingComponent": self._component,
-            "reportingInstance": self._host,
-            "firstTimestamp": timestamp(at),
-        }
 
     async def _write(self) -> None:
         for _ in range(_LOOKS):
@@ -288,7 +289,3 @@ def _keep(records: OrderedDict[Any, _Value], key: object, value: _Value) -> _Val
     if len(records) > MAX_KEPT:
         records.popitem(last=False)
     return value
-
-
-def _cut(message: str) -> str:
-    return message.encode()[:_LONGEST_MESSAGE].decode(errors="ignore")

@@ -22,9 +22,9 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IConsoleAlerts
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
+from twisted_exec.kube.recorder import BURST
 from twisted_exec.poollet.alerts import controller, rules
 from twisted_exec.poollet.alerts.controller import AlertController
-from twisted_exec.poollet.alerts.events import BURST
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.testing.cluster import MemoryCluster
 

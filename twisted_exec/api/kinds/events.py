@@ -10,6 +10,7 @@ Sources: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -117,6 +118,60 @@ def written(event: Object) -> float:
     """
     moments = (event["metadata"].get("creationTimestamp"), last_seen(event))
     return max((_seconds(moment_) for moment_ in moments if moment_), default=0.0)
+
+
+def new_event(
+    about: Object,
+    resource: Resource,
+    identity: object,
+    *,
+    type: str,
+    reason: str,
+    component: str,
+    host: str,
+    at: float,
+) -> Object:
+    """
+    Return an Event without a message and a count.
+
+    :param about: the object of the Event.
+    :param resource: of that object; items of lists have no ``kind`` of their own.
+    :param identity: what the Event is; its name is derived from that, so that the same Event, written
+        again, is no second one.
+    :param host: the instance of ``component`` that reports the Event.
+    :param at: in seconds since the epoch.
+    """
+    metadata = about["metadata"]
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+    return {
+        "apiVersion": EVENTS.resource.api_version,
+        "kind": EVENTS.resource.kind,
+        "metadata": {
+            "name": f"{metadata['name'][:200]}.{digest}",
+            # Kubernetes puts Events about cluster-scoped objects there.
+            "namespace": metadata.get("namespace") or "default",
+        },
+        "involvedObject": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "namespace": metadata.get("namespace", ""),
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+        "type": type,
+        "reason": reason,
+        "source": {"component": component, "host": host},
+        "reportingComponent": component,
+        "reportingInstance": host,
+        "firstTimestamp": times.timestamp(at),
+        "lastTimestamp": times.timestamp(at),
+    }
+
+
+def cut_message(message: str) -> str:
+    """Return as much of a message as an Event can have."""
+    return message.encode()[:_MAX_MESSAGE_BYTES].decode(errors="ignore")
 
 
 def _seconds(text: str) -> float:

@@ -27,7 +27,8 @@ from twisted_exec.iri.interfaces import IConsoleAlerts
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.poollet.alerts.events import EventLimit, event_of
+from twisted_exec.kube.recorder import EventLimit
+from twisted_exec.poollet.alerts.events import MOST_MACHINES, REFILL_SECONDS, event_of
 from twisted_exec.poollet.alerts.rules import PoolRules, make_rules
 from twisted_exec.poollet.alerts.status import Pool, Tally, entry_of, new_pools
 
@@ -112,7 +113,7 @@ class AlertController:
         self._sending: Deferred[None] | None = None
         self._send_call: IDelayedCall | None = None
         self._polling: Deferred[None] | None = None
-        self._limit = EventLimit()
+        self._limit = EventLimit(REFILL_SECONDS, MOST_MACHINES)
         self._tallies: dict[str, Tally] = {}
         self._status_call: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
