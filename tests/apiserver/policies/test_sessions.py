@@ -231,6 +231,31 @@ class SessionTests(ChainTestCase):
             self.assertIn('ConsolePolicy "default/p" requires the approval', message)
         self.assertEqual(self.poollet_.requests, [])
 
+    async def test_log(self) -> None:
+        """
+        Policies do not apply to the log, not even while it is followed: it needs a permission of its
+        own, which ``edit`` has, and the right to use the console does not include it.
+        """
+        await self.make_policy(approval="Required")
+        self.poollet_.answer = (503, {"kind": "Status", "code": 503, "message": "busy"})
+        path = EXEC.replace("/exec", "/log")
+        log: dict[str, Any] = {"user": "jane", "method": b"GET", "path": path, "headers": ()}
+        for query in ("", "?follow=true"):
+            self.assertIn("busy", await self.refused(503, query=query, **log))
+        rule = {
+            "verbs": ["observe", "drive"],
+            "apiGroups": ["compute.ironcore.dev"],
+            "resources": ["machines/console"],
+        }
+        role = {"metadata": {"name": "console-user"}, "rules": [rule]}
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.admin.delete(kinds.ROLEBINDINGS.resource, "jane-edit", "default")
+        for name in ("view", "console-user"):
+            await self.bind("jane", name)
+        for query in ("", "?follow=true"):
+            message = await self.refused(403, query=query, **log)
+            self.assertIn('cannot get resource "machines/log"', message)
+
     async def test_client(self) -> None:
         """Our client declares its reason, whatever characters it has."""
         config = load(self.kubeconfig("user-jane"))
