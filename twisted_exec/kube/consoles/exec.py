@@ -16,7 +16,8 @@ reason of ``connectionLost`` carries the session's
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -141,6 +142,9 @@ def open_console(
         :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` if there are no
         usable credentials.  Cancelling closes the connection.
     """
+    query = options.query()
+    if reason:
+        query += f"&reason={quote(reason, safe='')}".encode("ascii")
 
     async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleClient:
         try:
@@ -175,8 +179,8 @@ def open_console(
         subresource: str, shown_config: ClientConfig, dialect: Dialect
     ) -> ConsoleClient:
         where = dialect.workload.path(namespace, name, subresource)
-        head = _head(shown_config, where, options, agent, reason)
-        try:
+        head = request_head(shown_config, where, query, agent)
+        with naming_server(config):
             return await connect(
                 server or endpoint(shown_config, reactor, timeout_seconds=timeout_seconds),
                 head,
@@ -185,9 +189,6 @@ def open_console(
                 timeout_seconds=timeout_seconds,
                 protocols=protocols,
             )
-        except (BadGateway, GatewayTimeout) as error:
-            # These two classes are raised locally; a 502 of the server is a plain APIError.
-            raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
     opening = opened_among(opened, config, reactor, among, timeout_seconds, server)
     return Deferred.fromCoroutine(opening)
@@ -272,15 +273,30 @@ async def _served(
         await client.close()
 
 
-def _head(
-    config: ClientConfig, where: str, options: StreamOptions, agent: str, reason: str = ""
-) -> UpgradeRequest:
-    path = config.url.path + where
+def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> UpgradeRequest:
+    """
+    Return the request for a stream or a text of a machine.
+
+    :param where: the path behind that of the server.
+    :param query: may be empty.
+    """
     headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
-    target = path.encode("ascii") + b"?" + options.query()
-    if reason:
-        target += f"&reason={quote(reason, safe='')}".encode("ascii")
+    target = (config.url.path + where).encode("ascii") + (b"?" + query if query else b"")
     return UpgradeRequest(b"GET", target, host_header(config), headers)
+
+
+@contextmanager
+def naming_server(config: ClientConfig) -> Iterator[None]:
+    """
+    Name the server in the error if it cannot be reached.
+
+    :raises APIError: the error of the body.
+    """
+    try:
+        yield
+    except (BadGateway, GatewayTimeout) as error:
+        # These two classes are raised locally; a 502 of the server is a plain APIError.
+        raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
 
 @implementer(IAddress)

@@ -19,11 +19,16 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, Dialect
 from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
-from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, opened_among
+from twisted_exec.api.status import APIError, BadGateway, NotFound
+from twisted_exec.kube.consoles.exec import (
+    TIMEOUT_SECONDS,
+    naming_server,
+    opened_among,
+    request_head,
+)
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.transport.connection import endpoint, host_header, identity_headers
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
+from twisted_exec.kube.transport.connection import endpoint
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, connect
 from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
 from twisted_exec.streaming.text.resumption import FINAL, FramedText, ResumedLog
 from twisted_exec.wire.log_frames import Framing
@@ -122,22 +127,19 @@ class MachineLog:
         self, options: LogOptions, config: ClientConfig, dialect: Dialect
     ) -> Download:
         resource = self._resource or dialect.workload
-        path = config.url.path + resource.path(self._namespace, self._name, "log")
-        query = options.query()
-        target = path.encode("ascii") + (b"?" + query if query else b"")
-        headers = [(b"User-Agent", self._agent.encode("ascii")), *identity_headers(config)]
-        head = UpgradeRequest(b"GET", target, host_header(config), headers)
+        where = resource.path(self._namespace, self._name, "log")
+        head = request_head(config, where, options.query(), self._agent)
         seconds = self._timeout_seconds
         server = self._server or endpoint(config, self._reactor, timeout_seconds=seconds)
+        clock = self._reactor
         try:
-            connection = await connect(
-                server, clock=self._reactor, timeout_seconds=seconds, factory=DOWNLOADS
-            )
-            download = await fetch(connection, head, clock=self._reactor, timeout_seconds=seconds)
+            with naming_server(config):
+                connection = await connect(
+                    server, clock=clock, timeout_seconds=seconds, factory=DOWNLOADS
+                )
+                download = await fetch(connection, head, clock=clock, timeout_seconds=seconds)
         except UpgradeRefused as refused:
             raise refused.as_api_error() from None
-        except (BadGateway, GatewayTimeout) as error:
-            raise type(error)(f"cannot reach {config.server}: {error.message}") from None
         self._among = (dialect,)
         return download
 
