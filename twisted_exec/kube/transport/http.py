@@ -1,7 +1,7 @@
 """
 HTTP requests to one API server, limited in time and size.
 
-This module adds limits to Twisted's Agent.  The time limit covers
+This module adds to Twisted's Agent what treq also lacks.  The time limit covers
 the whole exchange, not only the head of the response.  A cancelled or timed-out exchange
 aborts its connection, because TLS's orderly close waits for a peer that may
 be dead.  If the server had just closed a pooled connection, a repeatable request is
@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from treq.client import HTTPClient
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
@@ -26,8 +27,6 @@ from twisted.python.failure import Failure
 from twisted.web.client import (
     URI,
     Agent,
-    ContentDecoderAgent,
-    GzipDecoder,
     HTTPConnectionPool,
     RequestTransmissionFailed,
     ResponseDone,
@@ -231,12 +230,18 @@ class HTTPTransport:
             headers.setRawHeaders(further, [text])
         if request.body:
             headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
-        agent = Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use)
-        sent: Deferred[Any] = ContentDecoderAgent(agent, [(b"gzip", GzipDecoder)]).request(
-            request.method.encode("ascii"),
-            (self._shown.server + request.target).encode("ascii"),
-            headers,
-            _Bytes(request.body) if request.body else None,
+        client = HTTPClient(
+            Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use),
+            data_to_body_producer=_Bytes,
+        )
+        sent: Deferred[Any] = client.request(
+            request.method,
+            self._shown.server + request.target,
+            headers=headers,
+            data=request.body or None,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=self._reactor,
         )
         return sent.addBoth(use.answered).addErrback(self._refused, use)
 
