@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from twisted_exec.api.protobuf_wire import read_fields
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -373,38 +374,8 @@ def _text(value: memoryview | bytes | int) -> str:
 
 
 def _fields(raw: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """Yield ``(number, value)``: bytes for wire type 2, numbers for the others."""
-    at = 0
-    while at < len(raw):
-        tag, at = _varint(raw, at)
-        match tag & 7:
-            case 0:
-                value, at = _varint(raw, at)
-                yield tag >> 3, value
-                continue
-            case 1:
-                length = 8
-            case 2:
-                length, at = _varint(raw, at)
-            case 5:
-                length = 4
-            case wire_type:
-                raise BadRequest(f"the protobuf body has the wire type {wire_type}")
-        if length > len(raw) - at:
-            raise BadRequest("the protobuf body ends early")
-        if tag & 7 == 2:
-            yield tag >> 3, raw[at : at + length]
-        at += length
-
-
-def _varint(raw: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(raw):
-            raise BadRequest("the protobuf body ends early")
-        byte = raw[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise BadRequest("the protobuf body has a number that is too long")
+    """Yield number and value of each field: bytes, or a number."""
+    try:
+        yield from read_fields(raw)
+    except ValueError as problem:
+        raise BadRequest(f"the protobuf body {problem}") from None

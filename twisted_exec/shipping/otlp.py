@@ -9,11 +9,11 @@ and ``collector/logs/v1/logs_service.proto``; the OTLP specification 1.8, "OTLP/
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from zope.interface import implementer
 
 from twisted_exec import __version__
+from twisted_exec.api.protobuf_wire import read_fields, varint
 from twisted_exec.shipping.interfaces import ILineBatch, Labels, Line, Receipt
 
 CONTENT_TYPE = "application/x-protobuf"
@@ -23,7 +23,7 @@ SERVICE = "console"
 
 _INFO, _WARN = 9, 13
 _MAX_MESSAGE = 300
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED64, _DELIMITED = 1, 2
 
 
 @implementer(ILineBatch)
@@ -101,23 +101,11 @@ def _string(key: str, value: str) -> bytes:
 
 
 def _integer(key: str, value: int) -> bytes:
-    return _field(1, key.encode()) + _field(2, b"\x18" + _varint(value))
+    return _field(1, key.encode()) + _field(2, b"\x18" + varint(value))
 
 
 def _field(number: int, value: bytes | bytearray) -> bytes:
-    return bytes((number << 3 | _BYTES,)) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    if 0 <= value < 0x80:
-        return bytes((value,))
-    value &= (1 << 64) - 1
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    return bytes((number << 3 | _DELIMITED,)) + varint(len(value)) + value
 
 
 def read_receipt(body: bytes) -> Receipt:
@@ -127,23 +115,23 @@ def read_receipt(body: bytes) -> Receipt:
     :raises ValueError: it is none.
     """
     rejected, message = 0, ""
-    for number, partial in _fields(body):
-        if number != 1 or not isinstance(partial, bytes):
+    for number, partial in read_fields(memoryview(body)):
+        if number != 1 or isinstance(partial, int):
             continue
-        for field, value in _fields(partial):
+        for field, value in read_fields(partial):
             if field == 1 and isinstance(value, int):
                 rejected = value if value < 1 << 63 else 0
-            elif field == 2 and isinstance(value, bytes):
-                message = one_line(value)
+            elif field == 2 and not isinstance(value, int):
+                message = one_line(bytes(value))
     return Receipt(rejected, message)
 
 
 def status_message(body: bytes) -> str:
     """Return the message of a ``google.rpc.Status`` as one bounded line; empty if it is none."""
     try:
-        for number, text in _fields(body):
-            if number == 2 and isinstance(text, bytes):
-                return one_line(text)
+        for number, text in read_fields(memoryview(body)):
+            if number == 2 and not isinstance(text, int):
+                return one_line(bytes(text))
     except ValueError:
         pass
     return ""
@@ -153,38 +141,3 @@ def one_line(text: bytes) -> str:
     """Return a foreign text as one bounded line."""
     characters = text[: 4 * _MAX_MESSAGE].decode("utf-8", "replace")[:_MAX_MESSAGE]
     return "".join(each if each.isprintable() else " " for each in characters).strip()
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """:raises ValueError: the encoding is wrong."""
-    at = 0
-    while at < len(data):
-        key, at = _read_varint(data, at)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, value
-            continue
-        if kind == _BYTES:
-            length, at = _read_varint(data, at)
-        elif kind in (_FIXED32, _FIXED64):
-            length = 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError("a wrong wire type")
-        if number == 0 or at + length > len(data):
-            raise ValueError("a truncated field")
-        yield number, data[at : at + length]
-        at += length
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a wrong varint")

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.protobuf_wire import varint
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 REQUESTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -36,17 +37,8 @@ def encoded(document: Object) -> bytes:
     return _content(_DOCUMENT, document)
 
 
-def _varint(number: int) -> bytes:
-    content = bytearray()
-    while number > 0x7F:
-        content.append(number & 0x7F | 0x80)
-        number >>= 7
-    content.append(number)
-    return bytes(content)
-
-
 def _delimited(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _DELIMITED) + _varint(len(content)) + content
+    return varint(number << 3 | _DELIMITED) + varint(len(content)) + content
 
 
 def _text(number: int, value: str) -> bytes:
@@ -55,11 +47,11 @@ def _text(number: int, value: str) -> bytes:
 
 def _integer(number: int, value: int) -> bytes:
     """An ``int64``, or a boolean."""
-    return _varint(number << 3 | _VARINT) + _varint(value & (1 << 64) - 1)
+    return varint(number << 3 | _VARINT) + varint(value)
 
 
 def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+    return varint(number << 3 | _FIXED64) + struct.pack("<d", value)
 
 
 def _any(number: int, value: Any) -> bytes:
