@@ -14,9 +14,11 @@ from twisted_exec.streaming.text.relay import Relay
 async def carry(carrier: Proxy | Relay, request: Request) -> None:
     """Let a proxy or a relay answer a request."""
     context = RequestContext(request, segments=split_path(request.path))
-    if request.method == b"DELETE" and isinstance(carrier, Proxy) and carrier.caller_of is not None:
-        await carrier.end(context)
-        return
+    if isinstance(carrier, Proxy) and carrier.caller_of is not None:
+        changes = {b"DELETE": carrier.end, b"PATCH": carrier.limit}
+        if request.method in changes:
+            await changes[request.method](context)
+            return
     try:
         with on_record(carrier.sessions, context):
             await carrier.handle(context)

@@ -1057,6 +1057,22 @@ class EndByRequestTests(ProxyTestCase):
             b"session=s-1&reason=PoolDeleted&message=m HTTP", self.control.transport.value()
         )
 
+    def test_terms(self) -> None:
+        """
+        The caller that opened a session changes only the terms that it has set itself, never those
+        that this hop holds the session to.  Any other caller changes nothing.
+        """
+        (session,) = self.sessions.live()
+        session.hold_to(Terms(right=Right.OBSERVE))
+        for text, viewers in (("viewers%3D2", 2), ("right%3Dtakeover", 0), ("", 0)):
+            answer = self.server.request("PATCH", f"/x?session=s-1&terms={text}")
+            self.assertEqual(answer.code, 200)
+            self.assertEqual(session.terms, Terms(Right.OBSERVE, viewers=viewers))
+        self.caller = "mallory"
+        answer = self.server.request("PATCH", "/x?session=s-1&terms=people%3D10")
+        self.assertEqual(answer.code, 404)
+        self.assertEqual(session.terms, Terms(Right.OBSERVE))
+
     def test_ended_together(self) -> None:
         """One request may end further sessions of the caller; the answer says which of them it did."""
         query = "reason=PoolDeleted&message=m"
