@@ -72,6 +72,16 @@ class ConsolePolicyTests(KindTestCase):
             hours=[],
         )
 
+    def test_large_selector(self) -> None:
+        """A selector has at most 64 terms: each session and each change of labels evaluates it."""
+        exists = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(63)]
+        self.create(spec={"selector": {"matchLabels": {"a": "b"}, "matchExpressions": exists}})
+        labels = {"a": "b", "c": "d"}
+        self.assertRefused(
+            "spec.selector: Too many: 65: must have at most 64 items",
+            selector={"matchLabels": labels, "matchExpressions": exists},
+        )
+
     def test_time_zone(self) -> None:
         """A time zone must exist, and have hours."""
         self.assertRefused(
