@@ -141,6 +141,18 @@ class ApprovalTests(PolicyTestCase):
         )
         self.assertEqual(self.opened(), Terms(Right.DRIVE, until=until, policy="default/p"))
 
+    def test_approver_leaves(self) -> None:
+        """An approval outlasts the rights of its approver; another approver withdraws it."""
+        self.request()
+        self.decide()
+        bindings = f"{RBAC}/namespaces/default/rolebindings"
+        for role in ("admin", "bob-drives"):
+            self.answer("DELETE", f"{bindings}/bob-{role}")
+        self.opened()
+        self.decide(user="bob", code=403, denied=True)
+        self.decide(user="admin", denied=True)
+        self.assertIn("admin denied it", self.not_opened())
+
     def test_again(self) -> None:
         """A second approval does not make it last longer."""
         self.request(seconds=600)

@@ -152,6 +152,19 @@ class PoolRestrictionTests(APITestCase):
         elsewhere = f"{ALERTS.format('elsewhere')}/linux/status"
         self.patch(elsewhere, {"status": {"pools": [own]}}, 403)
 
+    def test_console_policies(self) -> None:
+        """It lists and watches ConsolePolicies, for users who connect to it directly, and changes none."""
+        group = "/apis/console.twisted-exec.dev/v1alpha1"
+        policies = f"{group}/namespaces/default/consolepolicies"
+        watch = self.watch(f"{group}/consolepolicies?watch=1", user=self.user)
+        body = {"metadata": {"name": "p"}, "spec": {"people": 2}}
+        self.answer("POST", policies, body, code=201)
+        self.assertEqual(watch.names(), [("ADDED", "p")])
+        for path in (f"{group}/consolepolicies", policies):
+            self.assertEqual(len(self.answer("GET", path, user=self.user)["items"]), 1)
+        self.refused(403, "DELETE", f"{policies}/p", user=self.user)
+        self.patch(f"{policies}/p", {"spec": {"people": 1}}, 403)
+
     def test_reviews(self) -> None:
         """It may create TokenReviews and SubjectAccessReviews."""
         token = {"spec": {"token": "jane"}}
