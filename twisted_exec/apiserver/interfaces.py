@@ -123,9 +123,9 @@ class Applicant:
 @dataclass(frozen=True)
 class Strictness:
     """
-    Whether the verbs are strict in one namespace.
+    The strictness of the verbs of consoles in one namespace.
 
-    :param strict: they are, for some machines at least.
+    :param strict: true if the verbs are strict for some machines at least.
     :param problem: why a list of rules cannot be exact; empty if it can.
     """
 

@@ -226,7 +226,7 @@ def files_of(parts: Iterable[object]) -> list[Replaceable]:
     """
     Return the files of those authenticators and authorizers that have some.
 
-    One that changes its mind about users when a file is replaced has a method ``files``.
+    An authenticator or authorizer that decides by files has a method ``files``.
     """
     return [each for part in parts for each in getattr(part, "files", list)() if each.paths]
 

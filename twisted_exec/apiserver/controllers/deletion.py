@@ -1,5 +1,5 @@
 """
-What controllers share that delete expired objects once a minute.
+Shared parts of controllers that delete expired objects once a minute.
 """
 
 from __future__ import annotations

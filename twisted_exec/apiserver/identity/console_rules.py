@@ -67,13 +67,13 @@ class ConsoleRules:
         name = rule.resource_names[0] if rule.resource_names else ""
         for dialect in self._dialects:
             machines = dialect.workload
-            asked = Attributes(
+            opening = Attributes(
                 User(""), "create", machines.group, "", machines.plural, "exec", name=name
             )
             has_verbs = all(
-                rule.allows(replace(asked, verb=verb, subresource=CONSOLE)) for verb in VERBS
+                rule.allows(replace(opening, verb=verb, subresource=CONSOLE)) for verb in VERBS
             )
-            if rule.allows(asked) and not has_verbs:
+            if rule.allows(opening) and not has_verbs:
                 console = (f"{machines.plural}/{CONSOLE}",)
                 yield Rule(_VERBS, (machines.group,), console, rule.resource_names)
 

@@ -365,7 +365,7 @@ class _Console(Program):
         from twisted_exec.cli.console.approval import approval
         from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
 
-        made = approval(
+        waiting = approval(
             self._config,
             self._options.name,
             self._options.among,
@@ -379,7 +379,7 @@ class _Console(Program):
         def approved(_: None) -> None:
             self._approved = True
 
-        return Deferred.fromCoroutine(made).addCallback(approved)
+        return Deferred.fromCoroutine(waiting).addCallback(approved)
 
     def _report(self, lines: str) -> None:
         """Write a message that the user needs, also with ``--quiet`` and without a terminal."""
