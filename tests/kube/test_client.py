@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
@@ -27,6 +27,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
 from twisted_exec.kube.transport import answers
+from twisted_exec.kube.transport.http import IDLE_CONNECTIONS
 from twisted_exec.kube.transport.limits import Head
 
 MACHINES = kinds.MACHINES.resource
@@ -222,6 +223,14 @@ class VerbTests(ClientTestCase):
         for _ in range(5):
             await self.client.get(MACHINES, "vm", "lab")
         self.assertEqual(len(self.server.connections), 1)
+
+    async def test_bursts_share_connections(self) -> None:
+        """Bursts of requests, as of reviews after a withdrawal, use the connections of the first."""
+        self.server.handler = lambda request: {}
+        for _ in range(3):
+            burst = [self.client.get(MACHINES, "vm", "lab") for _ in range(IDLE_CONNECTIONS)]
+            await DeferredList(burst, fireOnOneErrback=True)
+        self.assertLessEqual(len(self.server.connections), IDLE_CONNECTIONS)
 
     async def test_nothing_is_kept(self) -> None:
         """An exchange is freed without the garbage collector."""

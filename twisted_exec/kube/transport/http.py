@@ -48,6 +48,12 @@ T = TypeVar("T")
 
 USER_AGENT = "twisted-exec"
 
+IDLE_CONNECTIONS = 32
+"""
+Kept for later requests: as many as the guard of sessions uses at once, because a handshake costs more
+than a request.
+"""
+
 # Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
 # 60 s), so that a server rarely closes a connection just as we use it.
 IDLE_SECONDS = 30
@@ -252,7 +258,7 @@ class HTTPTransport:
 
     def _new_pool(self) -> HTTPConnectionPool:
         pool = HTTPConnectionPool(self._reactor, persistent=True)
-        pool.maxPersistentPerHost = 8
+        pool.maxPersistentPerHost = IDLE_CONNECTIONS
         pool.cachedConnectionTimeout = IDLE_SECONDS
         # The pool must not retry: it would hide which connection is in use, and abort() needs it.
         pool.retryAutomatically = False
