@@ -3,7 +3,8 @@ Stands in for a QEMU in a state that a real one cannot be brought into: ``python
 STATE ARGS``.
 
 It opens the two sockets of its command line, speaks enough of QMP, and once the machine goes on
-(``cont``) it stops with STATE as its status.  With ``io-error`` the next ``cont`` is for good.
+(``cont``) it stops with STATE as its status.  With ``io-error`` the next ``cont`` is for good.  With
+``shutdown`` the machine is off then, and no command is answered any more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import socket
 import sys
 import threading
+import time
 
 
 def listen(name: str) -> socket.socket:
@@ -44,6 +46,9 @@ def main() -> None:
             say(**{"return": {}})
         if command == "cont":
             conts += 1
+            if expected == "shutdown":
+                say(event="SHUTDOWN", data={"guest": True, "reason": "guest-shutdown"})
+                time.sleep(600)
             status = "running" if expected == "io-error" and conts > 1 else expected
             say(event="STOP" if status == expected else "RESUME", data={})
         if command == "quit":

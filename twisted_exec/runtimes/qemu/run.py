@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 _START_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
+_OFF_SECONDS = 10.0
+"""From the end of a machine until QEMU must have written its disks and ended."""
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
@@ -347,6 +349,8 @@ class QemuRun:
     def _event_received(self, event: str, data: dict[str, Any]) -> None:
         if event == "SHUTDOWN":
             self._exit.by_guest = bool(data.get("guest")) and (data.get("reason") != "guest-panic")
+            ended = Deferred.fromCoroutine(self._end_when_off())
+            ended.addErrback(lambda failure: self._log.failure("ending QEMU", failure=failure))
         elif event == "GUEST_PANICKED":
             self._exit.why = "the guest's system panicked"
             self._facts.event("Warning", "Panicked", self._exit.why)
@@ -356,6 +360,19 @@ class QemuRun:
             if event == "RESET" and self._facts.journal is not None:
                 self._facts.journal.booted("Reset")
             self._health.event_received(event, data)
+
+    async def _end_when_off(self) -> None:
+        """
+        End a QEMU whose machine is off.
+
+        QEMU ends by itself, but some of its releases wait for ever if a command comes at that moment.
+        """
+        await self._wait_for_exit(_OFF_SECONDS)
+        if not (self._exit.is_off or self._released):
+            self._log.warn(
+                "QEMU of {machine} has not ended: it is killed", machine=self._facts.label
+            )
+            await self._family.end()
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
         """
