@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
 import sys
 import threading
-import time
 
 
 def listen(name: str) -> socket.socket:
@@ -48,7 +48,7 @@ def main() -> None:
             conts += 1
             if expected == "shutdown":
                 say(event="SHUTDOWN", data={"guest": True, "reason": "guest-shutdown"})
-                time.sleep(600)
+                signal.pause()
             status = "running" if expected == "io-error" and conts > 1 else expected
             say(event="STOP" if status == expected else "RESUME", data={})
         if command == "quit":
