@@ -345,11 +345,11 @@ class Gate:
             return ""
         return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
 
-    async def present_terms(self, evidence: Evidence, known: _Round) -> Terms:
+    async def present_terms(self, evidence: Evidence, answers: _Round) -> Terms:
         """
         Return the present terms of a session.
 
-        :param known: the answers of this round.
+        :param answers: those of this round.
         :raises APIError: as :meth:`ISessionReviewer.review` fails.
         """
         sender = evidence.sender
@@ -359,7 +359,7 @@ class Gate:
             if problem:
                 raise Unauthorized(problem)
         else:
-            sender = await known.authenticated(evidence.credentials)
+            sender = await answers.authenticated(evidence.credentials)
         if not _is_same(sender, evidence.sender):
             raise Forbidden("the credential is now another user's")
         try:
@@ -369,12 +369,12 @@ class Gate:
             for attributes in evidence.allowed:
                 if attributes.user is evidence.user:
                     attributes = replace(attributes, user=user)
-                decision = await known.decide(attributes)
+                decision = await answers.decide(attributes)
                 if not decision.allows_everything:
                     raise self.refused(attributes, decision)
             if evidence.console is None:
                 return FULL
-            return await evidence.console.review(known, user)
+            return await evidence.console.review(answers, user)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
 

@@ -86,9 +86,7 @@ def _why(problem: Exception) -> str:
 
 
 class Replaceable(Protocol):
-    """
-    What may be replaced while the program runs, such as :class:`Reloading`.
-    """
+    """A source of a value that may change while the program runs, such as :class:`Reloading`."""
 
     @property
     def paths(self) -> Sequence[str]:

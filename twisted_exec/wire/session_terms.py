@@ -101,17 +101,17 @@ FULL = Terms()
 _NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy")
 
 
-def stricter(one: Terms, other: Terms) -> Terms:
+def stricter(first: Terms, second: Terms) -> Terms:
     """Return terms that satisfy both."""
-    if one == FULL or other == FULL:  # nearly always
-        return other if one == FULL else one
-    policies = [one.policy, *(each for each in (other.policy,) if each != one.policy)]
+    if first == FULL or second == FULL:  # nearly always
+        return second if first == FULL else first
+    policies = [first.policy, *(each for each in (second.policy,) if each != first.policy)]
     return Terms(
-        min(one.right, other.right),
-        max(one.people, other.people),
-        _lower(one.viewers, other.viewers),
-        _lower(one.idle_seconds, other.idle_seconds),
-        _lower(one.until, other.until),
+        min(first.right, second.right),
+        max(first.people, second.people),
+        _lower(first.viewers, second.viewers),
+        _lower(first.idle_seconds, second.idle_seconds),
+        _lower(first.until, second.until),
         ", ".join(filter(None, policies)),
     )
 

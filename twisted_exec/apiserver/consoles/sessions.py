@@ -6,9 +6,8 @@ A session begins and ends without waiting for the store.  Its object follows: cr
 second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
 console does not compete with a write to the store, and the shortest sessions, of scripts, need none
 (the audit log has them all).  When many sessions end at once, their objects are deleted little by
-little.  One record per session compares the stored object with the desired
-state and performs one write at a time; so a session that ends while its object is being created
-leaves no object behind.
+little.  One record per session compares the stored object with the desired state and performs one
+write at a time; so a session that ends while its object is being created leaves no object behind.
 
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user

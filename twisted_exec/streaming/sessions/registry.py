@@ -505,5 +505,5 @@ def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
 
 @lru_cache(maxsize=_ENDINGS)
 def _ending(reason: str, message: str) -> Ending:
-    shown = "".join(char for char in message if char.isprintable())
-    return Ending(reason if reason in _REASONS else INTERNAL, shown)
+    printable = "".join(char for char in message if char.isprintable())
+    return Ending(reason if reason in _REASONS else INTERNAL, printable)
