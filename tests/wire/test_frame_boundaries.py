@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, FrameBoundaries, frame_boundaries
+from twisted_exec.wire.frame_boundaries import (
+    MAX_TRACKED_BYTES,
+    FrameBoundaries,
+    ends_with_close,
+    frame_boundaries,
+)
 from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
 from twisted_exec.wire.spdy import frames as spdy_frames
 from twisted_exec.wire.spdy.frames import Data, Frame, FrameReader, FrameWriter, GoAway
@@ -280,3 +285,24 @@ class SPDYTests(SynchronousTestCase):
         much = b"".join(spdy_frames.data(1, b"x" * MAX_TRACKED_BYTES))
         self.assertTrue(follower.from_user(much[:1000]))
         self.assertFalse(follower.from_user(much[1000:]))
+
+
+class CloseTests(SynchronousTestCase):
+    """Whether the last bytes of a server are a Close frame."""
+
+    def test_close(self) -> None:
+        for frame in (b"\x88\x00", b"\x88\x02\x03\xe8", b"\x88\x7d\x03\xe9" + b"x" * 123):
+            self.assertTrue(ends_with_close(frame), frame)
+            self.assertTrue(ends_with_close(b"\x82\x03\x01ab" + frame), frame)
+
+    def test_no_close(self) -> None:
+        for data in (
+            b"",
+            b"\x88",
+            b"\x82\x03\x01ab",
+            b"\x88\x02\x03\xe8x",
+            b"\x88\x01\x03",
+            b"\x88\x02\xff\xff",
+            b"x" * 300,
+        ):
+            self.assertFalse(ends_with_close(data), data)

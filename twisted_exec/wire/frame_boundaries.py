@@ -37,6 +37,8 @@ MAX_TRACKED_BYTES = 64 << 10
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _NORMAL, _GOING_AWAY = 1000, 1001
 _LONGEST_REASON = 123
+_CLOSE_CODES = range(1000 >> 8, (4999 >> 8) + 1)
+"""First bytes of the codes of a Close."""
 _ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
 _FIN = 1
 _GO_AWAY = b"\x80\x03\x00\x07"
@@ -255,6 +257,27 @@ def _frame(kind: int, payload: bytes) -> bytes:
     if len(payload) < 126:
         return head + bytes((len(payload),)) + payload
     return head + b"\x7e" + len(payload).to_bytes(2, "big") + payload
+
+
+LONGEST_CLOSE_BYTES = 127
+"""Size of the longest Close frame of a server."""
+
+
+def ends_with_close(data: bytes) -> bool:
+    """
+    Return whether the last bytes of a server are a WebSocket's Close frame.
+
+    They are judged by themselves, so binary output may look like one; text does not.
+
+    :param data: at least :data:`LONGEST_CLOSE_BYTES`, or all.
+    """
+    for length in range(LONGEST_CLOSE_BYTES - 1):
+        start = len(data) - 2 - length
+        if start < 0:
+            break
+        if data[start] == _FINAL | _CLOSE and data[start + 1] == length != 1:
+            return not length or data[start + 2] in _CLOSE_CODES
+    return False
 
 
 def frame_boundaries(upgrade: bytes, protocol: str, *, commands: bool) -> FrameBoundaries:

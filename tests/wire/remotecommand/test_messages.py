@@ -30,6 +30,8 @@ from twisted_exec.wire.remotecommand.messages import (
     decode_ending,
     decode_status,
     encode_ending,
+    encode_gap,
+    encode_notice,
     encode_size,
     encode_status,
     encode_wish,
@@ -291,6 +293,19 @@ class SizeTests(SynchronousTestCase):
         decoder = SizeDecoder()
         for chunk in chunks:
             decoder.feed(chunk)
+
+
+class NoticeTests(SynchronousTestCase):
+    """Tests for :func:`encode_notice` and :func:`encode_gap`."""
+
+    def test_text(self) -> None:
+        """A notice is a line of its own; a gap is one with the number of bytes, if it is known."""
+        for notice, text in (
+            (encode_notice("ada has left"), b"ada has left"),
+            (encode_gap(7), b"7 bytes skipped"),
+            (encode_gap(None), b"output is missing here"),
+        ):
+            self.assertEqual(notice, b"\r\n[twisted-exec: " + text + b"]\r\n")
 
 
 class WishTests(SynchronousTestCase):

@@ -40,6 +40,8 @@ TIME_OVER = "TimeOver"
 CONSOLE_IN_USE = "ConsoleInUse"
 INPUT_DENIED = "InputDenied"
 TOO_MANY_VIEWERS = "TooManyViewers"
+RESUMED = "Resumed"
+USER_LEFT = "UserLeft"
 INTERNAL = "InternalError"
 
 STATUS_LIMIT_BYTES = 64 << 10
@@ -229,6 +231,7 @@ _FAILURES = frozenset(
         CONSOLE_IN_USE,
         INPUT_DENIED,
         TOO_MANY_VIEWERS,
+        RESUMED,
         INTERNAL,
     }
 )
@@ -366,3 +369,15 @@ def _request(keys: dict[str, Any]) -> Break | Role | None:
 
 
 _ROLES = {role.value: role for role in Role}
+
+
+def encode_notice(text: str) -> bytes:
+    """Wrap a message of ours for the output; the guest may have left the cursor anywhere in a line."""
+    return f"\r\n[twisted-exec: {text}]\r\n".encode()
+
+
+def encode_gap(skipped_bytes: int | None) -> bytes:
+    """Return the notice in place of missing output; ``None`` if nobody knows how much is missing."""
+    if skipped_bytes is None:
+        return encode_notice("output is missing here")
+    return encode_notice(f"{skipped_bytes} bytes skipped")

@@ -1,0 +1,134 @@
+"""Tests of :mod:`twisted_exec.wire.resume`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resume import (
+    LONGEST_MARK_BYTES,
+    Ack,
+    At,
+    MarkDecoder,
+    Notice,
+    Position,
+    Resumable,
+    Resume,
+    encode_mark,
+    parse_answer,
+    parse_request,
+)
+
+KEY = "k" * 43
+EPOCH = "0123456789abcdef"
+RESUME = Resume(KEY, "3f6b-1", Position(EPOCH, 4096))
+
+
+class HeaderTests(SynchronousTestCase):
+    """The header of the request and of its answer."""
+
+    def test_first_request(self) -> None:
+        self.assertIsNone(parse_request("marks"))
+
+    def test_resume(self) -> None:
+        text = f"key={KEY}; session=3f6b-1; epoch={EPOCH}; from=4096"
+        self.assertEqual(RESUME.text(), text)
+        self.assertEqual(parse_request(text), RESUME)
+
+    def test_answer(self) -> None:
+        answer = Resumable(KEY, 60)
+        self.assertEqual(parse_answer(answer.text()), answer)
+
+    def test_unknown_fields_are_ignored(self) -> None:
+        self.assertEqual(parse_request(RESUME.text() + "; later=1"), RESUME)
+
+    def test_long_waits_are_cut(self) -> None:
+        self.assertEqual(parse_answer(f"key={KEY}; seconds=999999999").seconds, 86400)
+
+    def test_keys_are_not_printed(self) -> None:
+        self.assertNotIn(KEY, repr([RESUME, Resumable(KEY, 60)]))
+
+    def test_invalid(self) -> None:
+        good = RESUME.text()
+        for text in (
+            "",
+            "mark",
+            good.replace(KEY, "short"),
+            good.replace(KEY, KEY[:-1] + "?"),
+            good.replace(EPOCH, EPOCH.upper()),
+            good.replace("4096", "-1"),
+            good.replace("4096", "\N{ARABIC-INDIC DIGIT ONE}"),
+            good.replace("4096", "1" * 20),
+            good.replace("3f6b-1", "3f6b/1"),
+            good.replace("session=3f6b-1; ", ""),
+            good + f"; key={KEY}",
+            good + "; x=" + "y" * 512,
+        ):
+            with self.assertRaises(RemoteProtocolError, msg=text):
+                parse_request(text)
+
+
+class MarkTests(SynchronousTestCase):
+    """Marks and their decoder."""
+
+    def test_encoded(self) -> None:
+        self.assertEqual(
+            encode_mark(At(Position(EPOCH, 7))), b'{"At":7,"Epoch":"0123456789abcdef"}\n'
+        )
+        self.assertEqual(
+            encode_mark(At(Position(EPOCH, 7), exact=False)),
+            b'{"At":7,"Epoch":"0123456789abcdef","Exact":false}\n',
+        )
+        self.assertEqual(encode_mark(Ack(3)), b'{"Ack":3}\n')
+        self.assertEqual(encode_mark(Ack(None)), b'{"Ack":null}\n')
+
+    @given(
+        st.lists(
+            st.one_of(
+                st.builds(
+                    At,
+                    st.builds(Position, st.just(EPOCH), st.integers(0, (1 << 63) - 1)),
+                    st.booleans(),
+                ),
+                st.builds(Ack, st.none() | st.integers(0, (1 << 63) - 1)),
+                st.builds(Notice, st.text(max_size=200)),
+            )
+        ),
+        st.integers(1, 50),
+    )
+    def test_any_split(self, marks: list[At | Ack | Notice], size: int) -> None:
+        data = b"".join(map(encode_mark, marks))
+        decoder, found = MarkDecoder(), []
+        for start in range(0, len(data), size):
+            found += decoder.feed(data[start : start + size])
+        self.assertEqual(found, marks)
+
+    def test_long_notice(self) -> None:
+        for text in ("x" * 100_000, "\N{SNOWMAN}" * 100_000, "\N{GRINNING FACE}" * 100_000):
+            data = encode_mark(Notice(text))
+            self.assertLessEqual(len(data), LONGEST_MARK_BYTES)
+            (mark,) = MarkDecoder().feed(data)
+            assert isinstance(mark, Notice)
+            self.assertTrue(text.startswith(mark.text))
+
+    def test_unknown(self) -> None:
+        self.assertEqual(MarkDecoder().feed(b'{"Later":1}\n\n{"Ack":1}\n'), [Ack(1)])
+
+    def test_invalid(self) -> None:
+        for data in (
+            b"x\n",
+            b"[]\n",
+            b'{"At":1}\n',
+            b'{"At":-1,"Epoch":"0123456789abcdef"}\n',
+            b'{"At":1,"Epoch":"x"}\n',
+            b'{"At":true,"Epoch":"0123456789abcdef"}\n',
+            b'{"Ack":-1}\n',
+            b'{"Ack":"1"}\n',
+            b'{"Ack":9223372036854775808}\n',
+            b"[" * 5000 + b"\n",
+            b"x" * (LONGEST_MARK_BYTES + 1),
+        ):
+            with self.assertRaises(RemoteProtocolError, msg=repr(data[:40])):
+                MarkDecoder().feed(data)

@@ -1,0 +1,251 @@
+"""
+Resuming a console session after its connection was lost, sans I/O: the header and the marks.
+
+A client that can resume sends the header ``X-Twisted-Exec-Resume`` with its request.  The first
+request says ``marks``; the request of a client that lost its connection has the key of that
+connection and the position at which output is to continue::
+
+    X-Twisted-Exec-Resume: marks
+    X-Twisted-Exec-Resume: key=KEY; session=ID; epoch=EPOCH; from=OFFSET
+
+A hop that supports this repeats the header towards the machine, and the hop that decodes the stream
+answers in its 101 with the key for the next time::
+
+    X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS
+
+Without an answer the session is an ordinary one.  With an answer the output (channel 1) has only
+bytes of the machine.  Everything else is a *mark*: a JSON object and a newline on channel 4 towards
+the client, where clients of Kubernetes expect nothing and are sent nothing.
+
+======================== ==============================================================
+mark                     meaning
+======================== ==============================================================
+``{"At":N,"Epoch":"E"}`` the next byte of output has the offset N in the journal E.  With
+                         ``"Exact":false`` nobody knows how much output is missing before it
+``{"Ack":N}``            N pieces of input are settled: they reached the line, or were
+                         discarded and will not be sent.  ``null``: nobody knows how
+                         many; counting begins anew at 0
+``{"Notice":TEXT}``      a message for the user
+======================== ==============================================================
+
+The first marks of a stream are Ack and At, before any output.  Another At follows each gap in the
+output.  Input is counted by byte; a BREAK, a role request and the end of input count as one each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from twisted_exec.wire.errors import RemoteProtocolError
+
+RESUME_HEADER = "X-Twisted-Exec-Resume"
+
+MARKS = "marks"
+"""Value of the header in the first request."""
+
+LONGEST_MARK_BYTES = 8 << 10
+
+_LONGEST = 512
+_KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
+_SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+_EPOCH = re.compile(r"[0-9a-f]{16}\Z")
+_NUMBER = re.compile(r"[0-9]{1,19}\Z")
+_MOST_SECONDS = 86400
+
+
+@dataclass(frozen=True)
+class Position:
+    """
+    A place in a console's output.
+
+    :param epoch: the journal, as 16 hexadecimal digits; offsets of different journals have nothing
+        to do with each other.
+    :param offset: the offset of the next byte.
+    """
+
+    epoch: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Resume:
+    """
+    A request to resume a session.
+
+    :param key: the key that the last connection got.
+    :param session: the id of the session of that connection.
+    :param position: where the output is to continue.
+    """
+
+    key: str
+    session: str
+    position: Position
+
+    def text(self) -> str:
+        """Return the value of the header."""
+        at = self.position
+        return f"key={self.key}; session={self.session}; epoch={at.epoch}; from={at.offset}"
+
+    def __repr__(self) -> str:
+        return f"<Resume of session {self.session} from {self.position.offset}>"  # without the key
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """
+    The answer to a client that can resume.
+
+    :param key: identifies the connection when it was lost; a secret.
+    :param seconds: how long the session waits after a loss.
+    """
+
+    key: str
+    seconds: int
+
+    def text(self) -> str:
+        """Return the value of the header."""
+        return f"key={self.key}; seconds={self.seconds}"
+
+    def __repr__(self) -> str:
+        return f"<Resumable for {self.seconds} s>"  # without the key
+
+
+@dataclass(frozen=True)
+class At:
+    """
+    The next byte of output has this position.
+
+    :param exact: false if an unknown amount of output is missing before it: the machine may never
+        have printed as much as the offsets differ.
+    """
+
+    position: Position
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Ack:
+    """
+    Input is settled.
+
+    :param count: the number of pieces since the session began; ``None`` if nobody knows how many.
+    """
+
+    count: int | None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A message for the user, without line breaks."""
+
+    text: str
+
+
+Mark = At | Ack | Notice
+
+
+def parse_request(value: str) -> Resume | None:
+    """
+    Read the header of a request.
+
+    :return: ``None`` for the first request of a session.
+    :raises RemoteProtocolError: the value is not valid.
+    """
+    if value.strip() == MARKS:
+        return None
+    fields = header_fields(
+        RESUME_HEADER, value, {"key": _KEY, "session": _SESSION, "epoch": _EPOCH, "from": _NUMBER}
+    )
+    position = Position(fields["epoch"], int(fields["from"]))
+    return Resume(fields["key"], fields["session"], position)
+
+
+def parse_answer(value: str) -> Resumable:
+    """
+    Read the header of a 101.
+
+    :raises RemoteProtocolError: the value is not valid.
+    """
+    fields = header_fields(RESUME_HEADER, value, {"key": _KEY, "seconds": _NUMBER})
+    return Resumable(fields["key"], min(int(fields["seconds"]), _MOST_SECONDS))
+
+
+def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) -> dict[str, str]:
+    """
+    Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown ones are ignored.
+
+    :param forms: the required fields.
+    :raises RemoteProtocolError: a field is missing, not valid, or there twice.
+    """
+    if len(value) > _LONGEST:
+        raise RemoteProtocolError(f"header {header} is longer than {_LONGEST} characters")
+    fields: dict[str, str] = {}
+    for part in value.split(";"):
+        name, _, text = part.strip().partition("=")
+        if name in fields:
+            raise RemoteProtocolError(f"header {header} has the same field twice")
+        fields[name] = text
+    for name, form in forms.items():
+        if form.match(fields.get(name, "")) is None:
+            raise RemoteProtocolError(f"header {header} has no valid field {name}")
+    return fields
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """Encode a mark for channel 4; the text of a long notice is cut."""
+    if isinstance(mark, At):
+        at = mark.position
+        document: dict[str, object] = {"At": at.offset, "Epoch": at.epoch}
+        if not mark.exact:
+            document["Exact"] = False
+    elif isinstance(mark, Ack):
+        document = {"Ack": mark.count}
+    else:
+        document = {"Notice": mark.text[: LONGEST_MARK_BYTES // 16]}
+    return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+class MarkDecoder:
+    """Decodes marks; unknown ones are left out, so that later releases can add some."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def feed(self, data: bytes) -> list[Mark]:
+        """
+        Take bytes of channel 4, split anywhere.
+
+        :return: the complete marks.
+        :raises RemoteProtocolError: a mark is too long or not valid.
+        """
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        if max(map(len, (*lines, self._pending))) > LONGEST_MARK_BYTES:
+            raise RemoteProtocolError(f"a mark is longer than {LONGEST_MARK_BYTES} bytes")
+        marks = (_mark(line) for line in lines if line.strip())
+        return [mark for mark in marks if mark is not None]
+
+
+def _mark(line: bytes) -> Mark | None:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        raise RemoteProtocolError("a mark is not JSON") from None
+    if not isinstance(document, dict):
+        raise RemoteProtocolError("a mark is not an object")
+    if "At" in document:
+        epoch = document.get("Epoch")
+        if not (_is_count(document["At"]) and isinstance(epoch, str) and _EPOCH.match(epoch)):
+            raise RemoteProtocolError("a mark At has no valid position")
+        return At(Position(epoch, document["At"]), document.get("Exact") is not False)
+    if "Ack" in document:
+        if document["Ack"] is not None and not _is_count(document["Ack"]):
+            raise RemoteProtocolError("a mark Ack has no valid number")
+        return Ack(document["Ack"])
+    text = document.get("Notice")
+    return Notice(text) if isinstance(text, str) else None
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
