@@ -93,6 +93,14 @@ class GateTests(CredentialsCase):
         self.assertEqual((context.user.name, context.caller), ("ann", None))
         self.assertEqual((context.subject.user, context.subject.caller), ("ann", ""))
 
+    def test_resumption(self) -> None:
+        """The context keeps what the client says about resuming; the request does not."""
+        context = self.identified(self.gate(), {**self.token, "X-Twisted-Exec-Resume": ["marks"]})
+        assert context.resumption is not None
+        self.assertEqual(context.resumption.value, b"marks")
+        self.assertFalse(context.request.requestHeaders.hasHeader("X-Twisted-Exec-Resume"))
+        self.assertIsNone(self.identified(self.gate(), self.token).resumption)
+
     def test_visibility(self) -> None:
         """
         A decision that is limited to visible objects fails if the caller cannot apply the limit.

@@ -217,6 +217,19 @@ class VerbTests(ClientTestCase):
         self.assertEqual(self.server.headers[3]["content-type"], "application/merge-patch+json")
         self.assertEqual(json.loads(self.server.bodies[4])["preconditions"], {"uid": "7"})
 
+    async def test_no_cookies(self) -> None:
+        """A cookie of the server is not sent with a later request."""
+
+        def handler(request: Request) -> Any:
+            request.addCookie("session", "x", path="/")
+            return {"metadata": {"name": "x"}}
+
+        self.server.handler = handler
+        for _ in range(2):
+            await self.client.get(MACHINES, "x", "default")
+        self.assertEqual(len(self.server.headers), 2)
+        self.assertFalse(any("cookie" in headers for headers in self.server.headers))
+
     async def test_connections_persist(self) -> None:
         """Consecutive requests share one connection."""
         self.server.handler = lambda request: {}

@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted_exec.api import times
 from twisted_exec.api.kinds import Column, Kind, Object
+from twisted_exec.api.kinds.kind import NOTHING
 
 NAME_DESCRIPTION = "Name must be unique within a namespace."
 AGE_DESCRIPTION = "How long ago the object was created."
@@ -94,7 +95,8 @@ def cells(kind: Kind, obj: Object, now: float) -> list[str]:
 
 def _cell(column: Column, obj: Object, now: float) -> str:
     value = column.read(obj)
-    return times.age(value, now) if column.moment else value or ""
+    is_moment = column.moment and value != NOTHING
+    return times.age(value, now) if is_moment else value or ""
 
 
 def partial(obj: Object) -> Object:

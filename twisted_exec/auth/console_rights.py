@@ -166,6 +166,35 @@ class Decides(Protocol):
     def refused(self, attributes: Attributes, decision: Decision) -> APIError:
         """Return the error for a refusal."""
 
+    async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
+        """As :func:`highest_right`."""
+
+
+async def highest_right(
+    gate: Decides, console: Attributes, refusal: Attributes, wanted: Right
+) -> Right:
+    """
+    Return the highest right of a user at a console.
+
+    :param console: the permission on the machine's ``console``, without a verb.
+    :param refusal: names the permission that a user without any right lacks.
+    :param wanted: the same where the verbs are strict.
+    :raises APIError: the user has no right.
+    """
+    # The highest first, because a session without --force can ask for the floor later, and
+    # because a hop of another make may take input from a session that asked for none.
+    decision = Decision(False)
+    for right in sorted(Right, reverse=True):
+        decision = await gate.decide(replace(console, verb=right.verb))
+        if decision.allows_everything:
+            return right
+        if decision.hidden:
+            break
+    missing = refusal
+    if console.strict or (await gate.decide(refusal)).allowed:  # a policy makes the verbs strict
+        missing = replace(console, verb=wanted.verb)
+    raise gate.refused(missing, decision)
+
 
 @dataclass(frozen=True)
 class ConsoleAccess:
@@ -245,21 +274,10 @@ class ConsoleAccess:
         return replace(terms, right=Right.TAKEOVER)
 
     async def _right(self, gate: Decides, user: User) -> Right:
-        # The highest first, because a session without --force can ask for the floor later, and
-        # because a hop of another make may take input from a session that asked for none.
-        rights = sorted(Right, reverse=True)
-        strict = self.permission.strict
-        if self.conditions is not None:
-            strict = strict or self.conditions.is_strict()
-        decision = Decision(False)
-        for right in rights:
-            attributes = replace(self.permission, user=user, verb=right.verb, strict=strict)
-            decision = await gate.decide(attributes)
-            if decision.allows_everything:
-                return right
-            if decision.hidden:
-                break
-        missing = replace(self.refusal, user=user)
-        if strict or (await gate.decide(missing)).allowed:  # a policy makes the verbs strict
-            missing = replace(self.permission, user=user, verb=self.wanted.verb)
-        raise gate.refused(missing, decision)
+        console, refusal = self.permission, self.refusal
+        strict = console.strict or (self.conditions is not None and self.conditions.is_strict())
+        if user is not console.user or strict != console.strict:
+            console = replace(console, user=user, strict=strict)
+        if user is not refusal.user:
+            refusal = replace(refusal, user=user)
+        return await gate.highest_right(console, refusal, self.wanted)

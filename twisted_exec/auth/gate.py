@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
-from twisted_exec.auth.console_rights import Access, ConsoleAccess
+from twisted_exec.auth.console_rights import Access, ConsoleAccess, highest_right
 from twisted_exec.auth.credentials import (
     NO_CREDENTIALS,
     CredentialHeaders,
@@ -47,9 +47,11 @@ from twisted_exec.streaming.sessions.registry import (
     forwarded_machine_uid,
     forwarded_session_id,
 )
+from twisted_exec.streaming.sessions.resuming import resume_headers
 from twisted_exec.streaming.sessions.terms import forwarded_terms, terms_headers
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
+from twisted_exec.wire.rejoin import REJOIN_HEADER
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _PROXIES = 256
@@ -160,6 +162,8 @@ class Gate:
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         terms = terms_headers(context.request)
         machine_uid = forwarded_machine_uid(context.request)
+        context.resume_headers = resume_headers(context.request)
+        rejoin = context.request.requestHeaders.getRawHeaders(REJOIN_HEADER.encode(), [b""])[-1]
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         context.learn(user=sender.name)
@@ -171,6 +175,7 @@ class Gate:
             context.caller = sender.forwarded_by
             if context.caller is not None:
                 context.learn(uid=machine_uid)
+                context.rejoin = rejoin
         if context.caller is not None:
             session = self._session_of(context)
             context.learn(user=user.name, caller=context.caller.name, session=session)
@@ -262,6 +267,10 @@ class Gate:
         decision: Decision = await self._authorizer.authorize(attributes)
         return decision
 
+    async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
+        """As :func:`~twisted_exec.auth.console_rights.highest_right`."""
+        return await highest_right(self, console, refusal, wanted)
+
     async def authorize(self, attributes: Attributes) -> None:
         """
         Make sure that a request is allowed, for every object.
@@ -336,11 +345,12 @@ class Gate:
 
         Without a certificate for a proxy that is trusted for another reason.
         """
-        if certificate is None or self._proxy_problem(certificate):
+        if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS
         return _of_proxy(certificate)
 
-    def _proxy_problem(self, certificate: PeerCertificate) -> str:
+    def proxy_problem(self, certificate: PeerCertificate) -> str:
+        """Return why a proxy is not trusted any more; empty if it is."""
         if not IProxyAuthenticator.providedBy(self._authenticator):
             return ""
         return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
@@ -354,10 +364,7 @@ class Gate:
         """
         sender = evidence.sender
         if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
-            certificate = evidence.credentials.certificate
-            problem = self._proxy_problem(certificate) if certificate is not None else ""
-            if problem:
-                raise Unauthorized(problem)
+            answers.check_proxy(evidence.credentials.certificate)
         else:
             sender = await answers.authenticated(evidence.credentials)
         if not _is_same(sender, evidence.sender):
@@ -381,12 +388,18 @@ class Gate:
 
 @implementer(ISessionReviewer)
 class _Round:
-    """One round of reviews: remembers who users are, and what they may."""
+    """
+    One round of reviews: remembers who users are, and what they may.
+
+    A user may have many sessions at one machine, and all of them are decided alike.
+    """
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._users: dict[object, User | str] = {}  # or why the credentials are refused
         self._decisions: dict[Attributes, Decision] = {}
+        self._rights: dict[object, Right | APIError] = {}
+        self._proxies: dict[PeerCertificate, str] = {}
 
     def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
         """As :meth:`ISessionReviewer.review`."""
@@ -415,6 +428,35 @@ class _Round:
         if decision is None:
             decision = self._decisions[attributes] = await self._gate.decide(attributes)
         return decision
+
+    async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
+        """As :func:`~twisted_exec.auth.console_rights.highest_right`."""
+        key = (console, refusal, wanted)
+        right = self._rights.get(key)
+        if right is None:
+            try:
+                right = await highest_right(self, console, refusal, wanted)
+            except (Forbidden, NotFound) as error:
+                right = error
+            self._rights[key] = right
+        if isinstance(right, APIError):
+            raise right.with_traceback(None)  # otherwise it grows with each session
+        return right
+
+    def check_proxy(self, certificate: PeerCertificate | None) -> None:
+        """
+        Make sure that a proxy is still trusted.
+
+        :param certificate: ``None`` for a proxy that is trusted for another reason.
+        :raises Unauthorized: it is not.
+        """
+        if certificate is None:
+            return
+        problem = self._proxies.get(certificate)
+        if problem is None:
+            problem = self._proxies[certificate] = self._gate.proxy_problem(certificate)
+        if problem:
+            raise Unauthorized(problem)
 
     def refused(self, attributes: Attributes, decision: Decision) -> APIError:
         """As :meth:`Gate.refused`."""

@@ -56,6 +56,9 @@ class LiveStream(Protocol):
     def end(self, ending: Ending) -> None:
         """End the stream with a reason."""
 
+    def cut(self) -> None:
+        """End the stream now, without a reason for its user."""
+
     def limit_to(self, ceiling: Terms) -> None:
         """Change the terms that the hop before holds the session to."""
 

@@ -31,9 +31,12 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
     IAddress,
     IHandshakeListener,
+    IHostnameResolver,
+    IHostResolution,
     IListeningPort,
     IProtocol,
     IProtocolFactory,
+    IResolutionReceiver,
     IStreamClientEndpoint,
     IStreamServerEndpoint,
 )
@@ -53,7 +56,12 @@ from twisted_exec.tls.errors import (
 )
 from twisted_exec.tls.pem import openssl_reason
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.transport import StreamTLSFactory, accept_unbuffered, unbuffered_connector
+from twisted_exec.tls.transport import (
+    Connecting,
+    StreamTLSFactory,
+    accept_unbuffered,
+    unbuffered_connector,
+)
 from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 30.0
@@ -167,6 +175,7 @@ def client_endpoint(
     tls: ClientTLS | None,
     *,
     timeout_seconds: float = 10.0,
+    first_address: int = 0,
 ) -> IStreamClientEndpoint:
     """
     Return an endpoint to connect to by TCP.
@@ -174,6 +183,9 @@ def client_endpoint(
     :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
     :param tls: ``None`` connects in the clear.
     :param timeout_seconds: for resolving, TCP and TLS together.
+    :param first_address: number of the name's address that is tried first, from 0; it may exceed their
+        number.  The others follow.  A server that accepts connections and then does nothing hides
+        those behind it from a client that always begins with the same one.
     :return: its ``connect()`` fires with the protocol once the peer is
         verified.  It fails with :class:`VerificationError`,
         :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's
@@ -183,6 +195,9 @@ def client_endpoint(
     dialler: Any = unbuffered_connector(reactor)
     if tls is not None and on_descriptor:
         dialler = TLSConnecting(reactor, tls)
+    if first_address and isinstance(dialler, Connecting):
+        resolver = _RotatedNames(reactor.nameResolver, first_address)
+        dialler.nameResolver = resolver  # type: ignore[attr-defined]
     bare = host.removeprefix("[").removesuffix("]")
     inner: Any
     try:
@@ -195,6 +210,40 @@ def client_endpoint(
     peer = f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
     kind_of_tls = _ClientEndpoint if not on_descriptor else _DescriptorEndpoint
     return kind_of_tls(reactor, inner, tls, peer, timeout_seconds)
+
+
+@implementer(IHostnameResolver)
+class _RotatedNames:
+    """Resolves names, and begins with another one of the addresses."""
+
+    def __init__(self, inner: IHostnameResolver, first_address: int) -> None:
+        self._inner, self._first = inner, first_address
+
+    def resolveHostName(
+        self, resolutionReceiver: IResolutionReceiver, *name: Any, **more: Any
+    ) -> IHostResolution:
+        receiver = _Rotating(resolutionReceiver, self._first)
+        resolution: IHostResolution = self._inner.resolveHostName(receiver, *name, **more)
+        return resolution
+
+
+@implementer(IResolutionReceiver)
+class _Rotating:
+    def __init__(self, receiver: IResolutionReceiver, first_address: int) -> None:
+        self._receiver, self._first = receiver, first_address
+        self._addresses: list[IAddress] = []
+
+    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+        self._receiver.resolutionBegan(resolutionInProgress)
+
+    def addressResolved(self, address: IAddress) -> None:
+        self._addresses.append(address)
+
+    def resolutionComplete(self) -> None:
+        first = self._first % len(self._addresses) if self._addresses else 0
+        for address in self._addresses[first:] + self._addresses[:first]:
+            self._receiver.addressResolved(address)
+        self._receiver.resolutionComplete()
 
 
 def client_endpoint_over(

@@ -14,6 +14,7 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.apiserver.policies import requests
 from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.wire.session_terms import Right, Terms
@@ -360,6 +361,46 @@ class OnceTests(PolicyTestCase):
         """
         self.opened()
         self.assertIn("its approval was for one session", self.not_opened())
+
+    def resuming(self, session: str, resumes: str) -> Applicant:
+        return self.applicant(session=session, resumes=resumes)
+
+    def test_resumed(self) -> None:
+        """A session that is resumed goes on with its approval, and needs no other."""
+        self.opened()
+        self.request("more")
+        self.decide("more")
+        for session, resumes in (("s-2", "s-1"), ("s-3", "s-2")):
+            self.opened(self.resuming(session, resumes))
+            self.reviewed(self.resuming(session, resumes))
+        stored = self.successResultOf(self.storage.list(CONSOLEREQUESTS.resource)).items
+        sessions = {each["metadata"]["name"]: each["status"].get("session") for each in stored}
+        self.assertEqual(sessions, {"r": "s-3", "more": None})
+
+    def test_resumed_by_a_stranger(self) -> None:
+        """Only the session that has used the approval can be resumed with it."""
+        self.opened()
+        message = self.not_opened(self.resuming("s-2", "x"))
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_resumed_later(self) -> None:
+        """An attempt to resume that a hop refuses ends neither the session nor the next attempt."""
+        self.opened()
+        self.opened(self.resuming("s-2", "s-1"))
+        self.reviewed()
+        self.opened(self.resuming("s-3", "s-1"))
+        self.reviewed(self.resuming("s-3", "s-1"))
+
+    def test_resumed_for_longer(self) -> None:
+        """The longest time of a session counts from its beginning."""
+        self.make_policy("short", approval="Once", maxSeconds=600)
+        until = self.opened().until
+        self.clock.advance(400)
+        resumed = self.resuming("s-2", "s-1")
+        self.assertEqual(self.opened(resumed).until, until)
+        self.assertEqual(self.reviewed(resumed).until, until)
+        self.clock.advance(200)
+        self.assertIn("at most 600 seconds", self.not_opened(self.resuming("s-3", "s-2")))
 
     def test_race(self) -> None:
         """Of two sessions at the same moment one gets the approval."""

@@ -39,7 +39,11 @@ class Column:
     path: str = ""
 
 
-def cell(*path: str, missing: str = "<none>") -> Callable[[Object], str]:
+NOTHING = "<none>"
+"""Text of a cell without a value."""
+
+
+def cell(*path: str, missing: str = NOTHING) -> Callable[[Object], str]:
     """
     Return a function that reads a field as the text of a cell.
 

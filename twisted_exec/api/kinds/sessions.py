@@ -5,6 +5,9 @@ An API server creates one for each stream that it forwards, and deletes it when 
 sessions are never created or changed otherwise.  Deleting one ends the session.  While a session
 lasts its server regularly renews it and updates the byte counts; other servers delete sessions that
 are no longer renewed.
+
+A session whose connection was lost, and whose user can resume it, remains for as long as the user may
+come back.  Deleting it then refuses the resumption.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 from twisted_exec.api.kinds.kind import Column, Kind, cell
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.schema import integer, moment, string, struct
+from twisted_exec.api.schema import boolean, integer, moment, string, struct
 
 MODES = ("Drive", "TakeOver", "Watch")
 """Values of ``spec.mode``.  Only the machine's end knows the present writer."""
@@ -45,7 +48,8 @@ _SPEC = struct(
         "agent": string("agent is the user agent of the client."),
         "replica": string("replica is the API server that forwards the session."),
     },
-    description="spec describes the session. It does not change.",
+    description="spec describes the session. It changes only when the user resumes the session over "
+    "another connection.",
 )
 _STATUS = struct(
     {
@@ -63,6 +67,12 @@ _STATUS = struct(
             "role is the present role of the session. It is empty if the machine's runtime does not report it.",
             enum=["Writer", "Observer"],
         ),
+        "resumable": boolean(
+            "resumable is true if the user can resume the session after a loss of the connection."
+        ),
+        "awaySince": moment(
+            "awaySince is when the connection was lost. It is missing while the user is connected."
+        ),
         "endedBy": string("endedBy is the user who deleted the session."),
     },
     description="status is the observed state of the session.",
@@ -74,6 +84,10 @@ def _selected(key: str) -> Any:
         return str(session.get("spec", {}).get(key, ""))
 
     return read
+
+
+def _resumable(session: Mapping[str, Any]) -> str:
+    return "true" if session.get("status", {}).get("resumable") else "false"
 
 
 CONSOLESESSIONS = Kind(
@@ -91,9 +105,21 @@ CONSOLESESSIONS = Kind(
             "The mode that the session requested",
         ),
         Column("Role", cell("status", "role"), "The present role of the session"),
+        Column(
+            "Away",
+            cell("status", "awaySince"),
+            "How long the user has been absent, after a loss of the connection",
+            moment=True,
+        ),
         Column("From", cell("spec", "address"), "The address of the client"),
         Column(
             "Protocol", cell("spec", "protocol"), "The stream protocol of the client", priority=1
+        ),
+        Column(
+            "Resumable",
+            _resumable,
+            "Whether the user can resume the session after a loss of the connection",
+            priority=1,
         ),
         Column(
             "In", cell("status", "bytesToMachine", missing="0"), "Bytes to the machine", priority=1

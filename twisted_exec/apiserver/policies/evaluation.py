@@ -25,6 +25,7 @@ from twisted_exec.api.kinds.policies.consolerequests import (
     USED,
     expiry,
     state_of,
+    used_at,
 )
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.selectors import LabelSelector
@@ -127,9 +128,13 @@ def needs_use(policies: Iterable[Policy]) -> bool:
 
 
 def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> list[Object]:
-    """Return the approved requests that count for a session, best first."""
+    """Return the approved requests that count for a session, the one that it used and the best first."""
+
+    def rank(request: Object) -> tuple[bool, Right, float]:
+        return "session" in request["status"], _right(request), expiry(request)
+
     valid = [each for each in requests if _counts(each, applicant, now)]
-    return sorted(valid, key=lambda each: (_right(each), expiry(each)), reverse=True)
+    return sorted(valid, key=rank, reverse=True)
 
 
 class _Refused(Exception):
@@ -148,7 +153,7 @@ def _terms(
         raise _Refused(
             f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
         )
-    spec, ends = policy.spec, [_end_of_hours(policy, now)]
+    spec, ends, since = policy.spec, [_end_of_hours(policy, now)], applicant.since
     _check_reason(policy, _reasons(applicant, requests, now), machine)
     people = spec.get("people", 1)
     if people > 1:
@@ -157,8 +162,9 @@ def _terms(
         request = _approval(policy, requests, applicant, machine, now)
         ends.append(expiry(request))
         right = min(right, _right(request))
+        since = min(since, used_at(request))  # also that of a session that was resumed
     if "maxSeconds" in spec:
-        end = applicant.since + spec["maxSeconds"]
+        end = since + spec["maxSeconds"]
         if end <= now:
             raise _Refused(f"{policy} allows sessions of at most {spec['maxSeconds']} seconds")
         ends.append(end)
@@ -287,7 +293,8 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
         return False
     if "deletionTimestamp" in request["metadata"]:  # finalizers may keep it
         return False
-    if status.get("session", applicant.session) != applicant.session:
+    users = status.get("session"), status.get("previousSession")
+    if "session" in status and applicant.session not in users:
         return False
     # Approvals are never by the user; this holds also for a store that was written by hand.
     if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):

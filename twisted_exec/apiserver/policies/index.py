@@ -22,6 +22,7 @@ from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.policies.consolerequests import expiry
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound, ServiceUnavailable
+from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies, Strictness
 from twisted_exec.apiserver.policies.evaluation import (
     Policy,
@@ -174,21 +175,22 @@ class ConsolePolicies(StoreFollower):
         return Deferred.fromCoroutine(self._open(applicant, machine, right))
 
     async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
-        # A new session has used no approval, whatever its id: some callers choose that.
-        new_session = replace(applicant, session="")
+        # A new session has used no approval, whatever its id: some callers choose that.  One that is
+        # resumed has, and its runtime will check that it is the same.
+        new_session = replace(applicant, session=applicant.resumes)
         for _ in range(_ATTEMPTS):
             terms = self._evaluated(new_session, machine, right)
             if not needs_use(self.selecting(machine)):
                 return terms
             requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
             (best, *_) = approvals(requests, new_session, self._now())
-            if await self._use(best, applicant.session):
+            if await self._use(best, applicant):
                 return terms
         raise ServiceUnavailable(
             f'the approval for machine "{machine["metadata"]["name"]}" keeps changing: try again'
         )
 
-    async def _use(self, best: Object, session: str) -> bool:
+    async def _use(self, best: Object, applicant: Applicant) -> bool:
         """
         Record the session in its approval.
 
@@ -196,7 +198,12 @@ class ConsolePolicies(StoreFollower):
             session used it at the same moment.
         """
         updated = {**best, "metadata": {**best["metadata"]}}
-        updated["status"] = {**best["status"], "session": session}
+        status = updated["status"] = {**best["status"], "session": applicant.session}
+        if "session" in best["status"]:
+            # Not what the approval names now: that may be an attempt to resume which has failed.
+            status["previousSession"] = applicant.resumes
+        else:
+            status["useTime"] = timestamp(self._now())
         try:
             # The next evaluation may come before the watch delivers the update.
             self._remember(await self._storage.update(CONSOLEREQUESTS.resource, updated))

@@ -68,19 +68,22 @@ def endpoint(
     timeout_seconds: float = 10.0,
     offered: Sequence[bytes] = (b"http/1.1",),
     check: Check | None = None,
+    first_address: int = 0,
 ) -> IStreamClientEndpoint:
     """
     Return the endpoint of the API server.
 
     :param offered: protocols for ALPN, the preferred first.
     :param check: an additional check of the server's certificate.
+    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
+        name; a proxy resolves that itself.
 
     ``connect()`` fires after the server is verified.  It fails with
     :class:`KubeConfigError` if a PEM file cannot be used, with
     :class:`~twisted_exec.kube.transport.proxy.ProxyError` if a proxy refuses, and with
     the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
     """
-    return _ServerEndpoint(config, reactor, timeout_seconds, offered, check)
+    return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
 
 
 @implementer(IStreamClientEndpoint)
@@ -91,6 +94,7 @@ class _ServerEndpoint:
     timeout_seconds: float
     offered: Sequence[bytes]
     check: Check | None
+    first_address: int
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
@@ -110,7 +114,14 @@ class _ServerEndpoint:
         elif config.has_credentials and config.in_the_clear:
             raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
         if not config.proxy_url:
-            return client_endpoint(self.reactor, host, port, own, timeout_seconds=seconds)
+            return client_endpoint(
+                self.reactor,
+                host,
+                port,
+                own,
+                timeout_seconds=seconds,
+                first_address=self.first_address,
+            )
         from twisted_exec.kube.transport.proxy import Proxy, proxied  # few servers need one
 
         proxy = Proxy.parse(config.proxy_url)

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
+from hyperlink import EncodedURL
 from treq.client import HTTPClient
+from treq.cookies import IndexableCookieJar
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
@@ -57,6 +60,9 @@ than a request.
 # Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
 # 60 s), so that a server rarely closes a connection just as we use it.
 IDLE_SECONDS = 30
+
+_URLS = 64
+"""URLs that are remembered in their encoded form: reviews have the same one each time."""
 
 Answer = tuple[int, Mapping[str, str], bytes]
 """Code, selected headers, body."""
@@ -238,13 +244,15 @@ class HTTPTransport:
             headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
         client = HTTPClient(
             Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use),
+            _NO_COOKIES,
             data_to_body_producer=_Bytes,
         )
         sent: Deferred[Any] = client.request(
             request.method,
-            self._shown.server + request.target,
+            _url(self._shown.server + request.target),
             headers=headers,
             data=request.body or None,
+            cookies=_NO_COOKIES,
             allow_redirects=False,
             unbuffered=True,
             reactor=self._reactor,
@@ -461,6 +469,40 @@ class _Use:
             # loseConnection would wait until the peer has sent everything.
             if transport is not None:
                 transport.abortConnection()
+
+
+class _NoCookies(IndexableCookieJar):
+    """A cookie jar that stays empty: cookies would tie our requests together, and cost time."""
+
+    def add_cookie_header(self, request: Any) -> None:
+        """Send no cookie."""
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        """Keep no cookie."""
+
+
+_NO_COOKIES = _NoCookies()
+
+
+class _ReadyURL(EncodedURL):
+    """A URL that is percent-encoded already: treq encodes each URL, in a tenth of a request's time."""
+
+    text = ""
+
+    def to_uri(self) -> _ReadyURL:
+        """As :meth:`hyperlink.URL.to_uri`."""
+        return self
+
+    def to_text(self, with_password: bool = False) -> str:
+        """As :meth:`hyperlink.URL.to_text`."""
+        return self.text
+
+
+@lru_cache(maxsize=_URLS)
+def _url(text: str) -> EncodedURL:
+    url: Any = _ReadyURL.from_text(text)
+    url.text = EncodedURL.from_text(text).to_uri().to_text()
+    return cast(EncodedURL, url)
 
 
 @implementer(IAgentEndpointFactory)

@@ -7,6 +7,7 @@ Subresource ``approval`` approves or denies it; an approval may be withdrawn, a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,6 +80,12 @@ _STATUS = struct(
         "session": string(
             "session is the session that used an approval for one session. Set by the server."
         ),
+        "previousSession": string(
+            "previousSession is the session that this session resumes. Set by the server."
+        ),
+        "useTime": moment(
+            "useTime is when an approval for one session was first used. Set by the server."
+        ),
     },
     description="status is the decision.",
 )
@@ -90,6 +97,12 @@ def expiry(request: Object) -> float:
     if until:
         return times.seconds(until)
     return times.seconds(request["metadata"]["creationTimestamp"]) + PENDING_SECONDS
+
+
+def used_at(request: Object) -> float:
+    """Return when an approval for one session was first used; infinite if it was not."""
+    time = request.get("status", {}).get("useTime")
+    return times.seconds(time) if time else math.inf
 
 
 def state_of(request: Object, now: float) -> str:
