@@ -35,7 +35,10 @@ interface                      implementation or purpose
 :class:`IReleasable`           a run that can be left to itself when the runtime stops
 :class:`IAttachment`           one user's end of a console
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
+:class:`IResumableAttachment`  an attachment that can outlive its stream
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
+:class:`IMarkTransport`        the stream to a user who can resume the session
+:class:`IResumableProtocol`    a protocol at a console's endpoint that handles losses itself
 :class:`IStreamLocator`        finds the next hop of a proxied stream
 :class:`ISessionReviewer`      decides again about open sessions, for ``streaming.sessions.guard``
 :class:`IRoundReviewer`        the same, for rounds with many equal questions
@@ -99,10 +102,10 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rbac.authorizer import IRuleSource
 from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
-from twisted_exec.console.shared_console import LineEnded
+from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal
-from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
+from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, IResumableProtocol
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
@@ -168,7 +171,9 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     IBreakable,
     IConsole,
+    IMarkTransport,
     IOperable,
+    IResumableAttachment,
     IRoundReviewer,
     ISessionReviewer,
     IStreamLocator,
@@ -241,6 +246,7 @@ __all__ = [
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",
+    "IMarkTransport",
     "IMutatingAdmission",
     "IOpeningAdmission",
     "IOperable",
@@ -251,6 +257,8 @@ __all__ = [
     "IRecoveringTransport",
     "IReleasable",
     "IRestartPolicy",
+    "IResumableAttachment",
+    "IResumableProtocol",
     "IRootPods",
     "IRotatesCredentials",
     "IRoundReviewer",

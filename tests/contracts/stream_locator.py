@@ -7,7 +7,7 @@ Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,9 +50,11 @@ class StreamLocatorContract:
     Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase`.
 
     :cvar locators: the implementations, by a keyword for each.
+    :cvar resuming: the keywords of those whose next hop may resume sessions.
     """
 
     locators: Mapping[str, type]
+    resuming: Collection[str] = ()
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
         """
@@ -121,6 +123,7 @@ class StreamLocatorContract:
             self.assertTrue(location.endpoints, word)
             self.assertTrue(location.path.startswith(b"/"), word)
             self.assertTrue(location.host, word)
+            self.assertEqual(location.resumes, word in self.resuming, word)
 
     def test_refused(self: Any) -> Any:
         """

@@ -21,6 +21,7 @@ from twisted_exec.program.options import (
     duration,
     refusal,
     seconds,
+    whole_seconds,
 )
 
 
@@ -62,6 +63,15 @@ class ProgramOptionsTests(SynchronousTestCase):
             with self.assertRaises(ValueError) as caught:
                 duration(text)
             told = f"{text!r} is no duration such as 8760h, 1h30m or 45s"
+            self.assertEqual(str(caught.exception), told)
+
+    def test_whole_seconds(self) -> None:
+        """Some times are whole seconds."""
+        self.assertEqual([whole_seconds(text) for text in ("0", "60", "3600")], [0, 60, 3600])
+        for text in ("", "x", "-1", "1.5", "3601", "1e3", "\u0663"):
+            with self.assertRaises(ValueError) as caught:
+                whole_seconds(text)
+            told = f"{text!r} is no whole number of seconds from 0 to 3600"
             self.assertEqual(str(caught.exception), told)
 
     def test_names_the_option(self) -> None:

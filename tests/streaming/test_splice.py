@@ -105,6 +105,28 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual((self.machine.value(), self.user.value()), (b"typed", b"printed"))
         self.assertEqual((self.splice.bytes_to_machine, self.splice.bytes_to_user), (5, 7))
 
+    def test_machine_closed(self) -> None:
+        """A WebSocket's Close is noticed if it is the last that the machine's side sends."""
+        for data, closed in (
+            ([b"\x88\x02\x03\xe8"], True),
+            ([b"\x82\x05\x01text", b"\x88", b"\x02\x03", b"\xe8"], True),
+            ([b"x" * 200 + b"\x88\x00"], True),
+            ([b"x" * 200, b"\x88\x7d\x03\xea" + b"y" * 123], True),
+            ([b"\x88\x02\x03\xe8", b"\x82\x01\x01"], False),
+            ([b"\x88\x02\x03"], False),
+            ([b"\x88\x01\x03"], False),
+            ([b"\x88\x02\xff\xff"], False),
+            ([], False),
+        ):
+            self.setUp()
+            self.splice.watch_close()
+            self.join()
+            for piece in data:
+                self.splice.machine.dataReceived(piece)
+            self.assertEqual(self.splice.machine_closed, closed, data)
+        self.splice.user.dataReceived(b"\x88\x82masked\x02\x03")
+        self.assertFalse(self.splice.machine_closed)
+
     def test_early(self) -> None:
         """An end that is connected first waits, and its early bytes keep their order."""
         self.splice.machine.makeConnection(self.machine)

@@ -242,15 +242,16 @@ class Trail:
     ) -> None:
         self._sink, self._hop, self._clock, self._now = sink, hop, clock, now
 
-    def start(self, subject: Facts) -> AuditSession:
+    def start(self, subject: Facts, resumes: str = "") -> AuditSession:
         """
         Record the start of a session.
 
         :param subject: values of :data:`SUBJECT_KEYS`; missing ones are
             empty, others are left out.  It is kept until the end of the session, and must not
             change.
+        :param resumes: the id of the session that the user wants to resume.
         """
-        self.record("start", subject, {})
+        self.record("start", subject, {"resumes": resumes} if resumes else {})
         return AuditSession(self, subject)
 
     def refused(self, subject: Facts, code: int, reason: str) -> None:
@@ -291,6 +292,7 @@ class AuditSession:
         bytes_to_user: int = 0,
         right: str = "",
         policy: str = "",
+        resumes: str = "",
     ) -> None:
         """
         Record the end of the session; later calls do nothing.
@@ -300,6 +302,7 @@ class AuditSession:
         :param code: the HTTP status of a refusal.
         :param policy: the names of the ConsolePolicies that the session was held to.
         :param right: the highest right that the session had at the console; empty if it had none.
+        :param resumes: the id of the session that this one has resumed.
         """
         if self._ended:
             return
@@ -315,4 +318,6 @@ class AuditSession:
         }
         if code is not None:
             fields["code"] = code
+        if resumes:
+            fields["resumes"] = resumes
         self._trail.record("end", self._subject, fields)

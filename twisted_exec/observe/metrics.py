@@ -65,7 +65,7 @@ class SessionMetrics:
     """
     Metrics of the sessions of one hop.
 
-    ``sessions_opened_total``, ``sessions_refused_total{code}``,
+    ``sessions_opened_total``, ``sessions_resumed_total``, ``sessions_refused_total{code}``,
     ``sessions_active``, ``bytes_total{direction}``, ``log_outages_total{result}``,
     ``revocation_seconds{cause}`` and ``revocations_unobserved_total{cause}``, each with the prefix
     ``twisted_exec_``.
@@ -76,6 +76,11 @@ class SessionMetrics:
             return f"twisted_exec_{name}"
 
         self._opened = Counter(named("sessions_opened"), "Sessions that began.", registry=registry)
+        self._resumed = Counter(
+            named("sessions_resumed"),
+            "Sessions that went on over another connection.",
+            registry=registry,
+        )
         self._refused = Counter(
             named("sessions_refused"),
             "Sessions that were refused, by HTTP status.",
@@ -120,6 +125,10 @@ class SessionMetrics:
         """A session began."""
         self._opened.inc()
         self._active.inc()
+
+    def resumed(self) -> None:
+        """A session went on over another connection."""
+        self._resumed.inc()
 
     def ended(self, *, bytes_to_machine: int = 0, bytes_to_user: int = 0) -> None:
         """A session that had been opened is over."""

@@ -7,7 +7,7 @@ then stops its parts in order as usual, and ends its machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -78,10 +78,14 @@ def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
     return waiting
 
 
-async def let_sessions_end(reactor: Any, seconds: float, sessions: Sized) -> None:
-    """Wait until no session is open, at most until the limit of the drain."""
-    limit = DrainLimit(reactor, seconds, len(sessions))
-    while len(sessions) and not limit.is_over:
+async def let_sessions_end(reactor: Any, seconds: float, count: Callable[[], int]) -> None:
+    """
+    Wait until no session is open, at most until the limit of the drain.
+
+    :param count: returns the number of sessions to wait for.
+    """
+    limit = DrainLimit(reactor, seconds, count())
+    while count() and not limit.is_over:
         await deferLater(reactor, _LOOK_EVERY_SECONDS)
     limit.cancel()
 

@@ -363,6 +363,17 @@ def seconds(text: str) -> float:
     return seconds
 
 
+def whole_seconds(text: str) -> int:
+    """
+    Coerce an option's value to whole seconds.
+
+    :raises ValueError: it is not a whole number from 0 to 3600.
+    """
+    if not re.fullmatch("[0-9]{1,4}", text) or int(text) > 3600:
+        raise ValueError(f"{text!r} is no whole number of seconds from 0 to 3600")
+    return int(text)
+
+
 def days(text: str) -> int:
     """
     Coerce an option's value to days.

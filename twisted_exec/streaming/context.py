@@ -17,6 +17,11 @@ from twisted_exec.streaming.http.outcomes import naming, outcome
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.resuming import (
+    Resumption,
+    requested_resumption,
+    resume_headers,
+)
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -37,6 +42,8 @@ class RequestContext:
     :ivar evidence: what allowed the session, for its reviews.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
+    :ivar resume_headers: the request's, if the gate has taken them out of it.
+    :ivar rejoin: what a hop before this one says about rejoining the stream: the value of its header.
     """
 
     user: User
@@ -44,6 +51,8 @@ class RequestContext:
     evidence: object = None
     has_session = False
     ceiling: Terms = FULL
+    resume_headers: Sequence[bytes] | None = None
+    rejoin: bytes = b""
 
     def __init__(
         self,
@@ -60,6 +69,16 @@ class RequestContext:
     def options(self) -> StreamOptions:
         """The stream options of the query.  A locator may replace them."""
         return StreamOptions.of(self.request.args)
+
+    @cached_property
+    def resumption(self) -> Resumption | None:
+        """
+        What the client says about resuming sessions; ``None`` if it cannot.
+
+        :raises BadRequest: the header is not valid.
+        """
+        values = self.resume_headers
+        return requested_resumption(resume_headers(self.request) if values is None else values)
 
     @property
     def subject(self) -> Subject:

@@ -24,16 +24,19 @@ from twisted_exec.wire.remotecommand.messages import (
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
+    RESUMED,
     REVOKED,
     SESSION_DELETED,
     SHUTTING_DOWN,
     TIME_OVER,
     TOO_MANY_VIEWERS,
+    USER_LEFT,
     Break,
     Ending,
     Role,
     TerminalSize,
 )
+from twisted_exec.wire.resume import At, Notice, Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -52,6 +55,7 @@ __all__ = [
     "MACHINE_DELETED",
     "POOL_DELETED",
     "POWERED_OFF",
+    "RESUMED",
     "REVOKED",
     "SESSION_DELETED",
     "SHUTTING_DOWN",
@@ -59,18 +63,22 @@ __all__ = [
     "TOO_MANY_VIEWERS",
     "UID_HEADER",
     "USER_HEADER",
+    "USER_LEFT",
     "Break",
     "Ending",
     "IAttachment",
     "IAttachmentTransport",
     "IBreakable",
     "IConsole",
+    "IMarkTransport",
     "IOperable",
+    "IResumableAttachment",
     "IRoundReviewer",
     "ISessionReviewer",
     "IStreamLocator",
     "ITermsAttachment",
     "Location",
+    "Position",
     "Role",
     "Subject",
     "TerminalSize",
@@ -149,11 +157,15 @@ class Location:
         read.
     :param later: makes the location anew, with current credentials, for a request about a stream
         that has been open for long; ``None`` if the endpoints follow new credentials by themselves.
+    :param anew: locates the same object again, which may be elsewhere by now, for a stream that is
+        rejoined; ``None`` if ``again`` or ``later`` does that.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added to it.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
         ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
     :param terms: what the session is held to here; the next hop must confirm it.
+    :param resumes: the next hop may resume sessions (:mod:`twisted_exec.wire.resume`) and rejoin
+        streams (:mod:`twisted_exec.wire.rejoin`).
     :param log: the options of the log at this location; the relay adds them to the path as its query.
         ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
@@ -169,11 +181,13 @@ class Location:
     again: Callable[[], Deferred[Location]] | None = None
     ends_here: bool = False
     later: Callable[[], Deferred[Location]] | None = None
+    anew: Callable[[], Deferred[Location]] | None = None
     whole: bool = False
     refusal: Callable[[APIError], APIError] | None = None
     unknown_path: APIError | None = None
     log: LogOptions | None = None
     terms: Terms = FULL
+    resumes: bool = False
 
     def path_with(self, query: bytes) -> bytes:
         """Return path and query for a request with a further query, which may be empty."""
@@ -309,6 +323,52 @@ class ITermsAttachment(IAttachment):
         """
 
 
+class IResumableAttachment(ITermsAttachment):
+    """
+    An attachment that can outlive its stream: its user may come back over another stream.
+
+    Its streams provide :class:`IMarkTransport`.  It sends the mark At before the first output of
+    each stream and behind each gap, and all notices as marks.
+    """
+
+    oldest = Attribute(
+        """
+        The position of the oldest output that the session may have (:class:`Position`).
+
+        A user who may open consoles may not always read logs, so no session continues at an older
+        position than that at which it began.  A runtime that lets a session go on after a restart
+        stores this with the session, and sets it in the new attachment before ``resumed``.
+        """
+    )
+
+    def check(position: Position) -> None:
+        """
+        Check before the stream is up whether output can continue at a position.
+
+        A position that is no longer retained, or of another epoch, is possible: output then
+        continues at the oldest retained byte behind it.
+
+        :raises BadRequest: it is beyond the end of the output.
+        """
+
+    def away() -> None:
+        """
+        The stream is lost, and the user may come back.
+
+        Either :meth:`resumed` or ``detached`` follows.
+        """
+
+    def resumed(transport: IMarkTransport, position: Position) -> None:
+        """
+        The user is back, over another stream; called instead of ``attached``.
+
+        :param position: where output continues.
+        """
+
+    def heard() -> None:
+        """The client has sent something over its present stream; called once for each stream."""
+
+
 class IAttachmentTransport(Interface):
     """
     The stream, as an attachment sees it.
@@ -355,6 +415,17 @@ class IAttachmentTransport(Interface):
 
     def unregisterProducer() -> None:
         """As :class:`~twisted.internet.interfaces.IConsumer`."""
+
+
+class IMarkTransport(IAttachmentTransport):
+    """A stream whose client reads marks, see :mod:`twisted_exec.wire.resume`."""
+
+    settled = Attribute(
+        "Pieces of input since the session began that reached the attachment, or were discarded (int)."
+    )
+
+    def send_mark(mark: At | Notice) -> None:
+        """Send a mark, in order with the output.  The stream itself sends the marks Ack."""
 
 
 class IConsole(IStreamClientEndpoint):

@@ -46,7 +46,11 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
-from twisted_exec.wire.frame_boundaries import FrameBoundaries
+from twisted_exec.wire.frame_boundaries import (
+    LONGEST_CLOSE_BYTES,
+    FrameBoundaries,
+    ends_with_close,
+)
 from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
 
 DRAIN_SECONDS = 30.0
@@ -58,6 +62,8 @@ _TRACKED_BYTES = 1 << 10
 """Bytes whose frames are tracked at once.  More than others handle: each slice is a write of its own."""
 
 LOST = "the connection behind this hop was lost before the session's status"
+
+_LOST = Ending(INTERNAL, LOST)
 
 
 def _nothing(data: bytes) -> bytes:
@@ -71,12 +77,14 @@ class SpliceEnd(Protocol):
 
     :ivar received: bytes received from this end.
     :ivar passing: filter for passing bytes; returns those to pass on.
+    :ivar last: the last bytes received from this end; ``None`` if they do not matter.
     """
 
     transport: Any
     peer: SpliceEnd
     received = 0
     passing: Callable[[bytes], bytes] | None = None
+    last: bytes | None = None
     joined = False  # both ends are connected: bytes pass
     eof = False  # this end sends no more
     gone = False  # this end's connection is lost
@@ -101,6 +109,9 @@ class SpliceEnd(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
+        if self.last is not None:
+            is_long = len(data) >= LONGEST_CLOSE_BYTES
+            self.last = (data if is_long else self.last + data)[-LONGEST_CLOSE_BYTES:]
         if self._withheld or not self.joined:
             self._early.append(data)
             return
@@ -192,7 +203,8 @@ class SpliceEnd(Protocol):
         self._closed, self._half_closed = not half, True
         if self._withheld:  # there is no other end any more
             self.drop()
-        self.transport.unregisterProducer()  # before closing, see above
+        if self.joined:
+            self.transport.unregisterProducer()  # before closing, see above
         self.transport.resumeProducing()  # or its end would stay unnoticed
         if half:
             self.transport.loseWriteConnection()
@@ -210,6 +222,28 @@ class SpliceEnd(Protocol):
     def is_shut(self) -> bool:
         """Return whether nothing can be written here any more."""
         return self.eof or self._half_closed
+
+    def hold(self) -> None:
+        """Buffer what this end still receives, until the other end is connected again."""
+        self.joined = self._full = False
+        self.transport.unregisterProducer()
+        self.transport.pauseProducing()
+
+    def successor(self) -> SpliceEnd:
+        """Return the end that takes the place of this one, whose connection is lost."""
+        other = SpliceEnd(self._splice, self.name)
+        other.received, other.passing, other.peer = self.received, self.passing, self.peer
+        other.last = self.last
+        self.peer.peer = other
+        return other
+
+    def retire(self) -> None:
+        """Close the connection of an end that has a successor."""
+        if not self.gone:
+            self.gone = True
+            self.transport.unregisterProducer()
+            self.transport.abortConnection()
+        self.let_go()
 
     def let_go(self) -> None:
         """
@@ -257,6 +291,21 @@ class Splice:
         """Track frames from now on, so that :meth:`say` can be used."""
         self._boundaries = boundaries
         self.user.passing, self.machine.passing = self._from_user, self._to_user
+
+    def watch_close(self) -> None:
+        """Take note of a Close of the machine's side from now on: the splice carries a WebSocket."""
+        self.machine.last = b""
+
+    @property
+    def machine_closed(self) -> bool:
+        """
+        Return whether the machine's side has ended the session in the protocol's order.
+
+        The machine's end sends a Close last, when the user has left, or when the console or any hop
+        has ended the session.  It sends none when a connection was lost, or a hop was killed or
+        stopped.
+        """
+        return self.machine.last is not None and ends_with_close(self.machine.last)
 
     def frame_rest(self, end: SpliceEnd) -> int | None:
         """See :meth:`IFramed.frame_rest`."""
@@ -358,13 +407,13 @@ class Splice:
         self.user.transport.write(self._words or b"")
         self._hush()
 
-    def _explain(self) -> None:
+    def _explain(self, ending: Ending = _LOST) -> None:
         """The machine's end is lost: send a status if it has sent none."""
         boundaries = self._boundaries
         if boundaries is None or self._words is not None or self.user.is_shut:
             return
         if boundaries.owed and boundaries.at_edge:
-            self._words = boundaries.last_words(Ending(INTERNAL, LOST))
+            self._words = boundaries.last_words(ending)
             self.user.transport.write(self._words)
 
     def connected(self, end: SpliceEnd) -> None:
@@ -374,14 +423,24 @@ class Splice:
         # All producers first: a flush may fill a buffer, and must find an end to pause.
         for each in self._ends:
             each.join()
+        self._send_again()
         for each in self._ends:
             each.flush()
         if end.peer.gone:
             end.shut()
             self._drain()
 
+    def _send_again(self) -> None:
+        """Both ends are connected, and nothing has passed yet; for subclasses."""
+
+    def _survives(self, end: SpliceEnd) -> bool:
+        """Return whether the splice goes on without the connection of this end; for subclasses."""
+        return False
+
     def half_closed(self, end: SpliceEnd) -> None:
         """An end sends no more; it may still receive."""
+        if self._survives(end):
+            return
         peer = end.peer
         self._reason = self._reason or f"{end.name} closed"  # the first end is the reason
         if end is self.machine:
@@ -396,6 +455,8 @@ class Splice:
 
     def lost(self, end: SpliceEnd, reason: Failure) -> None:
         """An end's connection is lost."""
+        if self._survives(end):
+            return
         clean = reason.check(ConnectionDone) is not None
         self._reason = self._reason or f"{end.name} {'closed' if clean else 'lost'}"
         if end.peer.gone:

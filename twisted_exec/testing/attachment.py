@@ -8,14 +8,20 @@ from typing import Any
 
 from zope.interface import implementer
 
+from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
     IAttachmentTransport,
+    IMarkTransport,
     IOperable,
+    IResumableAttachment,
     Role,
     TerminalSize,
 )
+from twisted_exec.wire.resume import At, Notice, Position
+from twisted_exec.wire.session_terms import FULL, Terms
+from twisted_exec.wire.stream_options import StreamOptions
 
 
 @implementer(IOperable)
@@ -80,6 +86,75 @@ class EchoAttachment(RecordingAttachment):
         self.transport.end(self.ending)
 
 
+@implementer(IResumableAttachment)
+class ResumableAttachment(RecordingAttachment):
+    """
+    An attachment that can outlive its stream.
+
+    :ivar output: what the machine has printed.
+    :ivar events: ``away``, ``resumed``, ``heard`` and ``input refused``, in order.
+    :ivar terms: the terms that it got, in order.
+    :ivar oldest: the oldest position that the session may read.
+    """
+
+    epoch = "0123456789abcdef"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = b""
+        self.events: list[str] = []
+        self.terms: list[Terms] = []
+        self.is_away = False
+        self.oldest = Position(self.epoch, 0)
+
+    @property
+    def bytes_to_machine(self) -> int:
+        return len(self.received)
+
+    def prints(self, data: bytes) -> None:
+        """Print something; the present stream gets it."""
+        self.output += data
+        if self.attachments and not self.is_away and not self.detached_with:
+            self.transport.write(data)
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        super().attached(transport)
+        self._continue(Position(self.epoch, 0))
+
+    def resumed(self, transport: IMarkTransport, position: Position) -> None:
+        self.transport, self.is_away = transport, False
+        self.attachments += 1
+        self.events.append("resumed")
+        self._continue(position)
+
+    def _continue(self, position: Position) -> None:
+        if IMarkTransport.providedBy(self.transport):
+            self.transport.send_mark(At(position))
+        if rest := self.output[position.offset :]:
+            self.transport.write(rest)
+
+    def away(self) -> None:
+        assert not self.is_away, "away twice"
+        self.is_away = True
+        self.events.append("away")
+
+    def heard(self) -> None:
+        self.events.append("heard")
+
+    def check(self, position: Position) -> None:
+        if position.epoch == self.epoch and position.offset > len(self.output):
+            raise BadRequest("the position is beyond the end of the output")
+
+    def admit(self, terms: Terms) -> None:
+        self.terms.append(terms)
+
+    def input_refused(self) -> None:
+        self.events.append("input refused")
+
+    def terms_changed(self, terms: Terms) -> None:
+        self.terms.append(terms)
+
+
 class RecordingUser:
     """
     The user's end; gets what a
@@ -106,3 +181,84 @@ class RecordingUser:
 
     def detached(self, reason: str) -> None:
         self.detached_with.append(reason)
+
+
+@implementer(IMarkTransport)
+class MarkStream:
+    """
+    A stream with marks, in memory, for attachments that can resume.
+
+    :param capacity: bytes of output until it pauses its producer; ``None`` never pauses.
+    :ivar sent: output and marks, in order.
+    :ivar ending: the status; ``None`` before it.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: str = "s",
+        user: str = "ann",
+        capacity: int | None = None,
+        options: StreamOptions | None = None,
+        terms: Terms = FULL,
+    ) -> None:
+        self.session, self.user, self.capacity, self.terms = session, user, capacity, terms
+        self.options = options or StreamOptions()
+        self.settled = 0
+        self.sent: list[bytes | At | Notice] = []
+        self.ending: Ending | None = None
+        self.input_paused = False
+        self.producer: Any = None
+
+    @property
+    def output(self) -> bytes:
+        """All output."""
+        return b"".join(each for each in self.sent if isinstance(each, bytes))
+
+    @property
+    def notices(self) -> list[str]:
+        """The texts of all notices."""
+        return [each.text for each in self.sent if isinstance(each, Notice)]
+
+    @property
+    def positions(self) -> list[int]:
+        """The offsets of all positions."""
+        return [each.position.offset for each in self.sent if isinstance(each, At)]
+
+    def take(self, capacity: int | None = None) -> None:
+        """Read on, on the user's side."""
+        self.capacity = capacity
+        if self.producer is not None:
+            self.producer.resumeProducing()
+
+    def write(self, data: bytes) -> None:
+        assert self.ending is None, "written after the end"
+        assert 0 < len(data) <= 32 << 10
+        self.sent.append(data)
+        if self.capacity is not None:
+            self.capacity -= len(data)
+            if self.capacity <= 0 and self.producer is not None:
+                self.producer.pauseProducing()
+
+    def send_mark(self, mark: At | Notice) -> None:
+        assert self.ending is None, "a mark after the end"
+        self.sent.append(mark)
+
+    def end(self, ending: Ending) -> None:
+        if self.ending is None:
+            self.ending = ending
+
+    def pause_input(self) -> None:
+        self.input_paused = True
+
+    def resume_input(self) -> None:
+        self.input_paused = False
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        assert streaming and self.producer is None
+        self.producer = producer
+        if self.capacity is not None and self.capacity <= 0:
+            self.producer.pauseProducing()
+
+    def unregisterProducer(self) -> None:
+        self.producer = None

@@ -18,6 +18,7 @@ from twisted_exec.program.tasks import URGENT_REST_SECONDS, URGENT_TURN_SECONDS
 from twisted_exec.streaming.http.control import (
     AT_ONCE,
     BUSY_REQUESTS,
+    BUSY_SECONDS,
     KEEP_SECONDS,
     SILENCE_SECONDS,
     SILENT_TURNS,
@@ -142,6 +143,23 @@ class ControlTests(SynchronousTestCase):
         self.assertTrue(all(each.lost for each in self.network.transports))
         self.finished()
 
+    def test_one_after_the_other(self) -> None:
+        """
+        When many sessions end one after the other, their requests share a connection.
+
+        Otherwise each would need a handshake, which costs more than the end of a session.
+        """
+        for number in range(BUSY_REQUESTS + 30):
+            if number == BUSY_REQUESTS:
+                self.assertEqual(len(self.network.transports), 2 * number)
+            sent = self.send("/x")
+            self.network.pump()
+            self.successResultOf(sent)
+            self.clock.advance(BUSY_SECONDS / BUSY_REQUESTS / 2)
+            self.network.pump()
+        self.assertEqual(len(self.network.transports), 2 * BUSY_REQUESTS)
+        self.finished()
+
     def test_silent(self) -> None:
         """A hop that answers nothing for 0.45 s fails the requests that do not wait for it."""
         self.hop.pending = []
@@ -158,6 +176,30 @@ class ControlTests(SynchronousTestCase):
         self.network.pump()
         self.successResultOf(patient)
         self.finished()
+
+    def test_still_silent(self) -> None:
+        """The requests after those that a silent hop has failed fail sooner, until it answers."""
+        turn = SILENCE_SECONDS / SILENT_TURNS
+        self.hop.pending = []
+        first = self.send("/first", awaits_silence=False)
+        self.network.pump()
+        self.clock.pump([turn] * SILENT_TURNS)
+        self.failureResultOf(first, Silent)
+        later = self.send("/later", awaits_silence=False)
+        self.network.pump()
+        self.clock.advance(turn)
+        self.failureResultOf(later, Silent)
+        self.hop.pending = None
+        alive = self.send("/alive", awaits_silence=False)
+        self.network.pump()
+        self.successResultOf(alive)
+        self.hop.pending = []
+        last = self.send("/last", awaits_silence=False)
+        self.network.pump()
+        self.clock.pump([turn] * (SILENT_TURNS - 1))
+        self.assertNoResult(last)
+        self.clock.advance(turn)
+        self.failureResultOf(last, Silent)
 
     def test_silent_handshake(self) -> None:
         """So does a hop whose connections are never established."""

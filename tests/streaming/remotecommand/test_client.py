@@ -27,6 +27,7 @@ from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.wire.errors import LocalProtocolError
 from twisted_exec.wire.remotecommand.messages import encode_status
+from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Notice, Position, Resumable
 from twisted_exec.wire.spdy import frames
 from twisted_exec.wire.spdy.frames import (
     Data,
@@ -69,7 +70,12 @@ class Backend:
         return found.group(1)
 
     def accept(
-        self, more: bytes = b"", *, subprotocol: bytes | None = None, unnamed: bool = False
+        self,
+        more: bytes = b"",
+        *,
+        subprotocol: bytes | None = None,
+        unnamed: bool = False,
+        headers: bytes = b"",
     ) -> None:
         found = re.search(rb"Sec-WebSocket-Key: (\S+)", self.request)
         assert found
@@ -85,6 +91,7 @@ class Backend:
             + accept_key(found.group(1))
             + b"\r\n"
             + named
+            + headers
             + b"\r\n"
             + more
         )
@@ -374,6 +381,184 @@ class StreamTests(ClientTestCase):
             self.clock.advance(5)
         self.assertEqual(self.backend.transport.value(), b"")
         self.assertEqual(self.user.detached_with, [])
+
+
+class MarkedUser(RecordingUser):
+    """Records marks and output in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[bytes | Mark] = []
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.items.append(data)
+
+    def mark_received(self, mark: Mark) -> None:
+        self.items.append(mark)
+
+
+class ResumableTests(ClientTestCase):
+    """A connection of a session that can be resumed."""
+
+    ANSWER = b"X-Twisted-Exec-Resume: key=" + b"k" * 43 + b"; seconds=60\r\n"
+    FIRST_MARKS = b'\x04{"Ack":0}\n{"At":5,"Epoch":"00000000000000aa"}\n'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.user: MarkedUser = MarkedUser()
+        self.ask()
+
+    def ask(self, resume: str = MARKS) -> None:
+        self.opening.addErrback(lambda _: None).cancel()
+        self.opening = connect(
+            self.endpoint, HEAD, self.user, clock=self.clock, timeout_seconds=10, resume=resume
+        )
+
+    def answer(self) -> ConsoleClient:
+        self.backend.accept(headers=self.ANSWER)
+        return self.successResultOf(self.opening)
+
+    def test_request(self) -> None:
+        """The client asks over a WebSocket, and not over SPDY."""
+        self.assertIn(b"\r\nX-Twisted-Exec-Resume: marks\r\n", self.backend.request)
+        for _ in range(2):
+            self.backend.raw(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        self.assertIn(b"SPDY", self.backend.request)
+        self.assertNotIn(b"X-Twisted-Exec-Resume", self.backend.request)
+        self.opening.cancel()
+        self.failureResultOf(self.opening)
+
+    def test_no_answer(self) -> None:
+        """Without an answer the session is an ordinary one, and bytes on channel 4 are ignored."""
+        client = self.open()
+        self.assertIsNone(client.resumable)
+        self.backend.send(self.FIRST_MARKS)
+        self.backend.send(b"\x01out")
+        self.assertEqual(self.user.items, [b"out"])
+
+    def test_not_asked(self) -> None:
+        """An answer without a question is ignored."""
+        self.ask("")
+        self.assertIsNone(self.answer().resumable)
+
+    def test_bad_answer(self) -> None:
+        """An answer that is not valid is an error of the server, and its key is in no message."""
+        for answer in (b"key=short; seconds=1", b"key=" + b"k" * 43):
+            self.ask()
+            self.backend.accept(headers=b"X-Twisted-Exec-Resume: " + answer + b"\r\n")
+            error = self.failureResultOf(self.opening, BadGateway).value
+            self.assertIn("X-Twisted-Exec-Resume has no valid field", error.message)
+            self.assertNotIn("k" * 43, error.message)
+            self.assertTrue(self.backend.transport.aborted)
+
+    def test_marks(self) -> None:
+        """Marks, split anywhere, come in order with the output, also behind a pause."""
+        client = self.answer()
+        self.assertEqual(client.resumable, Resumable("k" * 43, 60))
+        client.pause_output()
+        self.backend.send(self.FIRST_MARKS[:9])
+        self.backend.send(b"\x04" + self.FIRST_MARKS[9:])
+        self.backend.send(b"\x01out")
+        self.backend.send(b'\x04{"Notice":"hello"}\n')
+        self.assertEqual(self.user.items, [])
+        client.resume_output()
+        at = At(Position("00000000000000aa", 5))
+        self.assertEqual(self.user.items, [Ack(0), at, b"out", Notice("hello")])
+
+    def test_wrong_mark(self) -> None:
+        """A mark that is not valid breaks the protocol: another connection would not help."""
+        client = self.answer()
+        self.backend.send(b'\x04{"Ack":-1}\n')
+        self.assertTrue(client.broke_protocol)
+        self.clock.pump([10, 10])
+        (reason,) = self.user.detached_with
+        self.assertEqual(reason, "the server broke the protocol: a mark Ack has no valid number")
+
+    def test_silence(self) -> None:
+        """A server that is silent for 20 seconds is lost, although output is blocked."""
+        for blocked in (False, True):
+            self.setUp()
+            self.answer()
+            self.clock.advance(3)
+            self.backend.send(b"\x01.")
+            if blocked:
+                self.backend.transport.producer.pauseProducing()
+            self.clock.pump([2, 5, 5, 5, 2.9])
+            self.assertFalse(self.backend.transport.aborted)
+            self.clock.advance(0.2)
+            reason = "the server has not answered for 20 seconds"
+            self.assertEqual(self.user.detached_with, [reason])
+
+    def test_life(self) -> None:
+        """Pongs, output and marks are signs of life; a paused stream waits for none."""
+        client = self.answer()
+        for event in (Pong(), BytesMessage(b"\x01."), BytesMessage(self.FIRST_MARKS)) * 10:
+            self.clock.pump([5, 5, 5])
+            self.backend.say(event)
+        client.pause_output()
+        self.clock.pump([5] * 20)
+        client.resume_output()
+        self.clock.pump([5] * 3)
+        self.assertEqual(self.user.detached_with, [])
+
+    def test_round_trip(self) -> None:
+        """Each ping that is answered measures the way to the server and back."""
+        client = self.answer()
+        self.assertIsNone(client.round_trip_seconds)
+        self.clock.advance(0.1)
+        self.backend.say(Pong())
+        self.assertEqual(client.round_trip_seconds, 0.1)
+        self.clock.advance(4.9)
+        self.backend.say(Pong())
+        for seconds in (0.25, 2.0):
+            self.clock.advance(5)
+            self.backend.send(b"\x01.")
+            self.clock.advance(seconds)
+            self.backend.say(Pong())
+            self.assertEqual(client.round_trip_seconds, seconds)
+            self.clock.advance(5 - seconds)
+            self.backend.say(Pong())
+        client.pause_output()
+        self.clock.advance(5)
+        client.resume_output()
+        self.backend.say(Pong())
+        self.assertEqual(client.round_trip_seconds, 0.0)
+
+    def test_stopped(self) -> None:
+        """A process that was stopped first reads what has come meanwhile."""
+        self.answer()
+        self.clock.pump([5, 5])
+        self.clock.advance(3600)
+        self.clock.pump([5, 5, 5])
+        self.assertFalse(self.backend.transport.aborted)
+        self.backend.say(Pong())
+        self.clock.pump([5, 5, 5])
+        self.assertEqual(self.user.detached_with, [])
+        self.clock.pump([5, 5])
+        self.assertEqual(len(self.user.detached_with), 1)
+
+    def test_lost_while_paused(self) -> None:
+        """
+        A loss is known at once, also while the user reads nothing; the next connection repeats what
+        was not delivered.
+        """
+        self.answer().pause_output()
+        self.backend.send(b"\x01out")
+        self.backend.lose()
+        self.assertEqual((self.user.items, self.user.detached_with), ([], [LOST]))
+
+    def test_ended_while_paused(self) -> None:
+        """Behind a status nothing can be resumed, so output waits for the user."""
+        client = self.answer()
+        client.pause_output()
+        self.backend.send(b"\x01out")
+        self.backend.send(b"\x03" + encode_status(Ending(COMPLETED)))
+        self.backend.lose()
+        self.assertEqual(self.user.detached_with, [])
+        client.resume_output()
+        self.assertEqual((self.user.items, self.user.endings), ([b"out"], [Ending(COMPLETED)]))
+        self.assertEqual(len(self.user.detached_with), 1)
 
 
 class EndTests(ClientTestCase):

@@ -45,11 +45,11 @@ class InputQueueTests(SynchronousTestCase):
         for item in (b"x" * 100, Role.WRITER, None):
             self.queue.put(item)
         self.full.clear()
-        self.queue.drop()
+        self.assertEqual(self.queue.drop(), 101)  # each byte and each request is a piece
         self.assertEqual(self.full, [False])
         self.queue.resume()
         self.assertEqual(self.delivered, [None])
-        self.queue.drop()
+        self.assertEqual(self.queue.drop(), 0)
         self.assertEqual((self.delivered, self.full), ([None], [False]))
 
     def test_paused_meanwhile(self) -> None:

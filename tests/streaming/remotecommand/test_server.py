@@ -29,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE, ConsoleServer, serve
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
@@ -50,6 +51,7 @@ class Serving(Dispatcher):
         self.clock, self.attachment, self.limits = clock, attachment, limits
         self.server: ConsoleServer | None = None
         self.terms = FULL
+        self.resumption: Resumption | None = None
         self.now = lambda: NOON + clock.seconds()  # without a cycle through this object
 
     async def dispatch(self, request: Request) -> None:
@@ -62,6 +64,7 @@ class Serving(Dispatcher):
             limits=self.limits,
             terms=self.terms,
             now=self.now,
+            resumption=self.resumption,
         )
 
 

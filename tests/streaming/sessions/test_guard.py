@@ -536,6 +536,29 @@ class SpacingTests(GuardCase):
             review.callback(FULL)
         self.assertEqual(self.reviewer.reviewed, names)
 
+    def test_one_is_slow(self) -> None:
+        """One review that waits long does not delay the others."""
+        names = [f"s{number:02}" for number in range(2 * AT_ONCE)]
+        self.open(*names)
+        self.reviewer.pending = []
+        self.clock.advance(REVIEW_SECONDS)
+        for answered in range(1, AT_ONCE + 1):
+            self.reviewer.pending[answered].callback(FULL)
+            self.assertEqual(self.reviewer.reviewed, names[: AT_ONCE + answered])
+
+    def test_outage(self) -> None:
+        """During an outage no more reviews wait than run concurrently; an answer ends it."""
+        names = [f"s{number:02}" for number in range(3 * AT_ONCE)]
+        self.open(*names)
+        self.reviewer.pending = []
+        self.clock.advance(REVIEW_SECONDS)
+        first = list(self.reviewer.pending)
+        for review in first[1:]:
+            review.errback(AWAY)
+        self.assertEqual(self.reviewer.reviewed, names[:AT_ONCE])
+        first[0].callback(FULL)
+        self.assertEqual(self.reviewer.reviewed, names[: 2 * AT_ONCE])
+
     def test_slow_round(self) -> None:
         """Rounds keep their spacing when reviews are slow, and never overlap."""
         self.open("a")
@@ -548,7 +571,7 @@ class SpacingTests(GuardCase):
         self.assertEqual(self.reviewer.reviewed, ["a", "a"])
 
     def test_nobody_answers(self) -> None:
-        """A round ends when a whole batch gets no answer; the next one begins with the others."""
+        """A round ends when many in succession get no answer; the next one begins with the others."""
         names = [f"s{number:02}" for number in range(3 * AT_ONCE)]
         self.open(*names)
         self.reviewer.problems = dict.fromkeys(names, AWAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -10,7 +11,7 @@ from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
-from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
+from twisted_exec.api.status import BadRequest, Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
@@ -20,6 +21,7 @@ from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INTERNAL,
     MACHINE_DELETED,
+    RESUMED,
     REVOKED,
     SHUTTING_DOWN,
     Ending,
@@ -66,10 +68,11 @@ class Records:
 class Carried:
     """A stream that records its endings and cuts."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, resumable: bool = False) -> None:
         self.endings: list[Ending] = []
         self.cuts = 0
-        session.carry(self.endings.append, self.cut)
+        supersede = self.cut if resumable else None
+        session.carry(self.endings.append, self.cut, supersede=supersede)
 
     def cut(self) -> None:
         self.cuts += 1
@@ -226,6 +229,64 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(len(self.sessions), 3)
         self.assertEqual([code for _, code in self.records.ends()], [429, 429, None])
 
+    def test_resumed(self) -> None:
+        """
+        A session that resumes another one does not count beside it, and replaces it when the next hop
+        has resumed it.
+        """
+        old, other = (Subject(name, user="ann", uid="u-1") for name in ("1", "2"))
+        first = self.sessions.open(old)
+        Carried(first, resumable=True)
+        self.sessions.open(other)
+        with self.assertRaises(TooManyRequests):  # of a session that is not here
+            self.sessions.open(replace(old, session="3"), resumes="x")
+        second = self.sessions.open(replace(old, session="4"), resumes="1")
+        with self.assertRaises(TooManyRequests):  # one at a time
+            self.sessions.open(replace(old, session="5"), resumes="1")
+        self.assertTrue(self.sessions.is_being_resumed(Subject("1", user="ann")))
+        self.assertFalse(first.is_superseded)
+        Carried(second)
+        self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
+        self.assertTrue(first.is_superseded)
+        self.assertEqual(self.metric("sessions_resumed_total"), 1)
+        first.over("client lost")
+        self.assertEqual(self.records.ends()[-1], (RESUMED, None))
+        starts = [each for each in self.records.all if each["event"] == "start"]
+        self.assertEqual([each.get("resumes") for each in starts], [None, None, "x", "1", "1"])
+        with self.assertRaises(TooManyRequests):
+            self.sessions.open(Subject("6", user="ann"))
+
+    def test_resumed_by_another(self) -> None:
+        """Nobody replaces another user's session, or one at another machine, by naming it."""
+        first = self.sessions.open(Subject("1", user="ann", uid="u-1"))
+        Carried(first, resumable=True)
+        self.sessions.limits = SessionLimits(9, 9)
+        for number, (user, uid) in enumerate((("bob", "u-1"), ("ann", "u-2"))):
+            Carried(self.sessions.open(Subject(f"x-{number}", user=user, uid=uid), resumes="1"))
+        self.assertFalse(first.is_superseded)
+
+    def test_refuse_resume(self) -> None:
+        """A session that was deleted while its user was absent cannot be resumed."""
+        self.sessions.refuse_resume("1", "ada deleted the console session vm-1")
+        with self.assertRaises(Forbidden):
+            self.sessions.open(Subject("2", user="ann"), resumes="1")
+        self.assertEqual(
+            self.records.ends(), [("ada deleted the console session vm-1", Forbidden.code)]
+        )
+        for number in range(1000):
+            self.sessions.refuse_resume(f"x-{number}", "deleted")
+        self.sessions.open(Subject("3", user="ann"), resumes="1")  # its key is void by then
+
+    def test_not_resumed(self) -> None:
+        """A refusal leaves the session that was to be resumed as it is."""
+        first = self.sessions.open(Subject("1", user="ann"))
+        Carried(first, resumable=True)
+        self.sessions.open(Subject("2", user="ann"), resumes="1").over("not found", code=404)
+        self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
+        self.assertFalse(first.is_superseded)
+        self.assertEqual(self.metric("sessions_resumed_total"), 0)
+        self.assertNotIn("resumes", self.records.all[-1])
+
     def test_without_a_name(self) -> None:
         """Sessions whose user is not known are limited in total only."""
         for number in range(3):
@@ -315,6 +376,25 @@ class SessionsTests(SynchronousTestCase):
         self.successResultOf(drained)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(carried[0].cuts, 0)
+
+    def test_drain_resumable(self) -> None:
+        """
+        Sessions that their users can resume elsewhere are cut; nobody waits for them.  A session that is
+        being ended for another reason is not among them.
+        """
+        self.sessions.limits = SessionLimits(9, 9)
+        sessions = [self.sessions.open(Subject(name)) for name in "123"]
+        carried = [Carried(session) for session in sessions]
+        for session in sessions[:2]:
+            session.resumable_seconds = 60
+        sessions[1].end(Ending(REVOKED))
+        self.assertEqual(self.sessions.bound(), 2)
+        self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.assertEqual([each.cuts for each in carried], [1, 0, 0])
+        reasons = [[ending.reason for ending in each.endings] for each in carried]
+        self.assertEqual(reasons, [[], [REVOKED], [SHUTTING_DOWN]])
+        sessions[0].over("cut")
+        self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
 
     def test_drain_nothing(self) -> None:
         """Without sessions there is nothing to wait for."""

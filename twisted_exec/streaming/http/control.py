@@ -3,8 +3,8 @@ Short requests about open streams, such as those that end sessions, over few con
 
 A thousand sessions that end at once would cost each hop a thousand TLS handshakes, which take
 longer than the sessions may.  Here the requests to one hop share at most :data:`AT_ONCE`
-connections.  A connection that had many requests to carry is kept for a moment, because decisions
-about many sessions come in slices.
+connections.  After many requests a connection is kept for a moment, because decisions about many
+sessions come in slices.
 
 Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
 with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer to it says in
@@ -15,6 +15,7 @@ nothing, and gets the others one by one.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,9 +48,10 @@ TOGETHER = 100
 _TOGETHER_BYTES = 48 << 10
 """Hops accept bodies up to 64 KiB."""
 BUSY_REQUESTS = 10
-"""A connection that has carried so many is kept for a moment."""
+"""After so many requests in :data:`BUSY_SECONDS` connections are kept for a moment."""
+BUSY_SECONDS = 1.0
 KEEP_SECONDS = 0.25
-"""How long a busy connection is kept when nothing waits for it."""
+"""How long a connection is kept when nothing waits for it."""
 
 SILENCE_SECONDS = 0.45
 """From the last sign of life of a hop until it counts as silent."""
@@ -74,7 +76,6 @@ class _Connection(Asking):
 
     request_noun = "request"
     hop: _Hop | None = None
-    requests = 0
     uses = 0
     _keeping: IDelayedCall | None = None
 
@@ -82,10 +83,9 @@ class _Connection(Asking):
         """Close the connection after a moment, unless it is used again."""
         self._keeping = clock.callLater(KEEP_SECONDS, self.abort)
 
-    def use(self, requests: int) -> None:
-        """Take note that some requests are sent together."""
+    def use(self) -> None:
+        """Take note that the connection is used."""
         self.uses += 1
-        self.requests += requests
         if self._keeping is not None and self._keeping.active():
             self._keeping.cancel()
 
@@ -145,8 +145,12 @@ class ControlRequests:
     """
 
     def __init__(self, clock: IReactorTime, connect_seconds: float) -> None:
-        self._clock, self._connect_seconds = clock, connect_seconds
+        self.clock, self.connect_seconds = clock, connect_seconds
         self._hops: dict[object, _Hop] = {}
+        self._recent: deque[float] = deque(maxlen=BUSY_REQUESTS)
+        """When the last requests were sent."""
+        self._silent: dict[object, float] = {}
+        """When hops were found silent that have answered nothing since then."""
 
     def send(
         self,
@@ -165,14 +169,35 @@ class ControlRequests:
             any other answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
             Cancelling gives up the answer only.
         """
+        self._recent.append(self.clock.seconds())
         # Requests with other credentials must not meet: the hop compares them with the sessions'.
         secrets = tuple(value for name, value in head.headers if name.lower() == b"authorization")
         key = (tuple(label for label, _ in endpoints), head.host, secrets)
         if key not in self._hops:
-            self._hops[key] = _Hop(
-                self._clock, self._connect_seconds, lambda: self._hops.pop(key, None)
-            )
+            self._hops[key] = _Hop(self, key)
         return self._hops[key].add(endpoints, head, seconds, awaits_silence)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if connections are worth keeping for the next requests."""
+        recent = self._recent
+        return len(recent) == BUSY_REQUESTS and self.clock.seconds() - recent[0] <= BUSY_SECONDS
+
+    def was_silent(self, key: object) -> bool:
+        """Return whether a hop was found silent a moment ago."""
+        return self.clock.seconds() - self._silent.get(key, -math.inf) <= SILENCE_SECONDS
+
+    def heard(self, key: object, *, answer: bool) -> None:
+        """Remember whether a hop has answered a request, or was found silent."""
+        if answer:
+            self._silent.pop(key, None)
+            return
+        self._silent = {each: at for each, at in self._silent.items() if self.was_silent(each)}
+        self._silent[key] = self.clock.seconds()
+
+    def forget(self, key: object) -> None:
+        """Forget a hop that has no connections, and for which no requests wait."""
+        self._hops.pop(key, None)
 
     def close(self) -> None:
         """Close idle connections, at the end of the program."""
@@ -184,11 +209,12 @@ class _Hop:
     """
     The connections to one hop, and the requests that wait for one.
 
-    :param forget: called when there are neither.
+    :param key: of the hop among those of the proxy.
     """
 
-    def __init__(self, clock: IReactorTime, connect_seconds: float, forget: Any) -> None:
-        self._clock, self._connect_seconds, self._forget = clock, connect_seconds, forget
+    def __init__(self, control: ControlRequests, key: object) -> None:
+        self._control, self._key = control, key
+        self._clock, self._connect_seconds = control.clock, control.connect_seconds
         self._waiting: deque[_Request] = deque()
         self._idle: list[_Connection] = []
         self._unanswered: dict[_Request, None] = {}
@@ -206,7 +232,8 @@ class _Hop:
         self._waiting.append(request)
         self._unanswered[request] = None
         if self._silence is None and not awaits_silence:
-            self._silent_turns = 0
+            # The next slice of decisions does not wait for a stopped hop as long as the first one.
+            self._silent_turns = SILENT_TURNS - 1 if self._control.was_silent(self._key) else 0
             self._listen()
         self._work()
         return answered
@@ -233,6 +260,7 @@ class _Hop:
         self._silent_turns += 1
         hasty = [each for each in self._unanswered if not each.awaits_silence]
         if self._silent_turns >= SILENT_TURNS:
+            self._control.heard(self._key, answer=False)
             Deferred.fromCoroutine(self._give_up_all(hasty))
         elif hasty:
             self._listen()
@@ -261,7 +289,7 @@ class _Hop:
 
     def _end(self) -> None:
         if not (self._waiting or self._idle or self._busy):
-            self._forget()
+            self._control.forget(self._key)
 
     def _work(self) -> None:
         while self._idle and (request := self._next()) is not None:
@@ -299,7 +327,8 @@ class _Hop:
             self._end()
             return
         assert isinstance(connection, _Connection)
-        self._silent_turns = 0
+        if not self._control.was_silent(self._key):  # the kernel accepts for a stopped program
+            self._silent_turns = 0
         connection.hop = self
         request = self._next()
         if request is None:
@@ -310,7 +339,7 @@ class _Hop:
     async def _carry(self, connection: _Connection, request: _Request) -> None:
         """Send a request on a free connection, together with others that wait."""
         others = self._others(request)
-        connection.use(1 + len(others))
+        connection.use()
         self._work()  # those that are left may need a further connection
         done: frozenset[int] = frozenset()
         again = False
@@ -319,6 +348,7 @@ class _Hop:
             await ask(connection, head, clock=self._clock, timeout_seconds=request.seconds)
         except UpgradeRefused as answer:
             self._silent_turns = 0
+            self._control.heard(self._key, answer=True)
             if 200 <= answer.code < 300:
                 done = _done(answer.body)
                 self._answer(request)
@@ -330,6 +360,7 @@ class _Hop:
             if again:
                 request.is_second = True
                 self._waiting.appendleft(request)
+                self.close()  # the hop has probably closed the other ones, too
             else:
                 self._fail(request, Failure())
         except Exception:
@@ -364,7 +395,7 @@ class _Hop:
 
     def _release(self, connection: _Connection) -> None:
         self._busy -= 1
-        if connection.lost is None and (self._waiting or connection.requests >= BUSY_REQUESTS):
+        if connection.lost is None and (self._waiting or self._control.is_busy):
             connection.keep(self._clock)
             self._idle.append(connection)
         else:

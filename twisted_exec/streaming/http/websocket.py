@@ -221,6 +221,8 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {self._key}\r\n{offer}\r\n"
         )
         self._dataReceived(head.encode("ascii"))
+        # Sent by now, and one of the headers may be a secret.
+        self._headers, self.http_response_data = {}, ""
 
     def onConnect(self, request: object) -> tuple[str | None, dict[str, str]]:
         return self._subprotocol or None, self._headers

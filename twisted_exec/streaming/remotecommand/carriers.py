@@ -25,14 +25,17 @@ from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarr
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, STREAM_PROTOCOL
 from twisted_exec.streaming.remotecommand.websocket_carrier import ClientMessages, ServerMessages
 from twisted_exec.wire.channel import TERMINAL, Channel
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
 
 if TYPE_CHECKING:
+    from twisted_exec.streaming.enduring_streams import Offer
     from twisted_exec.streaming.http.site import Request
 
-# SPDY is imported where it is used: clients use it only with servers that have no WebSockets.
+# SPDY is imported where it is used: clients use it only with servers that have no WebSockets.  Clients
+# never use the header of hops that rejoin a stream.
 
 MESSAGE_BYTES = 32 << 20
 """Largest message from a server: ours sends 32 KiB, Go servers at most this."""
@@ -81,6 +84,8 @@ def accept(
     *,
     session: str,
     terms: Terms = FULL,
+    resumable: Resumable | None = None,
+    offer: Offer | None = None,
     clock: IReactorTime,
     limits: Limits = DEFAULT_LIMITS,
 ) -> None:
@@ -95,13 +100,21 @@ def accept(
     :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
+    :param resumable: the answer to a client that can resume; ``None`` for other clients.
+    :param offer: accepted from the hop before, which may rejoin the stream.
     :raises ConnectionDone: the client has left.
     """
     headers = {"Audit-Id": session}
     if text := terms.text():
         headers[TERMS_HEADER] = text
+    if resumable is not None:
+        headers[RESUME_HEADER] = resumable.text()
+    if offer is not None:
+        from twisted_exec.wire.rejoin import REJOIN_HEADER
+
+        headers[REJOIN_HEADER] = offer.answer.text()
     take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
-    take(request, protocol, options, user, headers, clock, limits)
+    take(request, protocol, options, user, headers, clock, limits, offer)
 
 
 def _accept_websocket(
@@ -112,6 +125,7 @@ def _accept_websocket(
     headers: dict[str, str],
     clock: IReactorTime,
     limits: Limits,
+    offer: Offer | None,
 ) -> None:
     (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
     socket = ServerSocket(key.decode("ascii"), protocol, headers)
@@ -119,7 +133,10 @@ def _accept_websocket(
     carrier = ServerMessages(socket, protocol, user, clock, hold_seconds)
     user.use(carrier)
     factory = server_factory(clock, limits.message_bytes)
-    take_over(request, start(socket, factory, carrier, clock, limits.close_seconds))
+    connection = start(socket, factory, carrier, clock, limits.close_seconds)
+    if offer is not None:
+        connection = offer.connection(connection, has_head=True)
+    take_over(request, connection)
 
 
 def _may_be_deaf(request: Request) -> bool:
@@ -136,6 +153,7 @@ def _accept_spdy(
     headers: dict[str, str],
     clock: IReactorTime,
     limits: Limits,
+    offer: Offer | None,
 ) -> None:
     from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
 
@@ -150,7 +168,8 @@ def _accept_spdy(
     user.use(carrier)
     ours = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
     head = [(STREAM_PROTOCOL, protocol.encode("ascii")), *ours]
-    take_over(request, carrier, switching_protocols(SPDY, head))
+    connection = carrier if offer is None else offer.connection(carrier, has_head=False)
+    take_over(request, connection, switching_protocols(SPDY, head))
 
 
 def over(

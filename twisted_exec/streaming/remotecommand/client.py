@@ -8,12 +8,18 @@ here a session without a status counts as a lost connection, however politely it
 A server without version 5 (it picks another subprotocol, or sends an empty 403 as Go's WebSocket
 server does) is tried again with version 4, which cannot signal the end of input, and then with
 SPDY, which can.
+
+Over a WebSocket the client can ask for a session that it can resume, see
+:mod:`twisted_exec.wire.resume`.  If the server agrees, the stream has marks beside the output, and
+silence of the server counts as a lost connection much sooner.
+:mod:`~twisted_exec.streaming.remotecommand.resuming_client` opens the next connection.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from typing import Protocol as Typing
 
@@ -49,7 +55,14 @@ from twisted_exec.wire.remotecommand.messages import (
     encode_size,
     encode_wish,
 )
-from twisted_exec.wire.upgrade import values
+from twisted_exec.wire.resume import (
+    RESUME_HEADER,
+    Mark,
+    MarkDecoder,
+    Resumable,
+    parse_answer,
+)
+from twisted_exec.wire.upgrade import Headers, values
 
 ATTEMPTS = (V5, V4, OVER_SPDY)
 """Protocols to try, in order."""
@@ -58,16 +71,44 @@ PING_SECONDS = 5
 PONG_SECONDS = 61
 """As kubectl: a ping every 5 s; a server that does not answer for 61 s is dead."""
 
+SILENCE_SECONDS = 20.0
+"""The same for a session that can be resumed, counted from the last sign of life."""
+
+_TICK_SECONDS = 0.01
+
 LOST = "connection lost before the session's status"
 
 LEAVE_SECONDS = 5.0
 """Time limit for the server to answer our Close."""
 
 
-class ConsoleUser(Typing):
-    """Callbacks of a :class:`ConsoleClient`."""
+class ConsoleStream(Typing):
+    """A session's stream, as its user sees it: one connection, or several in succession."""
 
-    def attached(self, stream: ConsoleClient) -> None:
+    @property
+    def session(self) -> str: ...
+    @property
+    def transport(self) -> Any: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def can_half_close(self) -> bool: ...
+    def write(self, data: bytes) -> None: ...
+    def end_input(self) -> None: ...
+    def resize(self, size: TerminalSize) -> None: ...
+    def wish(self, wish: Break | Role) -> None: ...
+    def pause_output(self) -> None: ...
+    def resume_output(self) -> None: ...
+    def registerProducer(self, producer: Any, streaming: bool) -> None: ...
+    def unregisterProducer(self) -> None: ...
+    def leave(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class ConsoleUser(Typing):
+    """Callbacks of a :class:`ConsoleStream`."""
+
+    def attached(self, stream: ConsoleStream) -> None:
         """The stream is open; called once, first of all."""
 
     def data_received(self, data: bytes) -> None:
@@ -85,6 +126,73 @@ class ConsoleUser(Typing):
         """
 
 
+class MarkUser(ConsoleUser, Typing):
+    """Callbacks of a stream that can be resumed."""
+
+    def mark_received(self, mark: Mark) -> None:
+        """Handle a mark, in order with the output."""
+
+
+Reopen = Callable[[str, MarkUser, str], "Deferred[ConsoleClient]"]
+"""
+Opens the next connection of a session.
+
+It gets the value of the header, the connection's user and the protocol, and fails with an
+:class:`~twisted_exec.api.status.APIError`.
+"""
+
+
+class FirstUser:
+    """
+    The user of a connection whose server has not yet said whether it can resume sessions.
+
+    If it can, the user gets a stream that resumes; otherwise that connection.
+
+    :param reopen: opens the next connection.
+    :param give_up_seconds: time to resume a session; ``None`` for no limit.
+    :ivar stream: the user's stream, once it is attached.
+    """
+
+    stream: ConsoleStream
+
+    def __init__(
+        self,
+        user: ConsoleUser,
+        reopen: Reopen,
+        clock: IReactorTime,
+        give_up_seconds: float | None = None,
+    ) -> None:
+        self._user, self._reopen, self._clock = user, reopen, clock
+        self._give_up_seconds = give_up_seconds
+
+    def attached(self, stream: Any) -> None:
+        """Hand the connection over."""
+        if stream.resumable is None:
+            self.stream = stream
+            stream.hand_over(self._user)
+            self._user.attached(stream)
+            return
+        # Imported here: the program starts faster without it, and many servers cannot resume.
+        from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
+
+        self.stream = resuming = ResumingClient(
+            self._user, self._reopen, self._clock, limit_seconds=self._give_up_seconds
+        )
+        resuming.start(stream)
+
+    def data_received(self, data: bytes) -> None:
+        """Nothing arrives before :meth:`attached`."""
+
+    def mark_received(self, mark: Mark) -> None:
+        """See :meth:`data_received`."""
+
+    def ended(self, ending: Ending) -> None:
+        """See :meth:`data_received`."""
+
+    def detached(self, reason: str) -> None:
+        """See :meth:`data_received`."""
+
+
 def connect(
     endpoint: IStreamClientEndpoint,
     head: UpgradeRequest,
@@ -93,10 +201,10 @@ def connect(
     clock: IReactorTime,
     timeout_seconds: float,
     protocols: Sequence[str] = ATTEMPTS,
+    resume: str = "",
+    silence_seconds: float = SILENCE_SECONDS,
 ) -> Deferred[ConsoleClient]:
     """
-    Open a console.
-
     Open a console.
 
     :param head: the request with credentials, without the headers of the upgrade.
@@ -106,6 +214,10 @@ def connect(
     :param protocols: tried in this order, on one connection each: of
         :data:`~twisted_exec.wire.channel.PROTOCOLS`, or
         :data:`~twisted_exec.streaming.remotecommand.negotiation.OVER_SPDY`.
+    :param resume: the value of the header with which the client asks for a session that can be
+        resumed, or resumes one; empty for neither.  The user is then a :class:`MarkUser`.
+    :param silence_seconds: silence of the server after which a session that can be resumed counts as
+        lost.
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's, or 502 and 504 if it cannot be
         reached or speaks none of ``protocols``.  Cancelling closes the connection.
@@ -115,36 +227,55 @@ def connect(
         refused: Exception = BadGateway("no subprotocol to offer")
         for protocol in protocols:
             attempt = Attempt.over(protocol)
+            request = attempt.head(head)
+            asks = bool(resume) and protocol in _RESUMABLE
+            if asks:
+                header = (RESUME_HEADER.encode("ascii"), resume.encode("ascii"))
+                request = replace(request, headers=[*request.headers, header])
             try:
                 upgraded = await upgrade(
-                    endpoint, attempt.head(head), clock=clock, timeout_seconds=timeout_seconds
+                    endpoint, request, clock=clock, timeout_seconds=timeout_seconds
                 )
                 chosen = attempt.chosen(upgraded)
-            except UpgradeRefused as answer:
-                refused = answer.as_api_error()
-                if not of_the_protocol(answer):
+                answer = _answer(upgraded) if asks else None
+            except UpgradeRefused as refusal:
+                refused = refusal.as_api_error()
+                if not of_the_protocol(refusal):
                     raise refused from None
-            except OtherProtocol as answer:
-                refused = BadGateway(str(answer))
+            except OtherProtocol as problem:
+                refused = BadGateway(str(problem))
             else:
-                return await _start(upgraded, user, protocol, chosen, clock, timeout_seconds)
+                client = ConsoleClient(
+                    user, _session(upgraded.headers), clock, answer, silence_seconds
+                )
+                upgraded.hand_over(client.over(protocol, chosen, timeout_seconds))
+                return await client.opening
         raise refused
 
     return Deferred.fromCoroutine(open_console())
 
 
-def _start(
-    upgraded: Upgraded,
-    user: ConsoleUser,
-    attempt: str,
-    protocol: str,
-    clock: IReactorTime,
-    timeout_seconds: float,
-) -> Deferred[ConsoleClient]:
-    session = b"".join(values(upgraded.headers, b"audit-id")[-1:])
-    client = ConsoleClient(user, session.decode("ascii", "replace"), clock)
-    upgraded.hand_over(client.over(attempt, protocol, timeout_seconds))
-    return client.opening
+_RESUMABLE = (V5, V4)
+
+
+def _session(headers: Headers) -> str:
+    return b"".join(values(headers, b"audit-id")[-1:]).decode("ascii", "replace")
+
+
+def _answer(upgraded: Upgraded) -> Resumable | None:
+    """
+    Return the server's answer to a client that can resume; ``None`` if there is none.
+
+    :raises BadGateway: the answer is not valid; the connection is closed.
+    """
+    answers = values(upgraded.headers, RESUME_HEADER.encode("ascii"))
+    if not answers:
+        return None
+    try:
+        return parse_answer(b"; ".join(answers).decode("ascii", "replace"))
+    except RemoteProtocolError as problem:
+        upgraded.abort()
+        raise BadGateway(f"the server's answer is not valid: {problem}") from None
 
 
 class ConsoleClient:
@@ -152,18 +283,34 @@ class ConsoleClient:
     A session's stream at the user's end; made by :func:`connect`.
 
     :ivar session: id of the session on every hop, for support; may be empty.
+    :ivar resumable: the server's answer if the session can be resumed.
+    :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if unknown.
+    :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached; fails with 502.
     """
 
     carrier: ClientCarrier
 
-    def __init__(self, user: ConsoleUser, session: str, clock: IReactorTime) -> None:
-        self.session = session
+    def __init__(
+        self,
+        user: ConsoleUser,
+        session: str,
+        clock: IReactorTime,
+        resumable: Resumable | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        self.session, self.resumable = session, resumable
+        self.broke_protocol = False
+        self._silence_seconds = silence_seconds
+        self._ping_seconds = (
+            PING_SECONDS if resumable is None else min(PING_SECONDS, silence_seconds / 4)
+        )
+        self._marks = MarkDecoder()
         self.opening: Deferred[ConsoleClient] = Deferred(lambda _: self.abort())
         self._user, self._clock = user, clock
         self._size: TerminalSize | None = None
         self._producer: Any = None
-        self._output: deque[bytes] = deque()
+        self._output: deque[bytes | Mark] = deque()
         self._paused = False
         self._attached = False
         self._status = b""
@@ -175,7 +322,11 @@ class ConsoleClient:
         self._gone: str | None = None  # reason of the loss of the connection
         self._detached = False
         self._unanswered_since: float | None = None
+        self._heard_at = 0.0
+        self.round_trip_seconds: float | None = None
+        self._pinged_at: float | None = None
         self._timer: IDelayedCall | None = None
+        self._due_at = 0.0
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
         """
@@ -207,6 +358,18 @@ class ConsoleClient:
     def can_half_close(self) -> bool:
         """Return whether the end of input can be signalled (version 5, or SPDY)."""
         return self.carrier.can_half_close
+
+    def hand_over(self, user: ConsoleUser) -> None:
+        """Call another user from now on."""
+        self._user = user
+
+    def probe(self, seconds: float) -> None:
+        """Ping a server that may be out of reach; without a sign of life in time it is lost."""
+        if self.resumable is None or self._over or self._paused:
+            return
+        self._unanswered_since = self._clock.seconds()
+        self._heard_at = self._unanswered_since + seconds - self._silence_seconds
+        self._ping()
 
     # For the user.
 
@@ -243,8 +406,7 @@ class ConsoleClient:
     def resume_output(self) -> None:
         """Resume delivery."""
         self._paused = False
-        if self._unanswered_since is not None:
-            self._unanswered_since = self._clock.seconds()  # its pong may still be unread
+        self._begin_listening()
         self._deliver()
         if not self._paused and self._gone is None:
             self.carrier.transport.resumeProducing()
@@ -281,17 +443,23 @@ class ConsoleClient:
 
     def opened(self) -> None:
         self._attached = True
-        self._arm(PING_SECONDS, self._ping)
+        self._heard_at = self._clock.seconds()
+        if self.resumable is not None:
+            self._ping()  # the user may want to know the round trip after an outage
+        else:
+            self._arm(self._ping_seconds, self._ping)
         self._user.attached(self)
         self.opening.callback(self)
 
     def received(self, channel: Channel, data: bytes) -> None:
-        self._unanswered_since = None
+        self._heard()
         if self._over:
             return
         if channel in (Channel.STDOUT, Channel.STDERR):
             self._output.append(data)
             self._deliver()
+        elif channel is Channel.RESIZE and self.resumable is not None:
+            self._take_marks(data)
         elif channel is Channel.ERROR:
             self._status += data
             if len(self._status) > STATUS_LIMIT_BYTES:
@@ -302,9 +470,17 @@ class ConsoleClient:
             self._status_ended = True
 
     def pong_received(self) -> None:
+        self._heard()
+        pinged_at, self._pinged_at = self._pinged_at, None
+        if pinged_at is not None:
+            self.round_trip_seconds = self._heard_at - pinged_at
+
+    def _heard(self) -> None:
         self._unanswered_since = None
+        self._heard_at = self._clock.seconds()
 
     def failing(self, reason: str) -> None:
+        self.broke_protocol = True
         self._why = f"the server broke the protocol: {reason}"
         self._over = True
         self._arm(LEAVE_SECONDS, self.carrier.hang_up)
@@ -316,6 +492,8 @@ class ConsoleClient:
 
     def lost(self, reason: str) -> None:
         self._disarm()
+        if self.resumable is not None and not (self._status or self.broke_protocol):
+            self._output.clear()  # the next stream begins behind what the user has got
         self._over = True
         self._gone = self._why or reason
         if self._attached:
@@ -323,13 +501,25 @@ class ConsoleClient:
         elif not self._left:
             self.opening.errback(BadGateway(self._gone))
 
+    def _take_marks(self, data: bytes) -> None:
+        try:
+            self._output += self._marks.feed(data)
+        except RemoteProtocolError as problem:
+            self.carrier.fail(str(problem))
+            return
+        self._deliver()
+
     # Delivery: output, then the ending, then the end.
 
     def _deliver(self) -> None:
         while self._output and not self._paused:
-            data = self._output.popleft()
-            if not self._left:
-                self._user.data_received(data)
+            item = self._output.popleft()
+            if self._left:
+                continue
+            if isinstance(item, bytes):
+                self._user.data_received(item)
+            else:
+                self._user.mark_received(item)  # type: ignore[attr-defined]  # a MarkUser
         if self._output or not self._over:
             return
         self._tell_ending()
@@ -357,23 +547,43 @@ class ConsoleClient:
             else:
                 self._producer.resumeProducing()
 
+    def _begin_listening(self) -> None:
+        """Count silence from now on: pongs of the time before may still be unread."""
+        self._heard_at = self._clock.seconds()
+        self._pinged_at = None  # it would measure the pause
+        if self._unanswered_since is not None:
+            self._unanswered_since = self._heard_at
+
     def _ping(self) -> None:
-        self._timer = None
+        if self._clock.seconds() - self._due_at > PING_SECONDS:
+            self._begin_listening()  # this process was stopped
         now, since = self._clock.seconds(), self._unanswered_since
-        held_up = self._paused or self.carrier.blocked
-        if since is not None and now - since >= PONG_SECONDS and not held_up:
-            self._why = f"the server has not answered for {PONG_SECONDS} seconds"
+        if self.resumable is not None:
+            # The server reads all the time: the client sends a limited amount without an Ack.
+            start, limit, held_up = self._heard_at, self._silence_seconds, self._paused
+        else:
+            start, limit = now if since is None else since, PONG_SECONDS
+            held_up = self._paused or self.carrier.blocked
+        rest_seconds = limit - (now - start)
+        if since is not None and rest_seconds < _TICK_SECONDS and not held_up:
+            self._why = f"the server has not answered for {limit:g} seconds"
             self.carrier.abort()
             return
         if not self.carrier.blocked:
             self.carrier.ping()
-            if since is None:
-                self._unanswered_since = now
-        self._arm(PING_SECONDS, self._ping)
+            if self._pinged_at is None and not self._paused:
+                self._pinged_at = now
+        if since is None and not held_up:
+            self._unanswered_since = now
+        if _TICK_SECONDS <= rest_seconds < self._ping_seconds and not held_up:
+            self._arm(rest_seconds, self._ping)
+        else:
+            self._arm(self._ping_seconds, self._ping)
 
     def _arm(self, seconds: float, then: Any) -> None:
         self._disarm()
         self._timer = self._clock.callLater(seconds, then)
+        self._due_at = self._clock.seconds() + seconds
 
     def _disarm(self) -> None:
         timer, self._timer = self._timer, None

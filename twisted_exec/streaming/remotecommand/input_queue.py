@@ -12,7 +12,7 @@ from collections.abc import Callable
 from twisted_exec.wire.remotecommand.messages import Break, Role
 
 Item = bytes | Break | Role | None
-"""One piece of input; ``None`` is its end."""
+"""Bytes, a request, or ``None``: the end of input."""
 
 _WISH_COST = 64
 """Cost of a BREAK or role request, in bytes."""
@@ -57,13 +57,19 @@ class InputQueue:
         self._paused = False
         self._run()
 
-    def drop(self) -> None:
-        """Drop what waits, but not the end of input."""
+    def drop(self) -> int:
+        """
+        Drop what waits, but not the end of input.
+
+        :return: the number of pieces that were dropped.
+        """
         ends = [item for item in self._items if item is None]
+        dropped = sum(map(pieces, self._items)) - len(ends)
         self._items.clear()
         self._items.extend(ends)
         self._cost = sum(map(_cost, ends))
         self._run()
+        return dropped
 
     def close(self) -> None:
         """Drop what waits, and the callbacks: they and the session refer to each other."""
@@ -80,6 +86,11 @@ class InputQueue:
         if is_full is not self._is_full:
             self._is_full = is_full
             self._set_full(is_full)
+
+
+def pieces(item: Item) -> int:
+    """Return how many pieces of input an item is: each byte is one, and so is anything else."""
+    return len(item) if isinstance(item, bytes) else 1
 
 
 def _cost(item: Item) -> int:

@@ -10,7 +10,8 @@ Input is buffered up to a limit while the attachment has paused it.  Beyond the 
 is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
 leaving then wait too, until the attachment resumes input.
 
-Of many sizes in one turn of the reactor the attachment gets the first and the last.
+A client that can come back after a loss gets a
+:class:`~twisted_exec.streaming.remotecommand.resumable.ResumableServer`.
 """
 
 from __future__ import annotations
@@ -18,53 +19,56 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.streaming.enduring import EnduringStream
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
-    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
-    IOperable,
     ITermsAttachment,
-    Role,
-    TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits, accept
-from twisted_exec.streaming.remotecommand.input_queue import InputQueue, Item
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
+from twisted_exec.streaming.remotecommand.notices import (
+    MAY_OBSERVE,
+    NO_BREAK,
+    NO_ROLES,
+    READ_ONLY,
+)
+from twisted_exec.streaming.remotecommand.user_input import UserInput
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.remotecommand.messages import SizeDecoder, encode_ending
-from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
+from twisted_exec.wire.remotecommand.messages import encode_ending, encode_notice
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
-READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]\r\n"
-"""
-Notice to the user of a ``readOnly=true`` session who types.
+if TYPE_CHECKING:
+    from twisted_exec.streaming.enduring_streams import Offer
+    from twisted_exec.streaming.remotecommand.resumable import Resumption
 
-Observers that asked for input get :meth:`.Floor.refusal` instead, which names the writer and
-``~f``: they may take over.  The streaming layer knows no floor, and a read-only session can never
-take over.
-"""
+__all__ = [
+    "MAY_OBSERVE",
+    "NO_BREAK",
+    "NO_ROLES",
+    "READ_ONLY",
+    "ConsoleServer",
+    "serve",
+]
 
-MAY_OBSERVE = f"\r\n[twisted-exec: what you type is not sent: {MAY_ONLY_OBSERVE}]\r\n".encode()
-"""Notice to a user without the right to drive who types."""
 
-NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
-"""Notice for a BREAK that cannot be sent."""
-
-NO_ROLES = b"\r\n[twisted-exec: this console has no roles: whoever is here may type]\r\n"
-"""Notice for a role request on a console without roles."""
+_STATUS_SECONDS = 5.0
+"""How long a session that has ended waits, if its connection is lost, for a user who lacks the status."""
 
 
 def serve(
@@ -78,6 +82,8 @@ def serve(
     record: Session | None = None,
     terms: Terms = FULL,
     now: Callable[[], float] = time.time,
+    resumption: Resumption | None = None,
+    offer: Offer | None = None,
 ) -> ConsoleServer:
     """
     Answer a request with a console.
@@ -92,6 +98,9 @@ def serve(
         stream, and learns of the end.
     :param terms: what the session is held to.
     :param now: returns the time of day.
+    :param resumption: for a client that can resume; the attachment is an
+        :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
+    :param offer: accepted from the hop before, which may rejoin the stream.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake, or the attachment does not admit a session
         with these terms; nothing was sent.
@@ -102,7 +111,12 @@ def serve(
         attachment.admit(terms)
     elif why := _unenforced(terms):
         raise NotImplementedByBackend(why)
-    server = ConsoleServer(
+    make: Callable[..., ConsoleServer] = ConsoleServer
+    if resumption is not None:
+        from twisted_exec.streaming.remotecommand.resumable import ResumableServer
+
+        make = partial(ResumableServer, resumption)
+    server = make(
         attachment,
         session=session,
         user=user,
@@ -120,6 +134,8 @@ def serve(
         server,
         session=session,
         terms=terms,
+        resumable=None if resumption is None else resumption.answer,
+        offer=offer,
         clock=clock,
         limits=limits,
     )
@@ -142,7 +158,6 @@ class ConsoleServer:
     A session's stream at the machine's end; made by :func:`serve`.
 
     :ivar terms: what the session is held to at present.
-    :ivar bytes_to_machine: received input, without framing.
     :ivar bytes_to_user: sent output, without framing.
     """
 
@@ -161,17 +176,21 @@ class ConsoleServer:
     ) -> None:
         self.session, self.user, self.options = session, user, options
         self.terms = terms
-        self.bytes_to_machine = self.bytes_to_user = 0
+        self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
         self._time_limits = TimeLimits(clock, self._warn, self._end_by_hop, now=now)
-        self._sizes = SizeDecoder()
         self._producer: Any = None
-        self._size: TerminalSize | None = None  # the newest, until the next turn
-        self._next_size: IDelayedCall | None = None
-        self._input = InputQueue(limits.input_bytes, self._deliver, self._pace_client)
-        self._input_over = False
-        self._refused: set[bytes] = set()  # notices that the user has had
+        self._enduring: EnduringStream | None = None  # the transport, if it can be rejoined
+        self._input = UserInput(
+            attachment,
+            options,
+            clock,
+            takes_input=self.takes_input,
+            tell=self._tell,
+            limit_bytes=limits.input_bytes,
+            set_full=self._pace_client,
+        )
         self._ending = False  # the status was sent, or never will be
         self._is_open = False  # the attachment has been attached
         self._left = False  # the attachment is detached
@@ -188,6 +207,11 @@ class ConsoleServer:
     def protocol(self) -> str:
         """Name of the protocol version; empty for a WebSocket without subprotocol."""
         return self._carrier.protocol
+
+    @property
+    def bytes_to_machine(self) -> int:
+        """Received input, without framing."""
+        return self._input.bytes_to_machine
 
     @property
     def takes_input(self) -> bool:
@@ -251,6 +275,7 @@ class ConsoleServer:
         if terms == self.terms:
             return
         self.terms = terms
+        self._input.takes_input = self.takes_input
         if not self.takes_input:
             self._input.drop()
         if self._left:
@@ -277,7 +302,11 @@ class ConsoleServer:
         if not self._ending:
             self._arm(self._limits.ping_seconds, self._ping)
             self._is_open = True
-            self._attachment.attached(self)
+            transport = self._carrier.transport
+            if isinstance(transport, EnduringStream):
+                self._enduring = transport
+                transport.ping = self._send_ping
+            self._attach()
             self._time_limits.hold_to(self.terms)
 
     def received(self, channel: Channel, data: bytes) -> None:
@@ -285,22 +314,19 @@ class ConsoleServer:
             return
         if data:  # some clients keep connections open with empty input
             self._time_limits.touch()
-        if channel is Channel.STDIN and not self._input_over:
-            if self.takes_input:
-                self._take(data)
-            else:
-                self._refuse()
-        elif channel is Channel.RESIZE and not self.options.read_only:
-            for event in self._sizes.feed(data):
-                self._control_received(event)
+        if channel is Channel.STDIN:
+            self._input.typed(data)
+        elif channel is Channel.RESIZE:
+            self._input.control_received(data)
 
     def ended(self, channel: Channel) -> None:
-        if channel is Channel.STDIN and not self._input_over and not self._ending:
-            self._input_over = True
-            self._take(None)
+        if channel is Channel.STDIN and not self._ending:
+            self._input.ended()
 
     def pong_received(self) -> None:
-        """Ignored: TCP shows whether the peer is alive."""
+        """TCP shows whether the peer is alive; the answer shows what has arrived."""
+        if self._enduring is not None:
+            self._enduring.answered()
 
     def failing(self, reason: str) -> None:
         if not self._ending:
@@ -317,68 +343,24 @@ class ConsoleServer:
     def lost(self, reason: str) -> None:
         self._disarm()
         self._ending = True
-        self._detach(reason)
+        self._detach(reason, self._lose)
 
-    # Input
+    # Input, output and notices
 
-    def _refuse(self) -> None:
-        """
-        Drop input.
+    def _attach(self) -> None:
+        """Tell the attachment that the stream is up."""
+        self._attachment.attached(self)
 
-        As in Kubernetes, a client that did not request stdin and sends some gets no notice.
-        """
-        if self.options.read_only:
-            self._tell_once(READ_ONLY)
-        elif self.options.takes_input:
-            if ITermsAttachment.providedBy(self._attachment):
-                self._attachment.input_refused()
-            else:
-                self._tell_once(MAY_OBSERVE)
+    def _lose(self, reason: str) -> None:
+        """Tell the attachment that the connection is lost."""
+        self._attachment.detached(reason)
 
     def _warn(self, text: str) -> None:
-        self.write(f"\r\n[twisted-exec: {text}]\r\n".encode())
+        self._tell(encode_notice(text))
 
-    def _tell_once(self, notice: bytes) -> None:
-        if notice not in self._refused:
-            self._refused.add(notice)
-            self.write(notice)
-
-    def _control_received(self, event: TerminalSize | Break | Role) -> None:
-        """Deliver a size at once, unless it is the second of this turn; queue other requests as input."""
-        if isinstance(event, TerminalSize):
-            self._size = event
-            if self._next_size is None:
-                self._resize()
-        elif self.options.takes_input and not self._input_over:
-            if self.takes_input or ITermsAttachment.providedBy(self._attachment):
-                self._take(event)  # also of a user who may only observe: the attachment says so
-            else:
-                self._refuse()
-
-    def _resize(self) -> None:
-        """Deliver the newest size, and the next one not before the next turn."""
-        self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
-        self._deliver_size()
-
-    def _deliver_size(self) -> None:
-        size, self._size = self._size, None
-        if size is not None and not self._ending:
-            self._attachment.window_changed(size)
-
-    def _take(self, item: Item) -> None:
-        self._deliver_size()  # it came before
-        self._input.put(item)
-
-    def _deliver(self, item: Item) -> None:
-        if item is None:
-            self._attachment.input_ended()
-        elif isinstance(item, bytes):
-            self.bytes_to_machine += len(item)
-            self._attachment.data_received(item)
-        elif IOperable.providedBy(self._attachment):
-            self._attachment.wished(item)
-        else:
-            self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
+    def _tell(self, notice: bytes) -> None:
+        """Show a notice to the user."""
+        self.write(notice)
 
     def _pace_client(self, full: bool) -> None:
         if full:
@@ -386,8 +368,6 @@ class ConsoleServer:
             self._carrier.transport.pauseProducing()
         else:
             self._carrier.transport.resumeProducing()
-
-    # Output
 
     def _flow(self, full: bool) -> None:
         if self._producer is not None:
@@ -410,32 +390,35 @@ class ConsoleServer:
         self.end(ending)
         self._leave(self._why or ending.reason)
 
-    def _leave(self, reason: str) -> None:
+    def _leave(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
         if not self._left:
             self._left = True
             self._producer = None
-            self._attachment.detached(reason)
+            (leave or self._attachment.detached)(reason)
 
     def _finish(self, ending: Ending) -> None:
         """Send the status; the caller closes."""
         self._ending, self._why = True, ending.reason
-        self._time_limits.stop()
+        self._stop()
         self._carrier.send_status(encode_ending(ending, self.protocol))
-        self._input.close()
+        if self._enduring is not None:
+            self._enduring.wait_at_most(_STATUS_SECONDS)
         # Discard further input, but keep reading to notice when the client leaves.
         self._carrier.transport.resumeProducing()
         self._arm(self._limits.close_seconds, self._carrier.hang_up)
 
-    def _detach(self, reason: str) -> None:
+    def _stop(self) -> None:
+        """Deliver no more input, and send nothing more unasked."""
+        self._time_limits.stop()
+        self._input.close()
+
+    def _detach(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
         if self._detached:
             return
         self._detached = True
-        self._time_limits.stop()
+        self._stop()
         reason = self._why or reason
-        self._producer = self._size = None
-        if self._next_size is not None and self._next_size.active():
-            self._next_size.cancel()
-        self._input.close()
+        self._producer = None
         if self._record is not None:
             sent = self.bytes_to_machine
             if ITermsAttachment.providedBy(self._attachment):
@@ -445,12 +428,21 @@ class ConsoleServer:
                 bytes_to_machine=sent,
                 bytes_to_user=self.bytes_to_user,
             )
-        self._leave(reason)
+        self._leave(reason, leave)
 
     def _ping(self) -> None:
         self._timer = None
-        self._carrier.ping()
+        if self._enduring is not None:
+            self._enduring.keep_alive()
+        else:
+            self._carrier.ping()
         self._arm(self._limits.ping_seconds, self._ping)
+
+    def _send_ping(self) -> bool:
+        if self._carrier.blocked:
+            return False
+        self._carrier.ping()
+        return True
 
     def _arm(self, seconds: float, then: Any) -> None:
         self._disarm()

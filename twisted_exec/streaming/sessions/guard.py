@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -59,13 +59,89 @@ OPENING_SECONDS = 30.0
 """Longest time from the check of a permission to the session: the wait for a turn, and a margin."""
 AT_ONCE = 8
 """Concurrent reviews: each may be a request to an API server that other hops ask, too."""
-AT_ONCE_AFTER_HINT = 32
-"""The same when permissions have changed."""
+AT_ONCE_AFTER_HINT = 16
+"""
+The same when permissions have changed: enough to keep this program busy.  More reviews need more
+connections, and a handshake costs more than a review.
+"""
 
 
 _EXPIRED = (
     "the certificate or token of this session expired at {}; open the console again with a new one"
 )
+
+
+class _Reviews:
+    """
+    The reviews of one round that run concurrently.
+
+    :param at_once: their largest number.
+    :ivar problem: why the last review without an answer got none; empty if all got one.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._running: dict[Deferred[None], None] = {}
+        self._unanswered = 0  # in succession
+        self._failure: Failure | None = None
+        self._waiter: Deferred[None] | None = None
+        self.problem = ""
+
+    def add(self, review: Deferred[str]) -> None:
+        """
+        Add a review that has begun.
+
+        :param review: fires with the reason why it got no answer; empty when it got one.
+        """
+        ended: Deferred[None] = review.addCallbacks(self._answered, self._failed)
+        if not ended.called:
+            self._running[ended] = None
+            ended.addCallback(self._over, ended)
+
+    def _answered(self, problem: str) -> None:
+        self._unanswered = self._unanswered + 1 if problem else 0
+        self.problem = problem or self.problem
+
+    def _failed(self, failure: Failure) -> None:
+        self._failure = self._failure or failure
+
+    def _over(self, _: None, ended: Deferred[None]) -> None:
+        self._running.pop(ended, None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+    async def has_room(self) -> bool:
+        """
+        Wait until a review may begin.
+
+        :return: whether it should: not if as many in succession got no answer as run concurrently.
+        """
+        # After a review without an answer none begins: it would wait as long.
+        while self._running and len(self._running) + self._unanswered >= self._at_once:
+            await self._wait()
+        self._raise()
+        return self._unanswered < self._at_once
+
+    async def ended(self) -> None:
+        """Wait until all have ended."""
+        while self._running:
+            await self._wait()
+        self._raise()
+
+    async def _wait(self) -> None:
+        self._waiter = Deferred()
+        await self._waiter
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            self._failure.raiseException()
+
+    def cancel(self) -> None:
+        """Cancel all that run."""
+        self._waiter = None
+        for each in list(self._running):
+            each.cancel()
 
 
 class SessionGuard(Service):
@@ -256,11 +332,12 @@ class SessionGuard(Service):
         """
         Review all sessions now.
 
-        A round stops when a whole batch gets no answer: every further review would only wait for
-        the same time-out.  The next round begins with the sessions that this one did not reach.
+        Each review that has an answer makes room for the next one.  A round stops when as many
+        reviews as run concurrently got no answer, one after the other: every further review would
+        only wait for the same time-out.  The next round begins with the sessions that this one did
+        not reach.
         """
         self._since, self._hinted_at = self._hinted_at, None
-        due, problem = self._due(), ""
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)
         at_once = self._at_once
         if self._since is not None:
@@ -268,17 +345,23 @@ class SessionGuard(Service):
         reviewer = self._reviewer
         if IRoundReviewer.providedBy(reviewer):
             reviewer = IRoundReviewer(reviewer).for_round()
+        due = self._due()
+        reviews = _Reviews(at_once)
         self._unreached = frozenset()
-        for first in range(0, len(due), at_once):
-            batch = due[first : first + at_once]
-            problems = await self._review_batch(reviewer, batch, turns)
-            problem = next(filter(None, problems), problem)
-            if all(problems):
-                self._unreached = frozenset(due[first + at_once :])
-                break
-        if problem and not self._problem:
-            self._log.warn("sessions cannot be reviewed: {why}", why=problem)
-        self._problem = problem
+        try:
+            for number, session in enumerate(due):
+                if not await reviews.has_room():
+                    self._unreached = frozenset(due[number:])
+                    break
+                reviews.add(Deferred.fromCoroutine(self._review_one(reviewer, session)))
+                await turns.breathe()
+            await reviews.ended()
+        except CancelledError:
+            reviews.cancel()
+            raise
+        if reviews.problem and not self._problem:
+            self._log.warn("sessions cannot be reviewed: {why}", why=reviews.problem)
+        self._problem = reviews.problem
 
     def _due(self) -> list[Session]:
         """Sessions with evidence that are not ending yet, in the order of this round."""
@@ -290,27 +373,6 @@ class SessionGuard(Service):
         if not self._unreached:
             return due
         return sorted(due, key=lambda session: session not in self._unreached)
-
-    async def _review_batch(
-        self, reviewer: ISessionReviewer, batch: list[Session], turns: ShortTurns
-    ) -> list[str]:
-        """Return the problem of each review; empty where there was none."""
-        reviews: list[Deferred[str]] = []
-        problems: list[str] = []
-        try:
-            for session in batch:
-                reviews.append(Deferred.fromCoroutine(self._review_one(reviewer, session)))
-                await turns.breathe()
-        except CancelledError:
-            for review in reviews:
-                review.addErrback(lambda _: None).cancel()
-            raise
-        # Not gatherResults: cancelled, that fails with FirstError instead of CancelledError.
-        for _, result in await DeferredList(reviews, consumeErrors=True):
-            if isinstance(result, Failure):
-                result.raiseException()
-            problems.append(result)
-        return problems
 
     async def _review_one(self, reviewer: ISessionReviewer, session: Session) -> str:
         """Return why the review got no answer; empty when it got one."""

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol as Typing
+from typing import TypeVar
 from urllib.parse import quote_plus, unquote, urlencode
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IRequest
 
-from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
+from twisted_exec.api.status import BadRequest, Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import AuditSession, Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
@@ -37,11 +38,13 @@ from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
+    RESUMED,
     REVOKED,
     SESSION_DELETED,
     SHUTTING_DOWN,
     TIME_OVER,
     UID_HEADER,
+    USER_LEFT,
     Ending,
     Subject,
 )
@@ -52,6 +55,7 @@ from twisted_exec.wire.stream_options import StreamOptions
 
 _REASONS = frozenset(
     {
+        USER_LEFT,
         MACHINE_DELETED,
         POOL_DELETED,
         POWERED_OFF,
@@ -66,6 +70,8 @@ _REASONS = frozenset(
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
+_UNRESUMABLE = 1000
+_Key = TypeVar("_Key")
 _ENDINGS = 256
 """Endings whose form is remembered: many sessions end for the same reason."""
 
@@ -111,6 +117,14 @@ class Session:
         lives; ``None`` when the session is not reviewed.
     :ivar expires: the end of the credentials, in seconds since 1970.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar resumes: the id of the session that the user wants to resume, or has resumed; empty if none.
+    :ivar resumable_seconds: how long the next hop waits for the user after a loss of the connection;
+        0 if the session cannot be resumed.
+    :ivar is_rejoined_by_hop: the hop before this one goes on with the session over another connection
+        if this hop is lost.
+    :ivar is_lost: the connection was lost, and the session waits for its user; for
+        :meth:`Watcher.ended`.
+    :ivar is_superseded: the user has resumed the session over another connection.
     """
 
     def __init__(
@@ -121,8 +135,12 @@ class Session:
         evidence: object = None,
         terms: Terms = FULL,
         ceiling: Terms = FULL,
+        resumes: str = "",
     ) -> None:
         self.subject, self.evidence = subject, evidence
+        self.resumes, self.resumable_seconds = resumes, 0
+        self.is_superseded = self.is_lost = self.is_rejoined_by_hop = False
+        self._why = ""  # the session was cut
         self.expires: float = getattr(evidence, "expires", math.inf)
         self.ending: Ending | None = None
         self._own_terms, self._ceiling = terms, ceiling
@@ -136,6 +154,7 @@ class Session:
         self._waits: Callable[[Ending], None] | None = None
         self._end: Callable[[Ending], None] | None = None
         self._cut: Callable[[], None] | None = None
+        self._supersede: Callable[[], None] | None = None
         self._hold_to: Callable[[Terms], None] | None = None
         self._changed = False  # the terms changed before there was a stream
         self._over = False
@@ -156,23 +175,28 @@ class Session:
         cut: Callable[[], None],
         counts: Callable[[], tuple[int, int]] = _no_bytes,
         hold_to: Callable[[Terms], None] | None = None,
+        supersede: Callable[[], None] | None = None,
     ) -> None:
         """
-        Take note that the stream is up.
+        Take note that the stream is up, and resumes the session that the request named.
 
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
         :param cut: ends the stream now.
         :param counts: returns the bytes to the machine and to the user so far.
         :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
+        :param supersede: ends the stream soon, because its user has resumed the session; ``None`` if
+            that cannot happen.
         """
         if self._over:
             return  # a connection was lost while the stream was being set up
         self._waits = None
         self._end, self._cut, self.counts = end, cut, counts
-        self._hold_to = hold_to
+        self._hold_to, self._supersede = hold_to, supersede
         self._sessions.metrics.opened()
         if self._sessions.watcher is not None:
             self._sessions.watcher.began(self)
+        if self.resumes:
+            self._sessions.resumed(self)
         if self.ending is not None:
             end(self.ending)
         elif self._changed:
@@ -191,6 +215,11 @@ class Session:
     def terms(self) -> Terms:
         """What the session is held to: by this hop, and by the hop before it."""
         return stricter(self._own_terms, self._ceiling)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Return whether the user can resume the session after a loss of the connection."""
+        return bool(self.resumable_seconds) and self.ending is None
 
     def hold_to(self, terms: Terms) -> None:
         """
@@ -221,10 +250,23 @@ class Session:
         else:
             self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
 
-    def cut(self) -> None:
-        """End the session now, without a reason for the user."""
+    def cut(self, why: str = "") -> None:
+        """
+        End the session now, without a reason for the user.
+
+        :param why: the reason for the audit record.
+        """
         if self._cut is not None and not self._over:
+            self._why = why
             self._cut()
+
+    def supersede(self) -> None:
+        """Take note that the user has resumed the session over another connection."""
+        if self._supersede is None or self.is_superseded:
+            return
+        self._sessions.uncount(self)
+        self.is_superseded = True
+        self._supersede()
 
     def over(
         self,
@@ -233,18 +275,24 @@ class Session:
         code: int | None = None,
         bytes_to_machine: int = 0,
         bytes_to_user: int = 0,
+        is_lost: bool = False,
     ) -> None:
         """
         Take note that the session is over.  Repeated calls do nothing.
 
         :param reason: for the audit record, unless this side has given an :attr:`ending`.
         :param code: the HTTP status of a session that never had a stream.
+        :param is_lost: the connection was lost; the session waits for its user at the machine's end.
         """
         if self._over:
             return
-        self._over = True
+        self._over, self.is_lost = True, is_lost
         if self.ending is not None:
             reason = self.ending.reason
+        elif self.is_superseded:
+            reason = RESUMED
+        else:
+            reason = self._why or reason
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
         opened = self._end is not None and self.subject.subresource != "log"
         self._audit.end(
@@ -252,6 +300,7 @@ class Session:
             code=code,
             right=self._highest.verb if opened else "",
             policy=self.terms.policy,
+            resumes=self.resumes if self._end is not None else "",
             **counts,
         )
         if self._end is not None:
@@ -260,10 +309,12 @@ class Session:
                 self._sessions.watcher.ended(self)
         elif code is not None:
             self._sessions.metrics.refused(code)
+        if self.resumes and self._end is None:
+            self._sessions.not_resumed(self)
         on_over, self.on_over = self.on_over, None
         if on_over is not None:
             on_over()
-        self._end = self._cut = self._waits = self._hold_to = None
+        self._end = self._cut = self._waits = self._hold_to = self._supersede = None
         self.evidence = None  # credentials hold the memory of the connection that they came by
         self.counts = _no_bytes
         self._sessions.forget(self)
@@ -297,6 +348,8 @@ class Sessions:
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
+        self._being_resumed: Counter[tuple[str, str]] = Counter()  # by session and user
+        self._unresumable: dict[str, str] = {}
         self._empty: list[Deferred[None]] = []
         self.when_drained: list[Callable[[], None]] = []
         self._closing = ""
@@ -310,6 +363,7 @@ class Sessions:
         evidence: object = None,
         terms: Terms = FULL,
         ceiling: Terms = FULL,
+        resumes: str = "",
     ) -> Session:
         """
         Open a session.  It counts towards the limits until it is :meth:`~Session.over`.
@@ -319,17 +373,26 @@ class Sessions:
             not reviewed.
         :param terms: what this hop holds the session to.
         :param ceiling: what the hop before holds it to.
+        :param resumes: the id of the session that the user wants to resume.  The connection that it
+            still has does not count towards the user's limit.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
+        :raises Forbidden: the session may not be resumed.
         :raises ServiceUnavailable: this hop is stopping.
         """
         if self._closing:
             self.refused(subject, ServiceUnavailable.code, self._closing)
             raise ServiceUnavailable(self._closing, retry_after_seconds=1)
-        session = Session(self, subject, self.trail.start(subject), evidence, terms, ceiling)
+        if why := self._unresumable.get(resumes, ""):
+            self.refused(subject, Forbidden.code, why)
+            raise Forbidden(why)
+        audit = self.trail.start(subject, resumes)
+        session = Session(self, subject, audit, evidence, terms, ceiling, resumes)
         self._live[session] = None
         self._by_id[subject.session] = (*self._by_id.get(subject.session, ()), session)
         self._per_user[subject.user] += 1
-        problem = self._too_many(subject.user)
+        if resumes:
+            self._being_resumed[resumes, subject.user] += 1
+        problem = self._too_many(session)
         if problem:
             session.over(problem, code=TooManyRequests.code)
             raise TooManyRequests(problem, retry_after_seconds=10)
@@ -337,16 +400,54 @@ class Sessions:
             self.on_opened(session)
         return session
 
-    def _too_many(self, user: str) -> str:
-        limits = self.limits
+    def _too_many(self, session: Session) -> str:
+        limits, user = self.limits, session.subject.user
         if len(self._live) > limits.total:
             return f"{limits.total} sessions are open here, the most allowed (--max-sessions)"
-        if user and self._per_user[user] > limits.per_user:
+        replaced = 1 if self._earlier(session) else 0
+        if user and self._per_user[user] - replaced > limits.per_user:
             return (
                 f"user {user!r} has {limits.per_user} sessions open, the most allowed "
                 "(--max-sessions-per-user)"
             )
         return ""
+
+    def _earlier(self, session: Session) -> list[Session]:
+        """Return the sessions that a session replaces when the next hop has resumed it."""
+        subject = session.subject
+        return [
+            each
+            for each in (self.with_id(session.resumes) if session.resumes else ())
+            if each is not session
+            and each.subject.user == subject.user
+            and each.subject.uid == subject.uid
+            and not each.is_superseded
+        ]
+
+    def resumed(self, session: Session) -> None:
+        """Take note that the next hop has resumed a session; the session itself calls this."""
+        self.metrics.resumed()
+        _take_one(self._being_resumed, (session.resumes, session.subject.user))
+        for each in self._earlier(session):
+            each.supersede()
+
+    def not_resumed(self, session: Session) -> None:
+        """Take note that a session was not resumed; the session itself calls this."""
+        _take_one(self._being_resumed, (session.resumes, session.subject.user))
+
+    def is_being_resumed(self, subject: Subject) -> bool:
+        """Return whether the user's request to resume this session waits for the next hop's answer."""
+        return (subject.session, subject.user) in self._being_resumed
+
+    def refuse_resume(self, session: str, why: str) -> None:
+        """
+        Refuse to resume a session from now on.
+
+        :param session: its id; the latest thousand are remembered.
+        """
+        if session not in self._unresumable and len(self._unresumable) >= _UNRESUMABLE:
+            del self._unresumable[next(iter(self._unresumable))]
+        self._unresumable[session] = why
 
     def connections_beside(self) -> int:
         """Return how many connections fit beside the live sessions, for :class:`Site`."""
@@ -372,13 +473,16 @@ class Sessions:
         same = tuple(each for each in self._by_id.pop(name, ()) if each is not session)
         if same:
             self._by_id[name] = same
-        self._per_user[session.subject.user] -= 1
-        if self._per_user[session.subject.user] <= 0:
-            del self._per_user[session.subject.user]
+        self.uncount(session)
         if not self._live:
             waiting, self._empty = self._empty, []
             for each in waiting:
                 each.callback(None)
+
+    def uncount(self, session: Session) -> None:
+        """Count a session no longer towards its user's limit; the session itself calls this."""
+        if not session.is_superseded:
+            _take_one(self._per_user, session.subject.user)
 
     def has(self, session: str) -> bool:
         """Return whether a session with this id is live here."""
@@ -387,6 +491,10 @@ class Sessions:
     def with_id(self, session: str) -> list[Session]:
         """Return the live sessions with this id: usually one, but the hop before ours chooses it."""
         return list(self._by_id.get(session, ()))
+
+    def bound(self) -> int:
+        """Return the number of sessions that end when this hop stops; users can resume the others."""
+        return sum(1 for session in self._live if not session.is_resumable)
 
     def live(self) -> list[Session]:
         """Return the live sessions."""
@@ -417,13 +525,17 @@ class Sessions:
 
     def drain(self, clock: IReactorTime, seconds: float, ending: Ending) -> Deferred[None]:
         """
-        End all sessions.
+        End all sessions; cut those that go on elsewhere, or here later.
 
         :param seconds: after which the remaining sessions are cut; see
             :class:`~twisted_exec.program.draining.DrainLimit`.
         :return: fires when no session is left, at the latest with the cut; never fails.
         """
-        self.end(lambda _: True, ending)
+        for session in self.live():
+            if session.is_resumable or (session.is_rejoined_by_hop and session.ending is None):
+                session.cut(ending.reason)
+            else:
+                session.end(ending)
         if not self._live:
             self._drained(None)
             return succeed(None)
@@ -442,6 +554,12 @@ class Sessions:
         if waiting in self._empty:
             self._empty.remove(waiting)
             waiting.callback(None)
+
+
+def _take_one(counter: Counter[_Key], key: _Key) -> None:
+    counter[key] -= 1
+    if counter[key] <= 0:
+        del counter[key]
 
 
 def forwarded_session_id(request: IRequest) -> str | None:

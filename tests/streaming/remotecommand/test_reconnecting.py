@@ -1,0 +1,166 @@
+"""Tests for :mod:`twisted_exec.streaming.remotecommand.reconnecting`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
+
+
+class ReconnectingTests(SynchronousTestCase):
+    """When attempts are made, and when no more."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.times: list[float] = []
+        self.attempts: list[Deferred[None]] = []
+        self.reasons: list[str] = []
+        self.answer: Exception | None = BadGateway("connection refused")
+        self.cancelled = 0
+        self.reconnecting = self.make()
+
+    def make(self, limit_seconds: float | None = None, jitter: float = 0.0) -> Reconnecting:
+        return Reconnecting(
+            self.attempt,
+            self.reasons.append,
+            self.clock,
+            limit_seconds=limit_seconds,
+            jitter=lambda: jitter,
+        )
+
+    def attempt(self) -> Deferred[None]:
+        self.times.append(round(self.clock.seconds(), 3))
+        deferred: Deferred[None] = Deferred(lambda _: self.count_cancelled())
+        self.attempts.append(deferred)
+        if self.answer is not None:
+            deferred.errback(self.answer)
+        return deferred
+
+    def count_cancelled(self) -> None:
+        self.cancelled += 1
+
+    def run_for(self, seconds: float) -> list[float]:
+        """Return the times of the attempts in this time."""
+        self.times.clear()
+        end = self.clock.seconds() + seconds
+        while (calls := self.clock.getDelayedCalls()) and calls[0].getTime() <= end:
+            self.clock.advance(max(calls[0].getTime() - self.clock.seconds(), 0))
+        self.clock.advance(end - self.clock.seconds())
+        return self.times
+
+    def test_waits(self) -> None:
+        """Waits double up to a second, and after two minutes up to ten seconds."""
+        self.reconnecting.start()
+        times = self.run_for(600)
+        waits = [round(late - soon, 1) for soon, late in pairwise(times)]
+        self.assertEqual([times[0], *waits[:5]], [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+        eager = [wait for time, wait in zip(times, waits, strict=False) if time < 119]
+        self.assertEqual(max(eager), 1.0)
+        self.assertEqual(waits[-3:], [10.0, 10.0, 10.0])
+        self.reconnecting.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_jitter(self) -> None:
+        """Waits are longer by up to a fifth."""
+        self.reconnecting = self.make(jitter=1.0)
+        self.reconnecting.start()
+        (call,) = self.clock.getDelayedCalls()
+        self.assertAlmostEqual(call.getTime(), 0.12)
+
+    def test_success(self) -> None:
+        """After a success there are no attempts; the next outage begins with a short wait."""
+        self.reconnecting.start()
+        self.run_for(10)
+        self.answer = None
+        self.run_for(1)
+        self.attempts[-1].callback(None)
+        self.assertEqual((self.run_for(60), self.clock.getDelayedCalls()), ([], []))
+        self.reconnecting.start()
+        self.assertEqual(len(self.run_for(0.15)), 1)
+
+    def test_slow_attempt(self) -> None:
+        """An attempt without an answer is given up after ten seconds."""
+        self.answer = None
+        self.reconnecting.start()
+        self.assertEqual(self.run_for(10), [0.1])
+        self.assertEqual(self.run_for(0.4), [10.3])
+        self.assertEqual((self.cancelled, self.reasons), (1, []))
+
+    def test_refused(self) -> None:
+        """A refusal that another attempt does not change ends the attempts with its reason."""
+        for error, reason in (
+            (APIError("m", code=404, reason="NotFound"), "m"),
+            (APIError("from beyond the end", code=400, reason="BadRequest"), "from beyond the end"),
+            (Refused("no"), "no"),
+        ):
+            self.setUp()
+            self.answer = error
+            self.reconnecting.start()
+            self.run_for(60)
+            self.assertEqual((len(self.attempts), self.reasons), (1, [reason]))
+
+    def test_program_error(self) -> None:
+        """An error of this program ends the attempts and is logged."""
+        self.answer = ZeroDivisionError("oops")
+        self.reconnecting.start()
+        self.run_for(1)
+        self.assertEqual(self.reasons, ["oops"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_retried(self) -> None:
+        """Servers that are busy or not there may be ready soon."""
+        for code in (429, 500, 502, 503, 504):
+            self.setUp()
+            self.answer = APIError("busy", code=code, reason="")
+            self.reconnecting.start()
+            self.run_for(1)
+            self.assertEqual((len(self.attempts), self.reasons), (3, []))
+
+    def test_retry_after(self) -> None:
+        """A server may set the wait, up to 30 s."""
+        for asked, obeyed in ((7, 7.1), (3600, 30.1)):
+            self.setUp()
+            self.answer = APIError("m", code=429, reason="", retry_after_seconds=asked)
+            self.reconnecting.start()
+            self.assertEqual(self.run_for(obeyed + 0.1), [0.1, obeyed])
+
+    def test_network_changed(self) -> None:
+        """An attempt follows at once instead of a wait, or of an attempt that has begun before."""
+        self.reconnecting.start()
+        self.run_for(30)
+        self.times.clear()
+        self.reconnecting.network_changed()
+        self.assertEqual(self.times, [30])
+        self.assertEqual(len(self.run_for(0.4)), 2)  # short waits again
+        self.answer = None
+        self.run_for(2)
+        before = len(self.attempts)
+        self.reconnecting.network_changed()
+        self.assertEqual((len(self.attempts), self.cancelled), (before + 1, 1))
+        self.reconnecting.network_changed()  # too soon after that
+        self.assertEqual((len(self.attempts), self.cancelled), (before + 1, 1))
+        self.reconnecting.stop()
+        self.reconnecting.network_changed()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_limit(self) -> None:
+        """With a limit the attempts end, and the reason has the last error."""
+        self.reconnecting = self.make(limit_seconds=5)
+        self.reconnecting.start()
+        self.run_for(60)
+        self.assertEqual(self.reasons, ["not within 5 s: connection refused"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop(self) -> None:
+        """Stopping cancels the attempt."""
+        self.answer = None
+        self.reconnecting.start()
+        self.run_for(1)
+        self.reconnecting.stop()
+        self.assertEqual((self.cancelled, self.reasons), (1, []))
+        self.assertEqual(self.clock.getDelayedCalls(), [])

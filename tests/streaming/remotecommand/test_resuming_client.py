@@ -1,0 +1,576 @@
+"""Tests for :mod:`twisted_exec.streaming.remotecommand.resuming_client`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.remotecommand.resuming import Client, ResumingUser
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    RESUMED,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
+from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.resumable_console import ResumableConsole
+from twisted_exec.wire.channel import V4, Channel
+from twisted_exec.wire.errors import LocalProtocolError
+from twisted_exec.wire.remotecommand.messages import encode_ending
+from twisted_exec.wire.resume import At, Notice, Position, encode_mark
+
+
+class ResumingCase(SynchronousTestCase):
+    """A client at a console, attached."""
+
+    protocol = "v5.channel.k8s.io"
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.server = ResumableConsole(self.clock)
+        self.end = self.make()
+        self.client = self.end.client
+
+    def make(self, user: Any = None) -> Client:
+        return Client(self.server, self.clock, user, self.protocol)
+
+    @property
+    def user(self) -> Any:
+        return self.end.user
+
+    @property
+    def line(self) -> list[Any]:
+        """What reached the line, with neighbouring bytes joined."""
+        joined: list[Any] = []
+        for item in self.server.line:
+            if isinstance(item, bytes) and joined and isinstance(joined[-1], bytes):
+                joined[-1] += item
+            else:
+                joined.append(item)
+        return joined
+
+    def assert_over(self, reason: str) -> None:
+        self.assertEqual(self.user.detached_with, [reason])
+        self.end.wait(60)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertTrue(all(not each.connected for each in self.end.network.transports))
+
+
+class OutageTests(ResumingCase):
+    """What the user and the line get over an outage."""
+
+    def test_ordinary(self) -> None:
+        """Without an outage the session is as any other."""
+        self.assertIs(self.user.stream, self.client)
+        self.assertEqual((self.client.session, self.client.protocol), ("s-1", self.protocol))
+        self.assertTrue(self.client.can_half_close)
+        self.client.resize(TerminalSize(80, 24))
+        self.client.write(b"ls\r")
+        self.client.wish(Break())
+        self.end.pump()
+        self.server.print(b"file\r\n")
+        self.server.notice("hello")
+        self.server.acknowledge()
+        self.end.pump()
+        self.assertEqual(self.line, [b"ls\r", Break()])
+        self.assertEqual(self.server.sizes, [TerminalSize(80, 24)])
+        self.assertEqual((self.user.items, self.user.notices), ([b"file\r\n"], ["hello"]))
+        self.server.end(Ending(COMPLETED, exit_code=3))
+        self.end.pump()
+        self.assertEqual(self.user.endings[0].exit_code, 3)
+        self.assert_over("connection closed")
+
+    def test_output(self) -> None:
+        """Output goes on at the byte at which it stopped, also if it was on its way."""
+        self.server.print(b"one")
+        self.end.pump()
+        self.server.print(b"two")
+        self.end.cut()
+        self.server.print(b"three")
+        self.end.wait(1)
+        self.assertEqual(self.user.received, b"onetwothree")
+        self.assertEqual(self.user.outages, [LOST])
+        ((seconds, uncertain),) = self.user.returns
+        self.assertEqual((round(seconds, 3), uncertain), (0.1, 0))
+        self.assertEqual(self.client.session, "s-2")
+
+    def test_status(self) -> None:
+        """The client knows its position, the round trip, and how often it was resumed."""
+        self.assertTrue(self.client.is_resumable)
+        self.assertEqual(self.client.resumes, 0)
+        self.server.print(b"one")
+        self.end.wait(6)
+        assert self.client.position is not None
+        self.assertEqual((self.client.position.offset, self.client.round_trip_seconds), (3, 0))
+        for count in (1, 2):
+            self.end.cut()
+            self.end.wait(1)
+            self.assertEqual(self.client.resumes, count)
+
+    def test_input(self) -> None:
+        """Input that did not arrive is sent again, and input of the outage behind it."""
+        self.client.write(b"a")
+        self.end.pump()
+        self.client.write(b"b")
+        self.client.wish(Break(300))
+        self.end.cut()
+        self.client.write(b"c")
+        self.client.wish(Role.WRITER)
+        self.client.resize(TerminalSize(80, 24))
+        self.client.resize(TerminalSize(132, 43))
+        self.client.end_input()
+        self.client.write(b"too late")
+        self.assertEqual(self.line, [b"a"])
+        self.end.wait(1)
+        self.assertEqual(self.line, [b"ab", Break(300), b"c", Role.WRITER, None])
+        self.assertEqual(self.server.sizes, [TerminalSize(132, 43)])
+
+    def test_nothing_before_ack(self) -> None:
+        """A resumed stream sends nothing before the server's Ack."""
+        self.client.write(b"a")
+        self.end.cut()
+        self.clock.advance(0.1)
+        (mine, _) = self.end.network.transports[-2:]
+        mine.step(1 << 16)  # the request arrives
+        self.client.write(b"b")
+        self.client.resize(TerminalSize(80, 24))
+        self.assertEqual(mine.queued, b"")
+        self.end.pump()
+        self.assertEqual(self.line, [b"ab"])
+
+    def test_lost_answer(self) -> None:
+        """If the 101 is lost, the key before works again."""
+        self.server.print(b"one")
+        self.end.cut()
+        self.clock.advance(0.1)
+        self.end.network.transports[-2].step(1 << 16)  # the request arrives, its answer does not
+        self.assertEqual(len(self.server.connections), 2)
+        self.end.cut()
+        self.end.wait(1)
+        self.assertEqual(self.user.received, b"one")
+        self.assertEqual([each and each.session for each in self.server.requests[1:]], ["s-1"] * 2)
+        self.assertEqual(len(self.user.returns), 1)
+
+    def test_black_hole(self) -> None:
+        """A server that is silent for 20 s is lost; an attempt takes at most 10 s."""
+        self.end.wait(7)
+        self.end.freeze()
+        self.end.link.state = "hole"
+        self.server.print(b"out")
+        self.client.write(b"in")
+        self.end.wait(20)
+        self.assertEqual(self.user.outages, ["the server has not answered for 20 seconds"])
+        self.end.wait(30)
+        self.assertEqual(self.end.link.attempts, 5)
+        self.end.link.state = "up"
+        self.end.wait(12)
+        self.assertEqual((self.user.received, self.line), (b"out", [b"in"]))
+
+    def test_network_changed(self) -> None:
+        """A new link is used at once; a connection over an old one is probed."""
+        self.end.wait(7)
+        self.end.freeze()
+        self.client.network_changed()
+        self.end.wait(2.9)
+        self.assertEqual(self.user.outages, [])
+        self.end.link.state = "down"
+        self.end.wait(200)
+        self.assertEqual(self.user.outages, ["the server has not answered for 20 seconds"])
+        attempts = self.end.link.attempts
+        self.end.link.state = "up"
+        self.client.network_changed()
+        self.end.pump()
+        self.assertEqual((self.end.link.attempts, len(self.user.returns)), (attempts + 1, 1))
+        self.client.network_changed()
+        self.end.wait(60)
+        self.assertEqual(len(self.user.outages), 1)
+
+    def test_gap(self) -> None:
+        """Output that is no longer retained is a gap with its size."""
+        self.server.print(b"one")
+        self.end.pump()
+        self.end.link.state = "down"
+        self.end.cut()
+        self.server.print(b"twothree")
+        self.server.forget(6)
+        self.end.link.state = "up"
+        self.end.wait(1)
+        self.assertEqual(self.user.items, [b"one", 3, b"three"])
+
+    def test_slow_user(self) -> None:
+        """A gap can open while the stream goes on."""
+        (connection,) = self.server.live
+        self.server.print(b"one")
+        connection.mark(At(Position(self.server.epoch, 10)))
+        self.end.pump()
+        self.assertEqual(self.user.items, [b"one", 7])
+
+    def test_unknown_gap(self) -> None:
+        """After a power cut of the machine's host nobody knows how much the gap has."""
+        (connection,) = self.server.live
+        self.server.print(b"one")
+        connection.mark(At(Position(self.server.epoch, 1 << 27), exact=False))
+        self.end.pump()
+        self.assertEqual(self.user.items, [b"one", None])
+
+    def test_other_journal(self) -> None:
+        """Nobody knows how much output is missing between two journals."""
+        self.server.print(b"one")
+        self.end.pump()
+        self.server.restart(new_journal=True)
+        self.server.print(b"two")
+        self.end.wait(1)
+        self.assertEqual(self.user.items, [b"one", None, b"two"])
+
+    def test_restarted_server(self) -> None:
+        """
+        Nobody knows which input a server got that was restarted: the user is told how much, and none
+        of it is sent again.
+        """
+        self.client.write(b"abc")
+        self.end.pump()
+        self.server.acknowledge()
+        self.end.pump()
+        self.client.write(b"de")
+        self.server.restart()
+        self.client.write(b"f")
+        self.end.wait(1)
+        self.assertEqual(self.user.returns[0][1], 3)
+        self.client.write(b"g")
+        self.end.wait(1)
+        self.assertEqual(self.line, [b"abcg"])
+        self.server.restart()  # and counting goes on from 0
+        self.server.acknowledge()
+        self.end.wait(1)
+
+    def test_paused_output(self) -> None:
+        """A user who reads nothing gets nothing, over any number of connections."""
+        self.server.print(b"one")
+        self.end.pump()
+        self.client.pause_output()
+        self.server.print(b"two")
+        for _ in range(2):
+            self.end.pump()
+            self.end.cut()
+            self.server.print(b".")
+            self.end.wait(1)
+        self.assertEqual((self.user.received, len(self.user.returns)), (b"one", 2))
+        self.client.resume_output()
+        self.end.pump()
+        self.assertEqual(self.user.received, b"onetwo..")
+
+    def test_source(self) -> None:
+        """The source of the input pauses when the log is full, and goes on when it has room."""
+        producer = RecordingProducer()
+        self.client.registerProducer(producer, True)
+        self.end.link.state = "down"
+        self.end.cut()
+        self.client.write(b"x" * (LIMIT_PIECES - 1))
+        self.assertEqual(producer.calls, [])
+        self.client.write(b"x")
+        self.assertEqual(producer.calls, ["pause"])
+        self.end.link.state = "up"
+        self.end.wait(1)
+        self.assertEqual(sum(map(len, self.line)), WINDOW_PIECES)
+        self.server.acknowledge()
+        self.end.pump()
+        self.assertEqual(producer.calls, ["pause", "resume"])
+        self.assertEqual(self.line, [b"x" * LIMIT_PIECES])
+
+    def test_blocked(self) -> None:
+        """Input waits for a transport that is full."""
+        mine = self.end.network.transports[0]
+        mine.producer.pauseProducing()
+        self.client.write(b"a")
+        self.end.pump()
+        self.assertEqual(self.line, [])
+        mine.producer.resumeProducing()
+        self.end.pump()
+        self.assertEqual(self.line, [b"a"])
+
+    def test_no_callbacks(self) -> None:
+        """A user without the further callbacks reads messages and gaps in the output."""
+        user = RecordingUser()
+        self.end = self.make(user)
+        self.client = self.end.client
+        self.client.write(b"ab")
+        self.end.pump()
+        self.server.notice("hi\x1b[2J")
+        self.end.pump()
+        self.server.restart(new_journal=True)
+        self.end.wait(1)
+        self.assertEqual(
+            user.received.decode(),
+            "\r\n[twisted-exec: hi [2J]\r\n"
+            "\r\n[twisted-exec: the connection was lost: 2 keys may not have reached the machine]\r\n"
+            "\r\n[twisted-exec: output is missing here]\r\n",
+        )
+
+    def test_lost_before_position(self) -> None:
+        """A session that is lost before its first marks begins anew; its input is uncertain."""
+        self.server = ResumableConsole(self.clock)
+        self.server.print(b"one")
+        self.server.greeting = b""
+        self.end = self.make()
+        self.client = self.end.client
+        self.client.write(b"ab")
+        self.end.pump()
+        self.server.greeting = None
+        self.end.cut()
+        self.end.wait(1)
+        self.assertEqual(self.server.requests, [None, None])
+        self.assertEqual((self.user.items, self.user.returns[0][1]), ([b"one"], 2))
+        self.client.write(b"c")
+        self.end.cut()
+        self.end.wait(1)
+        self.assertEqual(self.line, [b"abc"])
+
+    def test_no_keys_shown(self) -> None:
+        """Keys are in no representation of the client's objects."""
+        key = self.server.live[0].key
+        for shown in (self.client, self.end.stream, self.client._connection, self.client._keys):
+            self.assertNotIn(key, repr(shown))
+
+
+class EndTests(ResumingCase):
+    """Ends of a session."""
+
+    def lose(self) -> None:
+        self.end.link.state = "down"
+        self.end.cut()
+
+    def test_refused(self) -> None:
+        """A session that the server no longer has ends with the reason."""
+        self.lose()
+        self.end.wait(90)
+        self.server.expire()
+        self.end.link.state = "up"
+        self.end.wait(2)
+        self.assert_over(
+            "the session could not be resumed: refused with 404; open the console again"
+        )
+
+    def test_beyond_the_end(self) -> None:
+        """So does one whose output the server does not know."""
+        self.server.print(b"abc")
+        self.end.pump()
+        self.lose()
+        self.server.journal.clear()
+        self.end.link.state = "up"
+        self.end.wait(2)
+        self.assertIn("refused with 400", self.user.detached_with[0])
+
+    def test_busy(self) -> None:
+        """A server that is busy, or not there, is tried again."""
+        self.lose()
+        self.server.refusals = [(503, None), (429, 3), (502, None), (504, None)]
+        self.end.link.state = "up"
+        self.end.wait(3.1)
+        self.assertEqual(self.user.returns, [])
+        self.end.wait(3)
+        self.assertEqual(len(self.user.returns), 1)
+
+    def test_no_answer(self) -> None:
+        """A server that cannot resume sessions at all is recognised."""
+        self.server.print(b"one")
+        self.end.pump()
+        self.lose()
+        self.server.agrees = False
+        self.server.print(b"two")
+        self.end.link.state = "up"
+        self.end.wait(2)
+        self.assertEqual(self.user.received, b"one")
+        self.assert_over(
+            "the session could not be resumed: the server cannot resume this session;"
+            " open the console again"
+        )
+
+    def test_status_without_answer(self) -> None:
+        """The status of a session that is not this one is not this one's."""
+        self.lose()
+        self.server.agrees = False
+        self.end.link.state = "up"
+        self.clock.advance(0.2)
+        mine = self.end.network.transports[-2]
+        while not self.server.live:
+            mine.step(1 << 16)
+        self.server.end(Ending(COMPLETED))
+        self.end.wait(1)
+        self.assertEqual(self.user.endings, [])
+        self.assertIn("the server cannot resume this session", self.user.detached_with[0])
+
+    def test_leave(self) -> None:
+        """Leaving closes the session behind the input so far."""
+        self.client.write(b"x" * (WINDOW_PIECES + 10))
+        self.client.leave()
+        self.client.write(b"too late")
+        self.end.pump()
+        self.server.print(b"not for this user")
+        self.server.acknowledge()
+        self.end.pump()
+        self.assertEqual(self.line, [b"x" * (WINDOW_PIECES + 10)])
+        self.assertEqual((self.user.received, self.server.sessions), (b"", []))
+        self.assert_over("connection closed")
+
+    def test_leave_stuck(self) -> None:
+        """A machine that takes no input does not keep a user who leaves."""
+        self.client.write(b"x" * (WINDOW_PIECES + 10))
+        self.client.leave()
+        self.end.wait(6)
+        self.assertEqual(self.server.sessions, [])
+        self.assert_over("connection closed")
+
+    def test_leave_lost(self) -> None:
+        """A loss while the user leaves is the end."""
+        self.client.write(b"x" * (WINDOW_PIECES + 10))
+        self.client.leave()
+        self.end.cut()
+        self.assertEqual(self.user.outages, [])
+        self.assert_over(LOST)
+
+    def test_leave_without_connection(self) -> None:
+        """Without a connection, or while an attempt is made, leaving ends at once."""
+        for act in ("leave", "abort"):
+            for state in ("down", "hole", "up"):
+                self.setUp()
+                self.lose()
+                self.end.link.state = state
+                self.clock.advance(0.15)
+                getattr(self.client, act)()
+                self.assertEqual(len(self.user.detached_with), 1)
+                getattr(self.client, act)()
+                self.assert_over(self.user.detached_with[0])
+
+    def test_leave_in_callbacks(self) -> None:
+        """The user may leave from any callback."""
+
+        class Leaving(ResumingUser):
+            where = ""
+
+            def outage(self, reason: str) -> None:
+                super().outage(reason)
+                self.leave_at("outage")
+
+            def resumed(self, seconds: float, uncertain: int) -> None:
+                super().resumed(seconds, uncertain)
+                self.leave_at("resumed")
+
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                self.leave_at("data")
+
+            def leave_at(self, where: str) -> None:
+                if where == self.where:
+                    self.stream.leave()
+
+        for where in ("outage", "resumed", "data"):
+            self.end = self.make(Leaving())
+            self.client = self.end.client
+            self.user.where = where
+            self.lose()
+            self.server.print(b"one")
+            self.end.link.state = "up"
+            self.end.wait(2)
+            self.assertEqual(len(self.user.detached_with), 1, where)
+            self.server.expire()
+            self.assertEqual(self.server.sessions[1:], [])
+
+    def test_abort(self) -> None:
+        """Aborting resets the connection, and there is no other."""
+        self.client.abort()
+        self.end.pump()
+        self.assert_over("connection lost")
+        self.assertEqual(self.end.link.attempts, 1)
+
+    def test_ended_at_once(self) -> None:
+        """A status instead of the first Ack ends the session too."""
+        self.lose()
+        original = self.server.live
+        self.assertEqual(original, [])
+        self.end.link.state = "up"
+        self.clock.advance(0.2)
+        while not self.server.live:
+            self.end.step()
+        self.server.end(Ending(COMPLETED))
+        self.end.wait(1)
+        self.assertEqual(self.user.endings, [Ending(COMPLETED)])
+        self.assert_over("connection closed")
+
+    def test_resumed_elsewhere(self) -> None:
+        """The status Resumed ends a session that has not been resumed by this client."""
+        self.server.end(Ending(RESUMED, "by another client"))
+        self.end.pump()
+        self.assertEqual(self.user.endings, [Ending(RESUMED, "by another client")])
+        self.assert_over("connection closed")
+
+    def test_late_attempt(self) -> None:
+        """
+        An attempt that was given up may arrive late, and end the connection that came after it.  Then
+        the key before is still valid.
+        """
+        earlier = self.server.sessions[0].keys
+        self.end.cut()
+        self.end.wait(1)
+        (connection,), (session,) = self.server.live, self.server.sessions
+        session.keys, session.connection = dict(earlier), None
+        connection.carrier.send_status(encode_ending(Ending(RESUMED, "late"), self.protocol))
+        connection.carrier.close()
+        self.server.print(b"out")
+        self.client.write(b"in")
+        self.end.wait(1)
+        self.assertEqual((self.user.endings, len(self.user.returns)), ([], 2))
+        self.assertEqual((self.user.received, self.line), (b"out", [b"in"]))
+
+    def test_mistakes(self) -> None:
+        """A server that breaks the protocol ends the session; the client does not come back."""
+        for marks, problem in (
+            (b'{"Ack":7}\n', "7 pieces of input are settled, of 0 to 0"),
+            (b'{"Ack":null}\n', "an Ack without a number is not at the beginning"),
+            (b'{"Ack":[]}\n', "a mark Ack has no valid number"),
+            (encode_mark(At(Position("0" * 15 + "1", 0))), "the output goes back"),
+        ):
+            self.setUp()
+            self.server.print(b"one")
+            self.server.live[0].carrier.send(Channel.RESIZE, marks)
+            self.end.wait(10)
+            (reason,) = self.user.detached_with
+            self.assertIn(f"the server broke the protocol: {problem}", reason)
+            self.assertEqual(self.end.link.attempts, 1)
+
+    def test_mistakes_of_resumed_stream(self) -> None:
+        """So does one that breaks it when the session is resumed."""
+        for marks in (
+            b'{"Ack":7}\n',
+            encode_mark(Notice("x")),
+            encode_mark(At(Position("0" * 16, 0))),
+        ):
+            self.setUp()
+            self.lose()
+            self.server.greeting = marks
+            self.end.link.state = "up"
+            self.end.wait(10)
+            (reason,) = self.user.detached_with
+            self.assertIn("could not be resumed: the server broke the protocol", reason)
+
+
+class Version4Tests(ResumingCase):
+    """Version 4, which cannot signal the end of input."""
+
+    protocol = V4
+
+    def test_end_of_input(self) -> None:
+        """The end of input is an error of the caller; everything else works."""
+        with self.assertRaises(LocalProtocolError):
+            self.client.end_input()
+        self.client.write(b"a")
+        self.end.cut()
+        self.server.print(b"out")
+        self.end.wait(1)
+        self.assertEqual((self.user.received, self.line), (b"out", [b"a"]))

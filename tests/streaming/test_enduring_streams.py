@@ -1,0 +1,77 @@
+"""Tests for :mod:`twisted_exec.streaming.enduring_streams`."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import Conflict, NotFound
+from twisted_exec.streaming.enduring_streams import EnduringStreams, Owner
+from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable
+
+from .test_rejoining import Peer
+
+
+class StreamsTests(SynchronousTestCase):
+    """The streams of a server."""
+
+    owner = Owner("3f6b", "ada", "uid-1")
+
+    def setUp(self) -> None:
+        self.clock, self.network = Clock(), MemoryNetwork()
+        self.streams = EnduringStreams(self.clock, 29.5)
+
+    def open(self) -> tuple[Rejoinable, Peer, MemoryTransport]:
+        offer = self.streams.offered(self.owner)
+        assert offer is not None
+        machine = Peer()
+        near, _ = self.network.join(Peer(), offer.connection(machine, has_head=False))
+        return offer.answer, machine, near
+
+    def test_found(self) -> None:
+        answer, machine, _ = self.open()
+        self.assertEqual(answer.seconds, 30)
+        stream = self.streams.find(self.owner, Rejoin(answer.key, 0))
+        self.assertIs(machine.transport, stream)
+        self.assertEqual(len(self.streams), 1)
+
+    def test_others(self) -> None:
+        """Every difference gets the same answer."""
+        answer, _, _ = self.open()
+        right = Rejoin(answer.key, 0)
+        messages = set()
+        for owner, rejoin in (
+            (Owner("3f6c", "ada", "uid-1"), right),
+            (Owner("3f6b", "bob", "uid-1"), right),
+            (Owner("3f6b", "ada", "uid-2"), right),
+            (self.owner, Rejoin("x" * 43, 0)),
+        ):
+            error = self.assertRaises(NotFound, self.streams.find, owner, rejoin)
+            messages.add(error.message)
+        self.assertEqual(len(messages), 1)
+
+    def test_not_kept(self) -> None:
+        answer, _, _ = self.open()
+        with self.assertRaises(Conflict):
+            self.streams.find(self.owner, Rejoin(answer.key, 1))
+
+    def test_over(self) -> None:
+        """A stream is forgotten when its wait is over."""
+        answer, machine, near = self.open()
+        near.abortConnection()
+        self.network.pump()
+        self.streams.find(self.owner, Rejoin(answer.key, 0))
+        self.clock.advance(29.5)
+        self.assertIsNotNone(machine.lost)
+        self.assertEqual(len(self.streams), 0)
+        with self.assertRaises(NotFound):
+            self.streams.find(self.owner, Rejoin(answer.key, 0))
+
+    def test_off(self) -> None:
+        self.assertIsNone(EnduringStreams(self.clock, 0).offered(self.owner))
+
+    def test_keys_are_not_printed(self) -> None:
+        offer = self.streams.offered(self.owner)
+        assert offer is not None
+        self.assertNotIn(offer.answer.key, repr(offer))

@@ -1,0 +1,585 @@
+"""
+Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.enduring`: both ends of
+a stream whose middle is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import APIError, Conflict
+from twisted_exec.streaming.enduring import (
+    MOST_KEPT_BYTES,
+    PING_BYTES,
+    EnduringStream,
+)
+from twisted_exec.streaming.rejoining import KEPT_BYTES, EnduringSplice, KeptBytes, Rejoiner
+from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
+from twisted_exec.wire.channel import V5
+from twisted_exec.wire.frame_boundaries import frame_boundaries
+from twisted_exec.wire.rejoin import (
+    REJOIN_HEADER,
+    Rejoin,
+    Rejoinable,
+    parse_request,
+    received_text,
+)
+from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending, decode_ending
+from twisted_exec.wire.upgrade import WEBSOCKET
+
+WAIT_SECONDS = 30.0
+LOST = Ending(INTERNAL, "the machine's runtime did not come back")
+
+
+class Peer(Protocol):
+    """One end of the stream, which records what it gets."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.lost: Failure | None = None
+        self.paused = False
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.got += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = reason
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        self.paused = False
+
+    def stopProducing(self) -> None:
+        self.paused = True
+
+
+def frame(payload: bytes, kind: int = 2) -> bytes:
+    """A server's message."""
+    return bytes((0x80 | kind, 126)) + len(payload).to_bytes(2, "big") + payload
+
+
+class Chain:
+    """A user, an enduring splice, a connection that can be lost, and an enduring stream."""
+
+    def __init__(self, encrypted: bool = False) -> None:
+        self.clock, self.network, self.encrypted = Clock(), MemoryNetwork(), encrypted
+        self.ends: list[str] = []
+        self.losses = self.leaves = 0
+        boundaries = frame_boundaries(WEBSOCKET, V5, commands=True)
+        self.splice = EnduringSplice(self.clock, self.ends.append, self.lost, self.left, boundaries)
+        self.user, self.machine = Peer(), Peer()
+        self.over: list[bool] = []
+        self.stream = EnduringStream(
+            self.machine, self.clock, WAIT_SECONDS, on_end=lambda: self.over.append(True)
+        )
+        self.network.join(self.user, self.splice.user, encrypted)
+        self.middle = self.join(self.splice.machine, self.stream.connection())
+
+    def join(self, near: Any, far: Any) -> tuple[MemoryTransport, MemoryTransport]:
+        return self.network.join(near, far, self.encrypted)
+
+    def lost(self) -> None:
+        self.losses += 1
+
+    def left(self) -> None:
+        self.leaves += 1
+
+    def cut(self) -> None:
+        """Lose the connection between splice and stream, with what is on its way."""
+        for transport in self.middle:
+            transport.abortConnection()
+        self.network.pump()
+
+    def rejoin(self) -> None:
+        """What the hops do over a new connection."""
+        received = self.splice.machine.received
+        self.stream.check(received)
+        far = self.stream.rejoin(received)
+        assert self.splice.can_rejoin(self.stream.received)
+        self.middle = self.join(self.splice.rejoined(self.stream.received), far)
+
+
+class LossTests(SynchronousTestCase):
+    """The connection in the middle is lost."""
+
+    def setUp(self) -> None:
+        self.chain = Chain()
+
+    def test_both_directions(self) -> None:
+        """What was on its way arrives once, over the new connection."""
+        chain = self.chain
+        chain.user.transport.write(b"date\n")
+        chain.machine.transport.write(frame(b"\x01$ "))
+        chain.network.pump()
+        chain.user.transport.write(b"lost keys\n")
+        chain.machine.transport.write(frame(b"\x01lost output"))
+        chain.cut()
+        self.assertEqual(chain.losses, 1)
+        self.assertTrue(chain.splice.is_waiting)
+        self.assertIsNone(chain.machine.lost)
+        chain.machine.transport.write(frame(b"\x01more"))
+        chain.user.transport.write(b"later\n")
+        chain.rejoin()
+        chain.network.pump()
+        self.assertEqual(chain.machine.got, b"date\nlost keys\nlater\n")
+        expected = frame(b"\x01$ ") + frame(b"\x01lost output") + frame(b"\x01more")
+        self.assertEqual(chain.user.got, expected)
+        self.assertEqual(chain.splice.bytes_to_user, len(expected))
+        self.assertEqual(chain.ends, [])
+
+    def test_newest_connection_counts(self) -> None:
+        """A connection that the machine's end still thinks alive is replaced."""
+        chain = self.chain
+        old = chain.middle
+        old[0].abortConnection()  # the near end alone knows
+        chain.user.transport.write(b"x")
+        chain.rejoin()
+        chain.network.pump()
+        self.assertFalse(old[1].connected)
+        self.assertEqual(chain.machine.got, b"x")
+        self.assertIsNone(chain.machine.lost)
+
+    def test_not_in_time(self) -> None:
+        """After its wait the stream is over, and the user reads the reason."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b"\x01$ "))
+        chain.network.pump()
+        chain.cut()
+        chain.clock.advance(WAIT_SECONDS)
+        self.assertEqual(chain.over, [True])
+        self.assertIsNotNone(chain.machine.lost)
+        with self.assertRaises(Conflict):
+            chain.stream.check(0)
+        chain.splice.give_up(LOST)
+        chain.network.pump()
+        status = chain.user.got.partition(frame(b"\x01$ "))[2]
+        document = status[status.index(b"{") : status.rindex(b"}") + 1]
+        self.assertEqual(decode_ending(document, V5), LOST)
+        self.assertIsNotNone(chain.user.lost)
+        self.assertEqual(chain.ends, [INTERNAL])
+
+    def test_shorter_wait(self) -> None:
+        """A session that has ended waits less, also if its connection is lost already."""
+        for is_lost in (True, False):
+            chain = Chain()
+            chain.network.pump()
+            if is_lost:
+                chain.cut()
+            chain.stream.wait_at_most(5)
+            if not is_lost:
+                chain.cut()
+            chain.clock.advance(4.9)
+            self.assertEqual(chain.over, [])
+            chain.clock.advance(0.2)
+            self.assertEqual(chain.over, [True])
+
+    def test_user_leaves_meanwhile(self) -> None:
+        """The splice ends, and cannot be rejoined."""
+        chain = self.chain
+        chain.network.pump()
+        chain.cut()
+        chain.user.transport.abortConnection()
+        chain.splice.user.transport.resumeProducing()
+        chain.network.pump()
+        self.assertEqual(chain.ends, ["client closed"])
+        self.assertFalse(chain.splice.can_rejoin(0))
+
+    def test_user_lost(self) -> None:
+        """The machine's end learns that the user has left before its own connection ends."""
+        chain = self.chain
+        chain.network.pump()
+        chain.user.transport.abortConnection()
+        chain.network.pump()
+        self.assertEqual((chain.leaves, chain.ends), (1, []))
+        self.assertTrue(chain.middle[1].connected)
+        chain.splice.left()
+        chain.network.pump()
+        self.assertFalse(chain.middle[1].connected)
+        self.assertEqual(chain.ends, ["client closed"])
+        chain.splice.left()
+
+    def test_user_lost_behind_status(self) -> None:
+        """A client that leaves at the end of the session is not reported."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b'\x03{"status":"Success"}'))
+        chain.network.pump()
+        chain.user.transport.abortConnection()
+        chain.network.pump()
+        self.assertEqual((chain.leaves, chain.ends), (0, ["client lost"]))
+
+    def test_session_ended(self) -> None:
+        """A connection that is lost behind the status is the end."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b'\x03{"status":"Success"}'))
+        chain.network.pump()
+        chain.cut()
+        self.assertEqual(chain.losses, 0)
+        self.assertEqual(chain.ends, ["backend lost"])
+
+    def test_cut_while_waiting(self) -> None:
+        """A hop that ends the session does not wait for the machine."""
+        chain = self.chain
+        chain.network.pump()
+        chain.cut()
+        chain.splice.cut("cut")
+        chain.network.pump()
+        self.assertEqual(chain.ends, ["cut"])
+        self.assertFalse(chain.splice.can_rejoin(0))
+
+    def test_severed(self) -> None:
+        """A hop that does not end the session does not keep the reason from the user."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b"\x01$ "))
+        chain.network.pump()
+        chain.splice.sever_with(LOST)
+        chain.network.pump()
+        self.assertIn(LOST.message.encode(), chain.user.got)
+        self.assertEqual(chain.losses, 0)
+        self.assertEqual(chain.ends, [INTERNAL])
+        self.assertFalse(chain.middle[0].connected)
+
+    def test_severed_within_a_message(self) -> None:
+        """No message goes into another one."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b"\x01output")[:-1])
+        chain.network.pump()
+        chain.splice.sever_with(LOST)
+        chain.network.pump()
+        self.assertEqual(chain.user.got, frame(b"\x01output")[:-1])
+        self.assertEqual(chain.ends, [INTERNAL])
+
+    def test_twice(self) -> None:
+        """The connection may be lost again, also before anything came over it."""
+        chain = self.chain
+        for count in range(3):
+            chain.user.transport.write(b"%d" % count)
+            chain.machine.transport.write(frame(b"\x01%d" % count))
+            chain.cut()
+            chain.rejoin()
+        chain.network.pump()
+        self.assertEqual(chain.machine.got, b"012")
+        self.assertEqual(chain.user.got, b"".join(frame(b"\x01%d" % count) for count in range(3)))
+        self.assertEqual(chain.losses, 3)
+
+    def test_closed_by_protocol(self) -> None:
+        """A stream that its protocol closes does not wait."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b"\x03\x88") + frame(b"", 8))
+        chain.machine.transport.unregisterProducer()
+        chain.machine.transport.loseConnection()
+        chain.network.pump()
+        self.assertEqual(chain.over, [True])
+        self.assertIsNotNone(chain.machine.lost)
+        self.assertEqual(chain.clock.getDelayedCalls(), [])
+
+    def test_closed_by_protocol_meanwhile(self) -> None:
+        """Without a connection, closing ends the stream."""
+        for close in ("loseConnection", "loseWriteConnection", "abortConnection"):
+            chain = Chain()
+            chain.network.pump()
+            chain.cut()
+            getattr(chain.machine.transport, close)()
+            chain.clock.advance(0)
+            self.assertIsNotNone(chain.machine.lost, close)
+
+    def test_paused_reader_stays_paused(self) -> None:
+        """A protocol that has paused reading gets nothing over the new connection."""
+        chain = self.chain
+        chain.network.pump()
+        chain.machine.transport.pauseProducing()
+        chain.cut()
+        chain.user.transport.write(b"x")
+        chain.rejoin()
+        chain.network.pump()
+        self.assertEqual(chain.machine.got, b"")
+        chain.machine.transport.resumeProducing()
+        chain.network.pump()
+        self.assertEqual(chain.machine.got, b"x")
+
+
+class BoundsTests(SynchronousTestCase):
+    """What is kept is bounded."""
+
+    def setUp(self) -> None:
+        self.chain = Chain()
+        self.chain.network.pump()
+
+    def test_far_behind(self) -> None:
+        """A client that answers no ping is not paused, and its stream cannot go on from long ago."""
+        chain = self.chain
+        for _ in range(2 * MOST_KEPT_BYTES // 50_000):
+            chain.machine.transport.write(frame(b"\x01" + bytes(50_000)))
+            chain.network.pump()
+        self.assertFalse(chain.machine.paused)
+        with self.assertRaises(Conflict):
+            chain.stream.check(0)
+        chain.stream.check(chain.splice.machine.received)
+
+    def test_asked(self) -> None:
+        """The client is asked in time; what it has received is not kept."""
+        chain, pings = self.chain, []
+
+        def ping() -> bool:
+            pings.append(True)
+            return True
+
+        chain.stream.ping = ping
+        chain.machine.transport.write(bytes(PING_BYTES - 1))
+        self.assertEqual(len(pings), 0)
+        chain.machine.transport.write(bytes(PING_BYTES))
+        self.assertEqual(len(pings), 1)
+        chain.machine.transport.write(bytes(PING_BYTES))
+        self.assertEqual(len(pings), 1)
+        chain.stream.check(0)
+        chain.stream.answered()
+        with self.assertRaises(Conflict):
+            chain.stream.check(0)
+        chain.machine.transport.write(b"x")
+        self.assertEqual(len(pings), 2)
+
+    def test_some_answers(self) -> None:
+        """A client that answers only some pings, and slowly, is never stopped by that."""
+        chain = self.chain
+        chain.stream.ping = lambda: True
+        for turn in range(3 * MOST_KEPT_BYTES // 50_000):
+            chain.machine.transport.write(frame(b"\x01" + bytes(50_000)))
+            chain.stream.keep_alive()
+            chain.network.pump()
+            if turn % 7 == 0:
+                chain.stream.answered()
+            self.assertFalse(chain.machine.paused)
+
+    def test_never_answered(self) -> None:
+        """A client that answers no ping gets a few."""
+        pings: list[bool] = []
+
+        def ping() -> bool:
+            pings.append(True)
+            return True
+
+        self.chain.stream.ping = ping
+        for _ in range(100):
+            self.chain.stream.keep_alive()
+        self.assertEqual(len(pings), 16)
+
+    def test_unknown_offsets(self) -> None:
+        """Nobody has received more than was sent."""
+        with self.assertRaises(Conflict):
+            self.chain.stream.check(1)
+        self.chain.cut()
+        self.assertFalse(self.chain.splice.can_rejoin(1))
+
+    def test_user_typed_too_much(self) -> None:
+        """The user's bytes are kept up to a limit."""
+        kept = KeptBytes(10)
+        for _ in range(5):
+            kept.add(b"abcd")
+        self.assertTrue(kept.has(20))
+        self.assertEqual(kept.behind(18), b"cd")
+        self.assertEqual(kept.behind(20), b"")
+        self.assertTrue(kept.has(10))
+        self.assertFalse(kept.has(7))
+        self.assertFalse(kept.has(21))
+        self.assertEqual(kept.behind(10), b"cdabcdabcd")
+        self.assertGreater(KEPT_BYTES, 1 << 16)
+
+    def test_nothing_kept_without_wait(self) -> None:
+        """A stream that does not wait ends with its connection."""
+        machine = Peer()
+        stream = EnduringStream(machine, Clock(), 0)
+        network = MemoryNetwork()
+        near, _ = network.join(Peer(), stream.connection())
+        machine.transport.write(b"x")
+        near.abortConnection()
+        network.pump()
+        self.assertIsNotNone(machine.lost)
+
+
+class HeadTests(SynchronousTestCase):
+    """The head of a response that the protocol writes is no part of the stream."""
+
+    def test_not_sent_again(self) -> None:
+        """Bytes are counted from behind the head, however it is written."""
+        machine, near = Peer(), Peer()
+        stream = EnduringStream(machine, Clock(), WAIT_SECONDS, has_head=True)
+        network = MemoryNetwork()
+        first, _ = network.join(near, stream.connection())
+        for piece in (b"HTTP/1.1 101 Switching\r\n", b"A: b\r", b"\n\r\n\x82\x00", b"rest"):
+            machine.transport.write(piece)
+        network.pump()
+        self.assertTrue(near.got.endswith(b"\r\n\r\n\x82\x00rest"))
+        first.abortConnection()
+        network.pump()
+        again = Peer()
+        network.join(again, stream.rejoin(2))
+        network.pump()
+        self.assertEqual(again.got, b"rest")
+
+
+_ACTS = st.lists(
+    st.sampled_from(["type", "print", "cut", "rejoin", "pump", "step", "pong", "print much"]),
+    max_size=60,
+)
+
+
+class AnyOrderTests(SynchronousTestCase):
+    """Whatever happens in whatever order: each byte arrives once."""
+
+    @given(acts=_ACTS, encrypted=st.booleans(), chunk=st.sampled_from([1, 7, 1000, 1 << 16]))
+    def test_exact(self, acts: list[str], encrypted: bool, chunk: int) -> None:
+        chain = Chain(encrypted)
+        typed = printed = b""
+        chain.stream.ping = lambda: True
+        for number, act in enumerate(acts):
+            if act == "type":
+                keys = b"<%d>" % number
+                typed += keys
+                chain.user.transport.write(keys)
+            elif act.startswith("print") and not chain.machine.paused:
+                output = frame(b"\x01[%d]" % number * (2000 if act == "print much" else 1))
+                printed += output
+                chain.machine.transport.write(output)
+            elif act == "cut":
+                chain.cut()
+            elif act == "rejoin" and chain.splice.is_waiting:
+                chain.rejoin()
+            elif act == "pump":
+                chain.network.pump(max(chunk, 100))
+            elif act == "step":
+                for transport in list(chain.network.transports):
+                    transport.step(chunk)
+            elif act == "pong" and chain.user.got == printed:
+                chain.stream.answered()
+        if chain.splice.is_waiting:
+            chain.rejoin()
+        chain.network.pump()
+        self.assertEqual(chain.machine.got, typed)
+        self.assertEqual(chain.user.got, printed)
+        self.assertEqual(chain.ends, [])
+
+
+class RejoinerTests(SynchronousTestCase):
+    """Attempts to rejoin a stream."""
+
+    def setUp(self) -> None:
+        self.chain = Chain()
+        self.chain.network.pump()
+        self.requests: list[str] = []
+        self.answers: list[Callable[[Rejoin], Any]] = []
+        self.rejoiner = Rejoiner(self.chain.clock, Rejoinable("k" * 43, 30), self.reach)
+        self.chain.lost = lambda: self.rejoiner.start(self.chain.splice)  # type: ignore[method-assign]
+        self.chain.splice._on_loss = self.chain.lost
+
+    async def reach(self, header: str) -> Any:
+        self.requests.append(header)
+        request = parse_request(header)
+        assert request is not None
+        answer = self.answers.pop(0) if self.answers else refuse(502)
+        return answer(request)
+
+    def accept(self, request: Rejoin) -> Any:
+        """As the machine's end does."""
+        self.chain.stream.check(request.received)
+        received = self.chain.stream.received
+        far = self.chain.stream.rejoin(request.received)
+        return Connected(self.chain, far, received_text(received))
+
+    def status(self) -> str:
+        text = self.chain.user.got.decode("latin-1")
+        return text[text.index("{") : text.rindex("}") + 1]
+
+    def test_at_once(self) -> None:
+        self.answers = [self.accept]
+        self.chain.user.transport.write(b"keys")
+        self.chain.cut()
+        self.chain.network.pump()
+        self.assertEqual(self.chain.machine.got, b"keys")
+        self.assertEqual(self.requests, [Rejoin("k" * 43, 0).text()])
+
+    def test_later(self) -> None:
+        """A hop that is not there yet is tried again, less and less often."""
+        self.answers = [refuse(502), refuse(504), refuse(503), self.accept]
+        self.chain.cut()
+        for seconds in (0.05, 0.1, 0.2):
+            self.assertTrue(self.chain.splice.is_waiting)
+            self.chain.clock.advance(seconds)
+        self.assertEqual(len(self.requests), 4)
+        self.assertFalse(self.chain.splice.is_waiting)
+        self.assertEqual(self.chain.clock.getDelayedCalls(), [])
+
+    def test_refused(self) -> None:
+        """A refusal that will not change ends the session with its message."""
+        self.answers = [refuse(404)]
+        self.chain.cut()
+        self.chain.network.pump()
+        self.assertIn("no such stream", self.status())
+        self.assertEqual(self.chain.ends, [INTERNAL])
+
+    def test_time_over(self) -> None:
+        self.chain.cut()
+        for _ in range(60):
+            self.chain.clock.advance(0.5)
+        self.chain.network.pump()
+        self.assertIn("no such stream", self.status())
+        self.assertLess(len(self.requests), 40)
+
+    def test_other_answer(self) -> None:
+        """A hop that does not know the header cannot continue the stream."""
+        connected = Connected(self.chain, Peer(), "")
+        self.answers = [lambda _: connected]
+        self.chain.cut()
+        self.chain.network.pump()
+        self.assertTrue(connected.aborted)
+        self.assertEqual(self.chain.ends, [INTERNAL])
+
+    def test_too_little_kept(self) -> None:
+        connected = Connected(self.chain, Peer(), received_text(5))
+        self.answers = [lambda _: connected]
+        self.chain.cut()
+        self.assertTrue(connected.aborted)
+
+    def test_cancelled(self) -> None:
+        self.chain.cut()
+        self.rejoiner.cancel()
+        self.assertEqual(len(self.requests), 1)
+        self.assertNotIn(True, [each.active() for each in self.chain.clock.getDelayedCalls()][1:])
+
+
+class Connected:
+    """A connection after its 101."""
+
+    aborted = False
+
+    def __init__(self, chain: Chain, far: Any, text: str) -> None:
+        self.chain, self.far = chain, far
+        self.headers = [(REJOIN_HEADER.encode(), text.encode())] if text else []
+
+    def hand_over(self, near: Any) -> None:
+        self.chain.middle = self.chain.join(near, self.far)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def refuse(code: int) -> Callable[[Rejoin], Any]:
+    """An answer that refuses."""
+
+    def answer(request: Rejoin) -> Any:
+        raise APIError("no such stream", code=code, reason="")
+
+    return answer

@@ -1,0 +1,222 @@
+"""
+A stream that a proxy carries: its end, and its terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from twisted_exec.streaming.http.control import Silent
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    RESUMED,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+    Location,
+)
+from twisted_exec.streaming.next_hop import NextHop
+from twisted_exec.streaming.remotecommand.translate import Translation
+from twisted_exec.streaming.remotecommand.tunnel import Tunnel
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.wire.session_terms import Terms
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.proxy import Proxy
+
+STOP_SECONDS = 2.0
+"""From the decision to end a session because this hop stops until the session is cut."""
+
+GONE_SECONDS = 10.0
+"""
+The same if the machine is off or deleted, or its pool is.  Every hop decides at once, and on busy
+hosts the reason takes long to pass them all.
+"""
+
+_MORE_SECONDS = {
+    SHUTTING_DOWN: STOP_SECONDS,
+    POWERED_OFF: GONE_SECONDS,
+    MACHINE_DELETED: GONE_SECONDS,
+    POOL_DELETED: GONE_SECONDS,
+}
+
+
+class CarriedStream:
+    """
+    An open stream of a proxy.
+
+    :ivar stream: set by the creator, before the connections are up.
+    """
+
+    stream: Splice | Translation | Tunnel
+    _next_hop: NextHop | None = None
+
+    def __init__(self, proxy: Proxy, session: Session) -> None:
+        self._proxy, self._session = proxy, session
+
+    def reach_later(self, location: Location, session_id: str) -> None:
+        """
+        Prepare requests to the next hop about the open session.
+
+        :param session_id: the session's id there.
+        """
+        proxy = self._proxy
+        if location.again is not None:
+            location = replace(location, again=None)  # that was for a second request
+        self._next_hop = NextHop(
+            proxy.control,
+            proxy.clock,
+            self._session,
+            location,
+            session_id,
+            proxy.end_seconds,
+        )
+
+    def counts(self) -> tuple[int, int]:
+        """Return the bytes to the machine and to the user so far."""
+        return self.stream.bytes_to_machine, self.stream.bytes_to_user
+
+    def over(self, reason: str) -> None:
+        """The stream has ended."""
+        if self._next_hop is not None:
+            self._next_hop.cancel()
+        to_machine, to_user = self.counts()
+        self._session.over(
+            reason,
+            bytes_to_machine=to_machine,
+            bytes_to_user=to_user,
+            is_lost=self._is_lost(),
+        )
+
+    def _is_lost(self) -> bool:
+        """Return whether the session waits for its user."""
+        return False
+
+
+class BridgedStream(CarriedStream):
+    """A stream that is translated or unwrapped here."""
+
+    stream: Translation | Tunnel
+
+    def carry(self) -> None:
+        """Let the session end and change the stream."""
+        stream = self.stream
+        hold_to = partial(self._hold_to, stream) if isinstance(stream, Translation) else None
+        self._session.carry(stream.end, stream.cut, self.counts, hold_to)
+
+    def _hold_to(self, stream: Translation, terms: Terms) -> None:
+        assert self._next_hop is not None
+        self._next_hop.hold_to(stream, terms, self._not_confirmed)
+
+    def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
+        _not_confirmed(self._proxy, self._session, terms, failure)
+
+
+class SplicedStream(CarriedStream):
+    """
+    A stream that passes unread.
+
+    :param ends_here: this hop writes the reason to the user, see
+        :class:`~twisted_exec.streaming.interfaces.Location`.
+    """
+
+    stream: Splice
+
+    def __init__(self, proxy: Proxy, session: Session, ends_here: bool) -> None:
+        super().__init__(proxy, session)
+        self._ends_here = ends_here
+        self._late: IDelayedCall | None = None
+
+    def carry(self) -> None:
+        """Let the session end and change the stream."""
+        self._session.carry(self._end, self._cut, self.counts, self._hold_to, self._supersede)
+
+    def over(self, reason: str) -> None:
+        """As :meth:`CarriedStream.over`."""
+        if self._late is not None and self._late.active():
+            self._late.cancel()
+        super().over(reason)
+
+    def _is_lost(self) -> bool:
+        return self._session.is_resumable and not self.stream.machine_closed
+
+    def _cut(self) -> None:
+        self.stream.cut("cut")
+
+    def _supersede(self) -> None:
+        """Let the machine's end report to an old client that the session goes on elsewhere, then cut."""
+        if not self._severs_later():
+            self._sever_later(STOP_SECONDS, RESUMED)
+
+    def _end(self, ending: Ending) -> None:
+        """
+        Send the reason, or let the next hop do so; cut the stream if that does not end it.
+
+        The user's input stops now.  A next hop that has agreed to end the session takes none
+        either, and needs the user's part of the protocol's end, so input passes again from then on.
+        """
+        assert self._next_hop is not None
+        self.stream.pause_user()
+        self._next_hop.cancel()
+        seconds = _MORE_SECONDS.get(ending.reason, self._proxy.end_seconds)
+        self._sever_later(seconds, ending.reason)
+        if self._ends_here:
+            self.stream.say(ending)
+            return
+
+        def agreed(_: None) -> None:
+            if self._severs_later():
+                self.stream.resume_user()
+
+        def refused(failure: Failure) -> None:
+            if self._severs_later():
+                self._proxy.cutting(self._session, failure)
+                if self._proxy.cuts_when_refused or failure.check(Silent):
+                    self._sever_later(0, ending.reason)
+
+        self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
+
+    def _severs_later(self) -> bool:
+        return self._late is not None and self._late.active()
+
+    def _sever_later(self, seconds: float, reason: str) -> None:
+        if self._late is not None and self._late.active():
+            self._late.cancel()
+        self._late = self._proxy.clock.callLater(seconds, self._sever, reason)
+
+    def _sever(self, reason: str) -> None:
+        self.stream.sever(reason)
+
+    def _hold_to(self, terms: Terms) -> None:
+        assert self._next_hop is not None
+        self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+
+    def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
+        ending = _not_confirmed(self._proxy, self._session, terms, failure)
+        if failure.check(Silent) and self._severs_later():
+            self._sever_later(0, ending.reason)
+
+
+def _not_confirmed(proxy: Proxy, session: Session, terms: Terms, failure: Failure) -> Ending:
+    """End a session because the next hop does not hold it to other terms; return the ending."""
+    proxy.cutting(session, failure)
+    message = (
+        f"your rights at this console changed ({describe_terms(terms)}), and the next hop did not"
+        " confirm the change in time: open the console again"
+    )
+    ending = Ending(REVOKED, message)
+    session.end(ending)
+    return ending
+
+
+def describe_terms(terms: Terms) -> str:
+    """Return the terms for a message."""
+    return terms.text().replace("&", ", ") or "no limits"

@@ -1,0 +1,364 @@
+"""
+A stream at the machine's end that outlives its connection to the hop before.
+
+Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on with
+the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the stream
+over a new connection (:mod:`twisted_exec.wire.rejoin`), and both ends send again what the other one
+has not received.
+
+:class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
+notice the change.  It keeps what it has sent until the client's answer to a ping shows that
+everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further behind
+when its connection is lost cannot go on.  Keeping never pauses the producer: a client that answers no
+pings, or only some, would stop for good.
+
+A connection that ends after the protocol has closed it is the end of the stream.  Every other loss
+is a loss on the way: the stream waits for a limited time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.error import ConnectionLost
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IDelayedCall,
+    IHalfCloseableDescriptor,
+    IProtocol,
+    IPushProducer,
+    IReactorTime,
+    ITransport,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import alsoProvides, implementer
+
+from twisted_exec.api.status import Conflict
+from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.tls.turns import IFramed
+
+MOST_KEPT_BYTES = 1 << 20
+"""The last bytes that are kept because the client may not have received them."""
+
+PING_BYTES = 64 << 10
+"""Bytes after which the client is asked whether it has received them."""
+
+_MOST_PINGS = 16
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+class EnduringStream:
+    """
+    The transport of one stream's protocol, over one connection after the other.
+
+    :param protocol: decodes the stream.
+    :param wait_seconds: longest wait for the next connection.
+    :param has_head: the protocol first writes the head of a response, which is no part of the stream.
+    :param on_end: called when the stream is over.
+    :ivar received: bytes that the protocol got.
+    :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's user,
+        which sends no pings itself, but calls :meth:`keep_alive`; and :meth:`answered`.
+    """
+
+    disconnecting = False
+    connected = True
+
+    def __init__(
+        self,
+        protocol: IProtocol,
+        clock: IReactorTime,
+        wait_seconds: float,
+        *,
+        has_head: bool = False,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.received = 0
+        self.ping: Callable[[], bool] | None = None
+        self._protocol: Any = protocol
+        self._clock, self._wait_seconds = clock, wait_seconds
+        self._in_head, self._head = has_head, b""
+        self._on_end = on_end
+        self._connection: _Connection | None = None
+        self._began = False
+        self._peer: Any = None
+        self._host: Any = None
+        self._kept: deque[bytes] = deque()  # sent, and perhaps not received
+        self._kept_from = 0  # the offset of their first byte
+        self._sent = 0
+        self._asked: deque[int] = deque()  # bytes before each ping that is not answered yet
+        self._is_asking = False
+        self._producer: Any = None
+        self._is_full = False  # the connection takes no more, or there is none
+        self._is_paused = False  # the producer is
+        self._reading = True
+        self._is_closing = False  # the protocol has closed the stream
+        self._timer: IDelayedCall | None = None
+
+    def connection(self) -> IProtocol:
+        """Return the protocol for a connection of this stream."""
+        return _Connection(self)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the stream cannot be rejoined."""
+        return not self.connected
+
+    def check(self, received: int) -> None:
+        """
+        Check whether another connection can continue the stream.
+
+        :param received: the bytes of the stream that the other side has got.
+        :raises Conflict: it cannot.
+        """
+        if self.is_over or not self._kept_from <= received <= self._sent:
+            raise Conflict("the stream cannot be continued: what was lost is not kept any more")
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Wait no longer than this for another connection, from now on."""
+        self._wait_seconds = min(self._wait_seconds, seconds)
+        if self._timer is not None and self._timer.active():
+            left = self._timer.getTime() - self._clock.seconds()
+            self._timer.reset(min(left, seconds))
+
+    def rejoin(self, received: int) -> IProtocol:
+        """
+        Return the protocol for the connection that replaces the present one.
+
+        :param received: as for :meth:`check`, which was called in this turn.
+        """
+        old, self._connection = self._connection, None
+        if old is not None:
+            self._wait(Failure(ConnectionLost()))  # the new connection may be lost at once
+            old.transport.abortConnection()
+        self._forget_until(received)
+        return _Connection(self)
+
+    # Called by connections
+
+    def _joined(self, connection: _Connection) -> None:
+        self._connection = connection
+        self._stop_waiting()
+        transport = connection.transport
+        self._peer, self._host = transport.getPeer(), transport.getHost()
+        self._is_full = False
+        transport.registerProducer(connection, True)
+        if not self._began:
+            self._began = True
+            if can_half_close(transport):
+                alsoProvides(self, IHalfCloseableDescriptor)
+            self._protocol.makeConnection(self)
+            return
+        if not self._reading:
+            transport.pauseProducing()
+        for data in self._kept:
+            transport.write(data)
+        self._pace()
+
+    def _lost(self, connection: _Connection, reason: Failure) -> None:
+        if connection is not self._connection:
+            return  # another one has replaced it
+        self._connection = None
+        if self._is_closing or not self._wait_seconds:
+            self._over(reason)
+            return
+        self._wait(reason)
+
+    def _wait(self, reason: Failure) -> None:
+        """Wait for another connection."""
+        self._is_full = True
+        self._timer = self._clock.callLater(self._wait_seconds, self._over, reason)
+        self._pace()
+
+    def _flow(self, connection: _Connection, full: bool) -> None:
+        if connection is self._connection:
+            self._is_full = full
+            self._pace()
+
+    def _data_received(self, connection: _Connection, data: bytes) -> None:
+        if connection is self._connection:
+            self.received += len(data)
+            self._protocol.dataReceived(data)
+
+    def _stop_waiting(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _over(self, reason: Failure) -> None:
+        self._stop_waiting()
+        if not self.connected:
+            return
+        self.connected = False
+        self._kept.clear()
+        self.ping = None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.stopProducing()
+        self._on_end()
+        self._protocol.connectionLost(reason)
+        del self._protocol  # which refers to this stream
+
+    # Acknowledgements
+
+    def keep_alive(self) -> None:
+        """Send a ping, so that the connection is not idle."""
+        if len(self._asked) < _MOST_PINGS:
+            self._ask()
+
+    def answered(self) -> None:
+        """The client has answered a ping."""
+        if self._asked:
+            # If an earlier ping was not answered at all, this forgets less than it could.
+            self._forget_until(self._asked.popleft())
+
+    def _ask(self) -> None:
+        before = self._sent
+        if self.ping is not None and self.ping():
+            self._asked.append(before)
+
+    def _forget_until(self, offset: int) -> None:
+        kept = self._kept
+        while kept and self._kept_from + len(kept[0]) <= offset:
+            self._kept_from += len(kept.popleft())
+        if kept and self._kept_from < offset:
+            kept[0] = kept[0][offset - self._kept_from :]
+            self._kept_from = offset
+
+    def _keep(self, data: bytes) -> None:
+        self._kept.append(data)
+        self._sent += len(data)
+        self._forget_until(self._sent - MOST_KEPT_BYTES)
+        if self._sent - self._kept_from >= PING_BYTES and not self._asked and not self._is_asking:
+            self._is_asking = True  # a ping is written, too
+            self._ask()
+            self._is_asking = False
+
+    def _pace(self) -> None:
+        if self._producer is None or self._is_full is self._is_paused:
+            return
+        self._is_paused = self._is_full
+        if self._is_paused:
+            self._producer.pauseProducing()
+        else:
+            self._producer.resumeProducing()
+
+    # ITransport and IConsumer, for the protocol
+
+    def write(self, data: bytes) -> None:
+        """Send data; kept until it has arrived."""
+        if not self.connected or self._is_closing:
+            return
+        connection = self._connection
+        if connection is not None:
+            connection.transport.write(data)
+        if self._in_head:
+            data = self._behind_head(data)
+        if data and self._wait_seconds:
+            self._keep(data)
+
+    def _behind_head(self, data: bytes) -> bytes:
+        self._head += data
+        _, end, rest = self._head.partition(_END_OF_HEAD)
+        if end:
+            self._in_head, self._head = False, b""
+        return rest
+
+    def writeSequence(self, data: Any) -> None:
+        """See :class:`ITransport`."""
+        self.write(b"".join(data))
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """See :class:`IConsumer`; ``streaming`` is true."""
+        if not self.connected:
+            producer.stopProducing()
+            return
+        self._producer, self._is_paused = producer, False
+        self._pace()
+
+    def unregisterProducer(self) -> None:
+        """See :class:`IConsumer`."""
+        self._producer, self._is_paused = None, False
+
+    def pauseProducing(self) -> None:
+        """Stop reading."""
+        self._reading = False
+        if self._connection is not None:
+            self._connection.transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """Read again."""
+        self._reading = True
+        if self._connection is not None:
+            self._connection.transport.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """Stop for good."""
+        self.loseConnection()
+
+    def loseConnection(self) -> None:
+        """Close behind everything written; without a connection the stream is over."""
+        self.disconnecting = True
+        self._close(lambda transport: transport.loseConnection())
+
+    def loseWriteConnection(self) -> None:
+        """Close for writing; without a connection the stream is over."""
+        self._close(lambda transport: transport.loseWriteConnection())
+
+    def abortConnection(self) -> None:
+        """End the stream at once."""
+        self.disconnecting = True
+        self._close(lambda transport: transport.abortConnection())
+
+    def getPeer(self) -> IAddress:
+        """Return the address of the hop before, over the newest connection."""
+        return self._peer  # type: ignore[no-any-return]
+
+    def getHost(self) -> IAddress:
+        """Return the own address of the newest connection."""
+        return self._host  # type: ignore[no-any-return]
+
+    def _close(self, close: Callable[[Any], object]) -> None:
+        self._is_closing = True
+        if self._connection is not None:
+            self._connection.transport.unregisterProducer()  # TLS never closes with a producer
+            close(self._connection.transport)
+        elif self.connected:
+            self._stop_waiting()
+            self._timer = self._clock.callLater(0, self._over, Failure(connectionDone.value))
+
+
+@implementer(IFramed, IPushProducer)
+class _Connection(Protocol):
+    """One connection of a stream, and the producer of its transport."""
+
+    transport: Any
+
+    def __init__(self, stream: EnduringStream) -> None:
+        self._stream = stream
+
+    def connectionMade(self) -> None:
+        self._stream._joined(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._stream._data_received(self, data)
+
+    def frame_rest(self) -> int | None:
+        protocol = getattr(self._stream, "_protocol", None)
+        return protocol.frame_rest() if IFramed.providedBy(protocol) else None
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._stream._lost(self, reason)
+
+    def pauseProducing(self) -> None:
+        self._stream._flow(self, True)
+
+    def resumeProducing(self) -> None:
+        self._stream._flow(self, False)
+
+    def stopProducing(self) -> None:
+        """The transport is dying; ``connectionLost`` follows."""

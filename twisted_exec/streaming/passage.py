@@ -1,0 +1,440 @@
+"""
+The passage of one request through a proxy: locate, connect, ask, and join both connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.error import ConnectionDone
+from twisted.web.iweb import IRequest
+
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    Conflict,
+    NotImplementedByBackend,
+    Unauthorized,
+    one_line,
+)
+from twisted_exec.streaming.carried import BridgedStream, SplicedStream, describe_terms
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    ask,
+    connect_first,
+)
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.interfaces import Location
+from twisted_exec.streaming.rejoinable import HEADER as REJOIN
+from twisted_exec.streaming.rejoinable import (
+    OFFERED,
+    RejoinableStream,
+    accepted_offer,
+    rejoin_text,
+)
+from twisted_exec.streaming.remotecommand.negotiation import (
+    STREAM_PROTOCOL,
+    UPGRADE_REQUIRED,
+    Attempt,
+    OtherProtocol,
+    choose_protocol,
+    of_the_protocol,
+)
+from twisted_exec.streaming.remotecommand.translate import Translation, translate
+from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
+from twisted_exec.streaming.sessions.registry import ClientInfo, Session, session_id
+from twisted_exec.streaming.sessions.resuming import (
+    CANNOT_RESUME,
+    HEADER,
+    Resumption,
+    confirmed_resumption,
+)
+from twisted_exec.streaming.sessions.terms import confirmed_terms
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.wire.frame_boundaries import frame_boundaries
+from twisted_exec.wire.rejoin import Rejoinable
+from twisted_exec.wire.resume import Resumable
+from twisted_exec.wire.session_terms import FULL, TERMS_HEADER
+from twisted_exec.wire.upgrade import (
+    FORWARDED_UPGRADES,
+    WEBSOCKET,
+    HeaderSet,
+    forwarded_request_headers,
+    forwarded_response_headers,
+    is_answer,
+    switching_protocols,
+)
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.proxy import Proxy
+
+
+def require_upgrade(request: IRequest) -> bytes:
+    """
+    Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
+
+    Locators that create something for a session, such as a token, check this first.
+
+    :raises BadRequest: the request is no upgrade, or to another protocol, or has a body.
+    """
+    upgrade = is_upgrade(request)
+    if not upgrade:
+        raise BadRequest(UPGRADE_REQUIRED)
+    if upgrade not in FORWARDED_UPGRADES:
+        name = upgrade[:64].decode("ascii", "replace")
+        raise BadRequest(f"cannot upgrade to {name!r}: only websocket and SPDY/3.1 pass here")
+    if request.content.read(1):
+        raise BadRequest("an upgrade request has no body")
+    return upgrade
+
+
+class Passage:
+    """One request's passage through a proxy."""
+
+    _session: Session
+    _location: Location
+    _sent: UpgradeRequest
+    _resumption: Resumption | None  # what the next hop learns about resuming
+
+    def __init__(self, proxy: Proxy, context: RequestContext) -> None:
+        self._proxy, self._context, self._request = proxy, context, context.request
+        self._sent_terms = FULL
+
+    async def run(self) -> None:
+        """As :meth:`~twisted_exec.streaming.proxy.Proxy.handle`."""
+        proxy = self._proxy
+        self._location = await proxy.locator.locate(self._context)
+        self._context.subject = self._location.subject
+        hop = self._location.subject.pool
+        await proxy.sessions.openings.begin(hop, proxy.clock, proxy.wait_seconds)
+        try:
+            await self._open()
+        finally:
+            proxy.sessions.openings.end(hop)
+
+    async def _open(self) -> None:
+        sessions = self._proxy.sessions
+        self._resumption = resumption = self._passable_resumption()
+        self._context.has_session = True
+        self._session = sessions.open(
+            self._location.subject,
+            self._context.evidence,
+            self._location.terms,
+            self._context.ceiling,
+            resumption.session if resumption is not None else "",
+        )
+        try:
+            if sessions.watcher is not None:
+                self._session.client_info = client_info(self._context)
+            await self._carry(require_upgrade(self._request))
+        except BaseException as problem:
+            code, reason = outcome(problem)
+            self._session.over(reason, code=code)
+            raise
+
+    def _passable_resumption(self) -> Resumption | None:
+        """
+        Return what the next hop learns about resuming.
+
+        Only a stream that passes unread can be resumed: the marks are in it.
+
+        :raises Conflict: the request resumes a session, which is not possible here.
+        """
+        resumption = self._context.resumption
+        if resumption is None:
+            return None
+        upgrade = is_upgrade(self._request)
+        is_plain = upgrade == WEBSOCKET and not tunnelled(self._request)
+        if self._location.resumes and is_plain:
+            return resumption
+        if upgrade and resumption.resume is not None:
+            raise Conflict(CANNOT_RESUME)
+        return None
+
+    @property
+    def _session_id(self) -> str:
+        return self._location.subject.session
+
+    async def _carry(self, upgrade: bytes) -> None:
+        """Splice if the next hop accepts the client's protocol; bridge otherwise."""
+        head = self._sent = self._head(upgrade)
+        try:
+            upgraded = await self._reach(head)
+        except UpgradeRefused as refused:
+            if self._session.resumes or not (
+                of_the_protocol(refused) and await self._ask_otherwise()
+            ):
+                raise self._refusal(refused) from None
+            return
+        if is_answer(upgraded.headers, head.headers):
+            self._join(upgraded, upgrade)
+            return
+        upgraded.abort()
+        if self._session.resumes or not await self._ask_otherwise():
+            raise BadGateway("the next hop answered with a protocol that was not offered")
+
+    async def _reach(self, head: UpgradeRequest) -> Upgraded:
+        """
+        Send the request to the next hop.
+
+        :raises UpgradeRefused: it refuses, other than for our credentials.
+        """
+        label, connection = await self._connect()
+        try:
+            upgraded = await ask(
+                connection,
+                head,
+                clock=self._proxy.clock,
+                timeout_seconds=self._proxy.answer_seconds,
+            )
+        except UpgradeRefused as refused:
+            if refused.code == Unauthorized.code and self._location.refusal is None:
+                # The user is authenticated by now; the refused credentials are ours.
+                raise BadGateway(f"{label} does not accept this server's credentials") from None
+            raise
+        except APIError as error:
+            raise APIError(
+                f"{label}: {error.message}", code=error.code, reason=error.reason
+            ) from None
+        self._check_terms(label, upgraded)
+        return upgraded
+
+    def _check_terms(self, label: str, upgraded: Upgraded) -> None:
+        """:raises NotImplementedByBackend: the next hop would allow the user too much."""
+        terms = self._sent_terms
+        if not confirmed_terms(upgraded.headers).satisfy(terms):
+            upgraded.abort()
+            raise NotImplementedByBackend(
+                f"{label} cannot hold a session to its terms ({describe_terms(terms)}): "
+                "it is of an older release or of another make"
+            )
+
+    def _refusal(self, refused: UpgradeRefused) -> APIError:
+        """Convert the next hop's refusal for the user."""
+        error = refused.as_api_error()
+        return error if self._location.refusal is None else self._location.refusal(error)
+
+    async def _connect(self) -> tuple[str, Any]:
+        """Connect to the first address that accepts."""
+        return await connect_first(
+            self._location.endpoints,
+            clock=self._proxy.clock,
+            timeout_seconds=self._proxy.connect_seconds,
+        )
+
+    def _head(self, upgrade: bytes) -> UpgradeRequest:
+        request, location = self._request, self._location
+        ours = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade), *self._session_headers()]
+        if self._resumption is not None:
+            ours.append((HEADER, self._resumption.value))
+        elif self._location.resumes:
+            # A hop before this one rejoins the stream; without one this is the first.
+            rejoin = self._context.rejoin
+            ours.append((REJOIN, rejoin) if rejoin else OFFERED)
+        if request.method == b"POST":
+            ours.append((b"Content-Length", b"0"))
+        names = HeaderSet.of(*(name.decode("ascii") for name, _ in ours))
+        theirs = [
+            pair
+            for pair in forwarded_request_headers(
+                header_pairs(request.requestHeaders), self._proxy.credential_headers()
+            )
+            if pair[0] not in names
+        ]
+        return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)
+
+    def _session_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers by which the next hop knows the session."""
+        self._sent_terms = terms = self._session.terms
+        headers = [*self._location.headers, (b"Audit-Id", self._session_id.encode("ascii"))]
+        if text := terms.text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        return headers
+
+    def _target(self) -> bytes:
+        """Return path and query of the request to the next hop."""
+        location = self._location
+        if location.whole:
+            return location.path
+        return location.path_with(self._context.options.query())
+
+    async def _ask_otherwise(self) -> bool:
+        return await self._untunnel() or await self._translate()
+
+    async def _translate(self) -> bool:
+        """Bridge both connections, if the next hop accepts another protocol."""
+        proxy = self._proxy
+        carried = BridgedStream(proxy, self._session)
+        carried.stream = bridge = Translation(
+            proxy.clock,
+            carried.over,
+            session=self._session_id,
+            terms=lambda: self._sent_terms,
+        )
+        self._session.wait(lambda _: bridge.pause_user())
+        try:
+            possible = await translate(
+                self._request,
+                self._context.options,
+                self._reach_again,
+                bridge,
+                open_seconds=proxy.answer_seconds,
+                streams=self._location.streams,
+            )
+        except UpgradeRefused as refused:
+            raise self._refusal(refused) from None
+        except ConnectionDone:
+            raise CancelledError from None
+        if possible:
+            self._speaks(is_upgrade(self._request), choose_protocol(self._request))
+            self._read_here(carried)
+        return possible
+
+    async def _untunnel(self) -> bool:
+        """Unwrap SPDY from a tunnel, if the request has one and the next hop refused it."""
+        if not tunnelled(self._request):
+            return False
+        carried = BridgedStream(self._proxy, self._session)
+        carried.stream = bridge = Tunnel(self._proxy.clock, carried.over, session=self._session_id)
+        self._session.wait(lambda _: bridge.pause_user())
+        try:
+            protocol = await untunnel(self._request, self._reach_again, bridge)
+        except UpgradeRefused as refused:
+            raise self._refusal(refused) from None
+        except OtherProtocol as problem:
+            raise BadGateway(str(problem)) from None
+        except ConnectionDone:
+            raise CancelledError from None
+        self._speaks(WEBSOCKET, protocol)
+        self._read_here(carried)
+        return True
+
+    def _read_here(self, carried: BridgedStream) -> None:
+        del self._request, self._context
+        self._proxy.translating(self._session)
+        carried.reach_later(self._location, self._session_id)
+        carried.carry()
+
+    async def _reach_again(self, attempt: Attempt) -> Upgraded:
+        """Send an offer of our own; a path that is valid for one request only is renewed first."""
+        if self._location.again is not None:
+            self._location = await self._location.again()
+        location = self._location
+        head = UpgradeRequest(b"GET", self._target(), location.host, self._session_headers())
+        return await self._reach(attempt.head(head))
+
+    def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
+        resumption = self._confirmed_resumption(upgraded)
+        protocol = chosen_protocol(upgraded.headers)
+        rejoin = rejoin_text(upgraded.headers)
+        carried = self._carried(accepted_offer(rejoin), upgrade, protocol)
+        splice = carried.stream
+        if self._session.ending is not None:
+            splice.pause_user()  # before its early bytes pass
+        audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
+        headers = [*forwarded_response_headers(upgraded.headers), audit_id]
+        if text := confirmed_terms(upgraded.headers).text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        if resumption is not None:
+            headers.append((HEADER, resumption.text().encode("ascii")))
+            self._session.resumable_seconds = resumption.seconds
+            splice.watch_close()
+        if rejoin and self._context.rejoin:
+            headers.append((REJOIN, rejoin))
+            self._session.is_rejoined_by_hop = True
+        response = switching_protocols(upgrade, headers)
+        try:
+            take_over(self._request, splice.user, response)
+        except ConnectionDone:
+            upgraded.abort()
+            raise CancelledError from None
+        del self._request, self._context  # an idle session owns nothing but its transports
+        upgraded.hand_over(splice.machine)
+        self._speaks(upgrade, protocol)
+        # An API server of its own may keep the session under an id of its own.
+        carried.reach_later(self._location, session_id(upgraded.headers) or self._session_id)
+        carried.carry()
+
+    def _carried(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
+        """
+        Create the stream and its splice.
+
+        :param accepted: the answer to this hop's offer to rejoin the stream, if it made one.
+        """
+        proxy, location = self._proxy, self._location
+        commands = location.subject.subresource in _COMMANDS
+        boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
+        if accepted is not None and not self._context.rejoin:
+            query = self._context.options.query()
+            rejoinable = RejoinableStream(
+                proxy, self._session, location, self._sent, query, accepted
+            )
+            rejoinable.splice(boundaries())
+            return rejoinable
+        carried = SplicedStream(proxy, self._session, location.ends_here)
+        carried.stream = Splice(
+            proxy.clock,
+            carried.over,
+            drain_seconds=proxy.drain_seconds,
+            leave_seconds=proxy.leave_seconds,
+        )
+        if location.ends_here:
+            carried.stream.follow(boundaries())
+        return carried
+
+    def _confirmed_resumption(self, upgraded: Upgraded) -> Resumable | None:
+        """
+        Return the next hop's answer to a client that can resume.
+
+        :raises Conflict: the next hop has opened a session instead of resuming one: it is of an older
+            release or of another make.
+        :raises BadGateway: the answer is not valid.
+        """
+        if self._resumption is None:
+            return None
+        try:
+            resumable = confirmed_resumption(upgraded.headers)
+            if resumable is None and self._session.resumes:
+                raise Conflict(CANNOT_RESUME)
+        except APIError:
+            upgraded.abort()
+            raise
+        return resumable
+
+    def _speaks(self, upgrade: bytes, protocol: str) -> None:
+        if self._proxy.sessions.watcher is not None:
+            description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
+            self._session.client_info = replace(self._session.client_info, protocol=description)
+
+
+def client_info(context: RequestContext) -> ClientInfo:
+    """Return what the request says about the client."""
+    request = context.request
+    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
+    return ClientInfo(
+        address=request.client_host,
+        agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
+        via=context.via,
+        options=context.options,
+    )
+
+
+_MOST_AGENT = 128
+_COMMANDS = ("exec", "attach")
+"""Subresources with remote commands; other streams forward ports."""
+
+
+def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the protocol in the headers of a 101; empty if it names none."""
+    values = {name.lower(): value for name, value in headers}
+    name = values.get(b"sec-websocket-protocol") or values.get(STREAM_PROTOCOL.lower(), b"")
+    return name[:64].decode("ascii", "replace")

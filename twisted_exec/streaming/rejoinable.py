@@ -1,0 +1,180 @@
+"""
+A stream that a proxy carries, and that it rejoins when a hop behind it is lost.
+
+Only the hop that the client is connected to does this.  It offers it to the machine's end, which must
+accept (:mod:`twisted_exec.wire.rejoin`); hops in between pass both on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.streaming.carried import SplicedStream, describe_terms
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRequest,
+    ask,
+    connect_first,
+)
+from twisted_exec.streaming.interfaces import USER_LEFT, Ending, Location
+from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
+from twisted_exec.streaming.sessions.registry import Session, session_id
+from twisted_exec.streaming.sessions.terms import confirmed_terms
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.frame_boundaries import FrameBoundaries
+from twisted_exec.wire.rejoin import OFFER, REJOIN_HEADER, Rejoinable, parse_offer_answer
+from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
+from twisted_exec.wire.upgrade import HeaderSet
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.proxy import Proxy
+
+HEADER = REJOIN_HEADER.encode("ascii")
+OFFERED = (HEADER, OFFER.encode("ascii"))
+"""The header with which this hop offers to rejoin a stream."""
+
+_ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
+
+
+def rejoin_text(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the value of the header; empty without one."""
+    values = [value for name, value in headers if name.lower() == HEADER.lower()]
+    return values[-1] if values else b""
+
+
+def accepted_offer(text: bytes) -> Rejoinable | None:
+    """Return the machine's end's answer to an offer; ``None`` if it does not accept."""
+    try:
+        return parse_offer_answer(text.decode("ascii", "replace"))
+    except RemoteProtocolError:
+        return None
+
+
+class RejoinableStream(SplicedStream):
+    """
+    A stream that is rejoined.
+
+    :param location: where the stream leads.
+    :param head: the request that opened it.
+    :param query: its query, unless the location has all of it.
+    :param answer: the machine's end's answer to the offer.
+    """
+
+    stream: EnduringSplice
+
+    def __init__(
+        self,
+        proxy: Proxy,
+        session: Session,
+        location: Location,
+        head: UpgradeRequest,
+        query: bytes,
+        answer: Rejoinable,
+    ) -> None:
+        super().__init__(proxy, session, ends_here=False)
+        self._location, self._head, self._query = location, head, query
+        self._sent_terms = session.terms
+        self._answer = answer
+        self._rejoiner: Rejoiner | None = None  # while there is no connection
+        self._ending: Ending | None = None
+
+    def splice(self, boundaries: FrameBoundaries) -> None:
+        """Create the splice of :attr:`stream`."""
+        proxy = self._proxy
+        self.stream = EnduringSplice(
+            proxy.clock,
+            self.over,
+            self._lost,
+            self._left,
+            boundaries,
+            drain_seconds=proxy.drain_seconds,
+            leave_seconds=proxy.leave_seconds,
+        )
+
+    def over(self, reason: str) -> None:
+        """As :meth:`SplicedStream.over`."""
+        rejoiner, self._rejoiner = self._rejoiner, None
+        if rejoiner is not None:
+            rejoiner.cancel()
+        super().over(reason)
+
+    def _lost(self) -> None:
+        assert self._next_hop is not None
+        self._next_hop.cancel()
+        if self._session.ending is not None:
+            self.stream.give_up(self._session.ending)
+            return
+        proxy = self._proxy
+        proxy.rejoining(self._session)
+        self._rejoiner = Rejoiner(proxy.clock, self._answer, self._reach, self._rejoined)
+        self._rejoiner.start(self.stream)
+
+    async def _reach(self, text: str) -> Upgraded:
+        """
+        Send the request that rejoins the stream.
+
+        It has the present terms: they may have changed since, or while there was no connection.
+        """
+        location = self._location
+        if renew := location.anew or location.again or location.later:
+            location = self._location = replace(await renew(), anew=location.anew)
+        proxy, terms = self._proxy, self._session.terms
+        headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]
+        headers.append((HEADER, text.encode("ascii")))
+        if terms.text():
+            headers.append((TERMS_HEADER.encode("ascii"), terms.text().encode("ascii")))
+        path = location.path if location.whole else location.path_with(self._query)
+        label, connection = await connect_first(
+            location.endpoints, clock=proxy.clock, timeout_seconds=proxy.connect_seconds
+        )
+        upgraded = await ask(
+            connection,
+            replace(self._head, path=path, host=location.host, headers=headers),
+            clock=proxy.clock,
+            timeout_seconds=proxy.answer_seconds,
+        )
+        if not confirmed_terms(upgraded.headers).satisfy(terms):
+            upgraded.abort()
+            raise NotImplementedByBackend(
+                f"{label} does not hold the session to its terms ({describe_terms(terms)})"
+            )
+        self._sent_terms = terms
+        self.reach_later(location, session_id(upgraded.headers) or self._session.subject.session)
+        return upgraded
+
+    def _rejoined(self) -> None:
+        """The stream has another connection."""
+        self._rejoiner = None
+        if self._session.terms != self._sent_terms:  # changed while the request was on its way
+            self._hold_to(self._session.terms)
+        else:
+            self.stream.resume_user()  # a change of the terms may have waited for an answer
+
+    def _hold_to(self, terms: Terms) -> None:
+        if not self.stream.is_waiting:  # otherwise the request that rejoins it has the terms
+            super()._hold_to(terms)
+
+    def _left(self) -> None:
+        """The user's connection is lost: the machine's end learns it before its own connection ends."""
+        assert self._next_hop is not None
+        self._next_hop.cancel()
+        ending = Ending(USER_LEFT, "the client's connection was lost")
+        telling = self._next_hop.end(ending, self._proxy.end_seconds)
+        telling.addErrback(lambda _: None)  # then the machine's end waits in vain for a while
+        telling.addCallback(lambda _: self.stream.left())
+
+    def _sever(self, reason: str) -> None:
+        if self._ending is not None:
+            self.stream.sever_with(self._ending)
+        else:
+            super()._sever(reason)
+
+    def _end(self, ending: Ending) -> None:
+        self._ending = ending
+        if self.stream.is_waiting:
+            self.stream.give_up(ending)
+        else:
+            super()._end(ending)

@@ -1,0 +1,276 @@
+"""
+A splice that outlives the loss of its connection to the machine.
+
+The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.rejoin`) when a hop
+behind it dies.  Meanwhile it does not read the client, which sees a pause.  It keeps the last bytes of
+the user, and the machine's end keeps its own (:mod:`.enduring`), so each side can send what the other
+one lacks.
+
+The connection is lost for good if the machine's end has reported how the session ended, or if the
+stream cannot be rejoined in time.  Then the user gets a status with the reason, unless the last
+message is incomplete.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, one_line
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
+from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.frame_boundaries import FrameBoundaries
+from twisted_exec.wire.rejoin import REJOIN_HEADER, Rejoin, Rejoinable, parse_received
+from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
+
+KEPT_BYTES = 256 << 10
+"""The user's last bytes that are kept, because the machine's end may not have got them."""
+
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
+
+_FINAL = frozenset({400, 403, 404, 409, 410, 501})
+"""Status codes after which another attempt is of no use."""
+
+
+class KeptBytes:
+    """
+    The last bytes of one direction.
+
+    :param most: how many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pieces: deque[bytes] = deque()
+        self._first = self._end = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep bytes that are sent now."""
+        self._pieces.append(data)
+        self._end += len(data)
+        while self._end - self._first - len(self._pieces[0]) >= self._most:
+            self._first += len(self._pieces.popleft())
+
+    def has(self, offset: int) -> bool:
+        """Return whether all bytes from an offset on are kept."""
+        return self._first <= offset <= self._end
+
+    def behind(self, offset: int) -> bytes:
+        """Return the bytes from an offset on, which are kept."""
+        return b"".join(self._pieces)[offset - self._first :]
+
+
+class EnduringSplice(Splice):
+    """
+    See the module.
+
+    :param on_end: as for :class:`Splice`.
+    :param on_loss: called when the machine's connection is lost.  :meth:`rejoined` or
+        :meth:`give_up` must follow, unless the splice ends before.
+    :param on_leave: called when the user's connection is lost and the machine's end does not know yet
+        that the session is over: it would wait for this hop.  :meth:`left` must follow.
+    :param boundaries: of the frames of both directions.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        on_end: Callable[[str], None],
+        on_loss: Callable[[], None],
+        on_leave: Callable[[], None],
+        boundaries: FrameBoundaries,
+        **more: Any,
+    ) -> None:
+        super().__init__(clock, on_end, **more)
+        self._on_loss, self._on_leave = on_loss, on_leave
+        self._has_left = False
+        self._kept = KeptBytes(KEPT_BYTES)
+        self._tracks_user = True
+        self._again = b""
+        self.is_waiting = False
+        """True while there is no connection to the machine."""
+        self.follow(boundaries)
+
+    def can_rejoin(self, received: int) -> bool:
+        """Return whether a machine's end that got so many of the user's bytes can go on."""
+        return self.is_waiting and not self._reason and self._kept.has(received)
+
+    def rejoined(self, received: int) -> SpliceEnd:
+        """
+        Return the end for another connection; :meth:`can_rejoin` is true.
+
+        :param received: the user's bytes that the machine's end has got.
+        """
+        self._again = self._kept.behind(received)
+        return self.machine
+
+    def give_up(self, ending: Ending) -> None:
+        """End a session whose connection to the machine is lost for good, with the reason."""
+        if self.is_waiting and not self._reason:
+            self._reason = ending.reason
+            self._explain(ending)
+            self.user.shut()
+            self._drain()
+
+    def sever_with(self, ending: Ending) -> None:
+        """As :meth:`Splice.sever`, but tell the user the reason, unless a message is incomplete."""
+        boundaries, machine = self._boundaries, self.machine
+        if boundaries is None or not boundaries.at_edge or self._words is not None or machine.gone:
+            self.sever(ending.reason)
+            return
+        self.say(ending)
+        if machine.transport is not None and not machine.gone:
+            machine.transport.abortConnection()
+
+    def left(self) -> None:
+        """Close the machine's connection, unless its end has done so: it knows that the user has left."""
+        if self._ends and not self.machine.gone:
+            self.lost(self.user, Failure(ConnectionDone()))
+
+    # Called by the ends
+
+    def _from_user(self, data: bytes) -> bytes:
+        self._kept.add(data)
+        if self._tracks_user and self._boundaries is not None:
+            self._tracks_user = self._boundaries.from_user(data)
+        return data
+
+    def _survives(self, end: SpliceEnd) -> bool:
+        if end not in self._ends:
+            return True  # another connection has taken its place
+        if end is self.user:
+            return self._survives_user(end)
+        if not self._can_wait(end):
+            return False
+        self.is_waiting = True
+        self.user.hold()
+        self.machine = end.successor()
+        self._ends = (self.user, self.machine)
+        end.retire()
+        self._on_loss()
+        return True
+
+    def _finish(self) -> None:
+        super()._finish()
+        # Sessions are freed by reference counts; the callbacks' owner refers to this splice.
+        self._on_loss = self._on_leave = _ignore
+
+    def _survives_user(self, end: SpliceEnd) -> bool:
+        if self.is_waiting:
+            self._reason = self._reason or f"{end.name} closed"
+            if end.gone:
+                self._finish()
+            else:
+                end.shut()
+            return True
+        is_owed = self._boundaries is not None and self._boundaries.owed
+        if not end.gone or not is_owed or self._has_left or self._reason or not end.joined:
+            return False
+        self._has_left = True
+        self._reason = f"{end.name} closed"
+        self._on_leave()
+        return True
+
+    def _can_wait(self, end: SpliceEnd) -> bool:
+        boundaries = self._boundaries
+        is_whole = boundaries is not None and boundaries.owed and self._words is None
+        return is_whole and end.joined and not self._reason and not self.user.is_shut
+
+    def _send_again(self) -> None:
+        self.is_waiting = False
+        again, self._again = self._again, b""
+        if again:
+            self.machine.transport.write(again)
+
+
+def _ignore() -> None:
+    """Do nothing."""
+
+
+class Rejoiner:
+    """
+    Looks for another connection to the machine's end of a stream.
+
+    :param answer: the machine's end's answer to the offer.
+    :param reach: sends a request with this header to the next hop.  Fires with the connection, or
+        fails with :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
+        :class:`~twisted_exec.api.status.APIError`.
+    :param rejoined: called when a splice has another connection.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        answer: Rejoinable,
+        reach: Callable[[str], Awaitable[Upgraded]],
+        rejoined: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock, self._answer = clock, answer
+        self._reach, self._rejoined = reach, rejoined
+        self._working: Deferred[None] | None = None
+
+    def start(self, splice: EnduringSplice) -> None:
+        """Rejoin the stream of a splice that waits, or give it up."""
+        working = Deferred.fromCoroutine(self._rejoin(splice))
+        if not working.called:
+            self._working = working
+        working.addErrback(self._failed, splice)
+
+    def cancel(self) -> None:
+        """Stop: the splice has ended."""
+        working, self._working = self._working, None
+        if working is not None:
+            working.cancel()
+
+    def _failed(self, failure: Failure, splice: EnduringSplice) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("cannot rejoin a stream", failure)
+            splice.give_up(Ending(INTERNAL, LOST))
+
+    async def _rejoin(self, splice: EnduringSplice) -> None:
+        until = self._clock.seconds() + self._answer.seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                upgraded = await self._reach(self._request(splice))
+            except (UpgradeRefused, APIError) as refusal:
+                error = refusal.as_api_error() if isinstance(refusal, UpgradeRefused) else refusal
+                if error.code in _FINAL or self._clock.seconds() + pause >= until:
+                    splice.give_up(Ending(INTERNAL, f"{LOST}: {one_line(error.message)}"))
+                    return
+                await deferLater(self._clock, pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                self._go_on(splice, upgraded)
+                return
+
+    def _request(self, splice: EnduringSplice) -> str:
+        return Rejoin(self._answer.key, splice.machine.received).text()
+
+    def _go_on(self, splice: EnduringSplice, upgraded: Upgraded) -> None:
+        self._working = None
+        name = REJOIN_HEADER.lower().encode()
+        values = [value for key, value in upgraded.headers if key.lower() == name]
+        try:
+            received = parse_received(values[-1].decode("ascii", "replace") if values else "")
+        except RemoteProtocolError:
+            received = -1
+        if received >= 0 and splice.can_rejoin(received):
+            upgraded.hand_over(splice.rejoined(received))
+            self._rejoined()
+        else:
+            upgraded.abort()
+            splice.give_up(Ending(INTERNAL, LOST))

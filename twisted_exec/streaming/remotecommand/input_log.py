@@ -1,0 +1,147 @@
+"""
+The input of a session that can be resumed, until the server has settled it.
+
+The server counts input in pieces (see :mod:`twisted_exec.wire.resume`), and so does this log: a byte
+is one piece; a BREAK, a role request and the end of input are one piece each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand.messages import Break, Role
+
+Item = bytes | Break | Role | None
+"""Input: bytes, a request, or ``None`` for the end."""
+
+LIMIT_PIECES = 256 << 10
+"""From here on the log is full; it accepts more, because its user may be about to pause."""
+
+WINDOW_PIECES = 128 << 10
+"""
+Pieces that are sent without an Ack.
+
+Less than what a server buffers for a machine that accepts no input, so that it reads all the time,
+and answers pings.
+"""
+
+_PART_BYTES = 32 << 10
+_MERGED_BYTES = 1 << 10
+
+
+class InputLog:
+    """
+    Input in order: first what was sent, then what is still to be sent.
+
+    :ivar uncertain: pieces that were sent, and that the server has not settled.
+    :ivar unsent: pieces that are still to be sent.
+    """
+
+    def __init__(self) -> None:
+        self.uncertain = self.unsent = 0
+        self._settled = 0
+        self._sent: deque[Item] = deque()
+        self._waiting: deque[Item] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the source of the input should pause."""
+        return self.uncertain + self.unsent >= LIMIT_PIECES
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether a paused source should go on."""
+        return self.uncertain + self.unsent <= LIMIT_PIECES // 2
+
+    def put(self, item: Item) -> None:
+        """Add input."""
+        _append(self._waiting, item)
+        self.unsent += _pieces(item)
+
+    def sendable(self) -> Iterator[Item]:
+        """
+        Iterate over the input that may be sent now; what was yielded counts as sent.
+
+        The iterator ends when the server must first send an Ack.
+        """
+        while self._waiting and self.uncertain < WINDOW_PIECES:
+            item = self._waiting.popleft()
+            if isinstance(item, bytes):
+                most = min(WINDOW_PIECES - self.uncertain, _PART_BYTES)
+                if len(item) > most:
+                    self._waiting.appendleft(item[most:])
+                    item = item[:most]
+            _append(self._sent, item)
+            self.unsent -= _pieces(item)
+            self.uncertain += _pieces(item)
+            yield item
+
+    def settle(self, count: int) -> None:
+        """
+        Forget what the server has settled.
+
+        :param count: pieces since counting began.
+        :raises RemoteProtocolError: the server settles less than before, or more than was sent.
+        """
+        settled = count - self._settled
+        if not 0 <= settled <= self.uncertain:
+            raise RemoteProtocolError(
+                f"{count} pieces of input are settled, of {self._settled} to"
+                f" {self._settled + self.uncertain}"
+            )
+        self._settled = count
+        self.uncertain -= settled
+        while settled:
+            item = self._sent.popleft()
+            if isinstance(item, bytes) and len(item) > settled:
+                self._sent.appendleft(item[settled:])
+                return
+            settled -= _pieces(item)
+
+    def send_again(self, count: int) -> None:
+        """
+        Settle, and send the rest again over another connection.
+
+        :raises RemoteProtocolError: as :meth:`settle`.
+        """
+        self.settle(count)
+        self._waiting.extendleft(reversed(self._sent))
+        self._sent.clear()
+        self.unsent += self.uncertain
+        self.uncertain = 0
+
+    def begin_anew(self) -> int:
+        """
+        Count anew: nobody knows how much of the input is settled.
+
+        If anything is uncertain, all input is dropped, also what was not sent: behind a hole it may
+        mean something else to the machine.  The end of the input is kept.
+
+        :return: the number of dropped pieces.
+        """
+        self._settled = 0
+        if not self.uncertain:
+            return 0
+        is_ended = None in self._sent or None in self._waiting
+        dropped = self.uncertain + self.unsent - is_ended
+        self._sent.clear()
+        self._waiting.clear()
+        self.uncertain = self.unsent = 0
+        if is_ended:
+            self.put(None)
+        return dropped
+
+
+def _pieces(item: Item) -> int:
+    return len(item) if isinstance(item, bytes) else 1
+
+
+def _append(items: deque[Item], item: Item) -> None:
+    """Append input; single keys become one item."""
+    last = items[-1] if items else None
+    if isinstance(item, bytes) and isinstance(last, bytes) and len(last) < _MERGED_BYTES:
+        items[-1] = last + item
+    else:
+        items.append(item)

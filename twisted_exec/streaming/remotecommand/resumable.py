@@ -1,0 +1,192 @@
+"""
+The machine's end of a console whose client can come back after a loss of the connection.
+
+Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).  The first one says how much
+input is settled, so that the client of a resumed session knows what to send again.
+
+A connection is *lost* when it ends before the client's Close, unless the session was ended for a
+reason that is not the console's.  So the status of a console that has ended may be lost, too, and
+the user may come back for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.streaming.interfaces import IMarkTransport, IResumableAttachment, Position
+from twisted_exec.streaming.remotecommand.notices import text_of
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.resume import Ack, At, Mark, Notice, Resumable, encode_mark
+
+_ACK_PIECES = 4 << 10
+_ACK_SECONDS = 1.0
+_BURST_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """
+    The beginning of a stream whose client can resume.
+
+    :param answer: the answer to the client, which identifies this stream after a loss.
+    :param position: where the output of a resumed session continues; ``None`` for a new session.
+    :param settled: pieces of input that earlier streams of the session settled; ``None`` if nobody
+        knows how many.
+    """
+
+    answer: Resumable
+    position: Position | None = None
+    settled: int | None = 0
+
+
+class Acknowledgements:
+    """
+    Tells a client how much of its input is settled.
+
+    That is at most one mark a second, and one for each 4 KiB.  The first one of a burst follows
+    after a moment, so that it covers the burst.  There is a timer only while something is to be
+    said, and nothing is sent while output is blocked.
+
+    :param send: sends a mark.
+    :param settled: pieces that the client knows to be settled.
+    """
+
+    def __init__(self, clock: IReactorTime, send: Callable[[Mark], None], settled: int) -> None:
+        self._clock, self._send = clock, send
+        self._settled = self._sent = settled
+        self._sent_at = clock.seconds()
+        self._is_blocked = False
+        self._timer: IDelayedCall | None = None
+
+    def settled(self, count: int) -> None:
+        """Take note of the number of settled pieces."""
+        self._settled = count
+        if self._is_blocked:
+            return
+        if count - self._sent >= _ACK_PIECES:
+            self._acknowledge()
+        elif self._timer is None:
+            due_seconds = self._sent_at + _ACK_SECONDS - self._clock.seconds()
+            self._timer = self._clock.callLater(max(_BURST_SECONDS, due_seconds), self._due)
+
+    def set_blocked(self, blocked: bool) -> None:
+        """Take note whether output is blocked."""
+        self._is_blocked = blocked
+        if self._settled != self._sent:
+            self.settled(self._settled)
+
+    def stop(self) -> None:
+        """Send nothing any more, and drop the callback: it and the session refer to each other."""
+        self._sent = self._settled
+        self._send = _ignore
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _due(self) -> None:
+        self._timer = None
+        if not self._is_blocked and self._settled != self._sent:
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        self._sent, self._sent_at = self._settled, self._clock.seconds()
+        self._send(Ack(self._sent))
+
+
+def _ignore(_: object) -> None:
+    """Do nothing."""
+
+
+@implementer(IMarkTransport)
+class ResumableServer(ConsoleServer):
+    """
+    A session's stream whose client reads marks; made by
+    :func:`~twisted_exec.streaming.remotecommand.server.serve`.
+    """
+
+    _attachment: IResumableAttachment
+
+    def __init__(
+        self, resumption: Resumption, attachment: IResumableAttachment, **more: Any
+    ) -> None:
+        super().__init__(attachment, **more)
+        # Without the key, which is a secret that only the client needs.
+        self._position, self._settled_before = resumption.position, resumption.settled
+        self._heard = False
+        self._input.settled = resumption.settled or 0
+        self._acks = Acknowledgements(self._clock, self._send_mark, self._input.settled)
+        self._input.on_settled = self._acks.settled
+
+    # IMarkTransport
+
+    @property
+    def settled(self) -> int:
+        return self._input.settled
+
+    def send_mark(self, mark: At | Notice) -> None:
+        self._send_mark(mark)
+
+    def _send_mark(self, mark: Mark) -> None:
+        if not self._ending:
+            self._carrier.send(Channel.RESIZE, encode_mark(mark))
+
+    def _tell(self, notice: bytes) -> None:
+        self._send_mark(Notice(text_of(notice)))
+
+    # CarrierUser
+
+    def _attach(self) -> None:
+        self._send_mark(Ack(self._settled_before))
+        position = self._position
+        if position is None:
+            self._attachment.attached(self)
+        else:
+            # The answer shows that the client has the new key.
+            self._carrier.ping()
+            self._attachment.resumed(self, position)
+
+    def received(self, channel: Channel, data: bytes) -> None:
+        self._hear()
+        super().received(channel, data)
+
+    def ended(self, channel: Channel) -> None:
+        self._hear()
+        super().ended(channel)
+
+    def pong_received(self) -> None:
+        self._hear()
+        super().pong_received()
+
+    def close_received(self) -> None:
+        if self._ending:
+            self._leave(self._why)  # the client has the status
+        super().close_received()
+
+    def lost(self, reason: str) -> None:
+        if not self._left:
+            reason = f"{reason}; may be resumed"
+        super().lost(reason)
+
+    def _hear(self) -> None:
+        if not self._heard and not self._left:
+            self._heard = True
+            self._attachment.heard()
+
+    def _flow(self, full: bool) -> None:
+        super()._flow(full)
+        self._acks.set_blocked(full)
+
+    # The end
+
+    def _lose(self, reason: str) -> None:
+        self._attachment.away()
+
+    def _stop(self) -> None:
+        super()._stop()
+        self._acks.stop()

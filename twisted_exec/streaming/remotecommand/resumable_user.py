@@ -1,0 +1,72 @@
+"""
+The user of a session that can be resumed, which may know nothing about that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Protocol as Typing
+
+from twisted_exec.streaming.remotecommand.client import ConsoleUser
+from twisted_exec.wire.remotecommand.messages import encode_gap, encode_notice
+
+
+class ResumableUser(ConsoleUser, Typing):
+    """
+    Further callbacks of a user, each of them optional.
+
+    A user without ``notice`` and ``skipped`` gets these messages in the output.
+    """
+
+    def outage(self, reason: str) -> None:
+        """The connection is lost; :meth:`resumed` or ``detached`` follows."""
+
+    def resumed(self, seconds: float, uncertain: int) -> None:
+        """
+        The session goes on.
+
+        :param seconds: since :meth:`outage`.
+        :param uncertain: pieces of input that are dropped because nobody knows whether the machine
+            got them, and those behind them.
+        """
+
+    def notice(self, text: str) -> None:
+        """A message for people."""
+
+    def skipped(self, count: int | None) -> None:
+        """Output is missing here; ``None`` if nobody knows how much."""
+
+
+class Messages:
+    """Calls the optional callbacks that a user has, and writes the others into its output."""
+
+    def __init__(self, user: ConsoleUser) -> None:
+        self._user: Any = user
+
+    def outage(self, reason: str) -> None:
+        """Tell a user who wants to know; others see a pause."""
+        if tell := getattr(self._user, "outage", None):
+            tell(reason)
+
+    def resumed(self, seconds: float, uncertain: int) -> None:
+        """Tell the user; those without the callback only that input is uncertain."""
+        if tell := getattr(self._user, "resumed", None):
+            tell(seconds, uncertain)
+        elif uncertain:
+            keys = "1 key" if uncertain == 1 else f"{uncertain} keys"
+            self.notice(f"the connection was lost: {keys} may not have reached the machine")
+
+    def notice(self, text: str) -> None:
+        """Show a message, without control characters."""
+        plain = "".join(char if char.isprintable() else " " for char in text)
+        if tell := getattr(self._user, "notice", None):
+            tell(plain)
+        else:
+            self._user.data_received(encode_notice(plain))
+
+    def skipped(self, count: int | None) -> None:
+        """Show a gap in the output."""
+        if tell := getattr(self._user, "skipped", None):
+            tell(count)
+        else:
+            self._user.data_received(encode_gap(count))

@@ -1,0 +1,436 @@
+"""
+The user's end of a session that outlives its connections.
+
+After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
+next byte of output that its user lacks.  The server answers with an Ack, from which on the input is
+sent again (:mod:`.input_log`).  So nothing is missing and nothing is repeated in either direction.
+What cannot be known is said: output that the server no longer has, and input that may have reached
+the machine although nobody can say so.
+
+A session ends with a status of the server, or because its user leaves, or because the server refuses
+to resume it.  A user who leaves while there is no connection leaves at once: the server waits for
+as long as it has said, and others can take over meanwhile.
+
+Only the newest connection counts.  What arrives over another one is ignored, and an attempt that is
+given up closes its connection.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, BadGateway, NotFound
+from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
+from twisted_exec.streaming.remotecommand.client import (
+    LEAVE_SECONDS,
+    ConsoleClient,
+    ConsoleUser,
+    Reopen,
+)
+from twisted_exec.streaming.remotecommand.input_log import InputLog
+from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
+from twisted_exec.streaming.remotecommand.resumable_user import Messages
+from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
+from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Position, Resumable, Resume
+
+CANNOT_RESUME = "the server cannot resume this session"
+
+PROBE_SECONDS = 3.0
+"""Time limit for a sign of life after the network has changed."""
+
+
+class _State(Enum):
+    OPEN = auto()
+    LOST = auto()
+    """There is no connection, or one that has not sent its Ack."""
+    LEAVING = auto()
+    OVER = auto()
+
+
+@implementer(IPushProducer)
+class ResumingClient:
+    """
+    A session's stream at the user's end, over one connection after another.
+
+    It is a :class:`~twisted_exec.streaming.remotecommand.client.ConsoleStream`.
+
+    :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
+        never.
+    :param jitter: as of :class:`.Reconnecting`.
+    :ivar is_resumable: true; other streams lack this attribute.
+    :ivar resumes: how often the session was resumed.
+    :ivar session: id of the newest connection's session, for support.
+    :ivar transport: the newest connection's transport, for its addresses.
+    :ivar protocol: name of the protocol version.
+    """
+
+    is_resumable = True
+    session = protocol = ""
+    transport: Any = None
+    can_half_close = False
+
+    def __init__(
+        self,
+        user: ConsoleUser,
+        reopen: Reopen,
+        clock: IReactorTime,
+        *,
+        limit_seconds: float | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._user, self._reopen, self._clock = user, reopen, clock
+        self._reconnecting = Reconnecting(
+            self._resume, self._refused, clock, limit_seconds=limit_seconds, jitter=jitter
+        )
+        self._messages = Messages(user)
+        self._state = _State.OPEN
+        self._connection = SessionConnection(self)
+        self._keys: list[tuple[Resumable, str]] = []  # of the newest connection and the one before
+        self._position: Position | None = None
+        self.resumes = 0
+        self._input = InputLog()
+        self._input_ended = False
+        self._size: TerminalSize | None = None
+        self._producer: Any = None
+        self._producer_paused = False
+        self._output_paused = False
+        self._blocked = False
+        self._sending = False
+        self._ended = False  # the server has sent a status
+        self._lost_at = 0.0
+        self._leave_timer: IDelayedCall | None = None
+
+    def start(self, stream: ConsoleClient) -> None:
+        """Take over the first connection, whose server has agreed, and attach the user."""
+        stream.hand_over(self._connection)
+        self._connection.attached(stream)
+        stream.registerProducer(self, True)
+        self._user.attached(self)
+
+    # ConsoleStream
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next byte of output is from; ``None`` before the first mark."""
+        return self._position
+
+    @property
+    def round_trip_seconds(self) -> float | None:
+        """Time of the last ping to the machine's end and back; ``None`` if unknown."""
+        stream = self._connection.stream
+        return stream.round_trip_seconds if stream is not None else None
+
+    def write(self, data: bytes) -> None:
+        """Send input; dropped when the session or the input is over."""
+        if data:
+            self._put(data)
+
+    def wish(self, wish: Break | Role) -> None:
+        """Request a BREAK or another role, in order with the input."""
+        self._put(wish)
+
+    def end_input(self) -> None:
+        """
+        End the input; output continues.
+
+        :raises LocalProtocolError: not :attr:`can_half_close`.
+        """
+        if not self.can_half_close:
+            raise LocalProtocolError(f"{self.protocol} cannot close one channel")
+        self._put(None)
+        self._input_ended = True
+
+    def resize(self, size: TerminalSize) -> None:
+        """Send the new size of the user's terminal; after an outage the newest one is sent."""
+        self._size = size
+        if self._state is _State.OPEN:
+            self._stream.resize(size)
+
+    def pause_output(self) -> None:
+        """Stop delivery, also over an outage."""
+        self._output_paused = True
+        if self._state is _State.OPEN:
+            self._stream.pause_output()
+
+    def resume_output(self) -> None:
+        """Resume delivery."""
+        self._output_paused = False
+        if self._state is _State.OPEN:
+            self._stream.resume_output()
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """As :class:`~twisted.internet.interfaces.IConsumer`; ``streaming`` is true."""
+        self._producer, self._producer_paused = producer, False
+        self._pace()
+
+    def unregisterProducer(self) -> None:
+        """As :class:`~twisted.internet.interfaces.IConsumer`."""
+        self._producer = None
+
+    def leave(self) -> None:
+        """
+        End the session from this side, behind the input so far.
+
+        Without a connection this ends at once.
+        """
+        if self._state is _State.LOST:
+            self._finish("left while the connection was lost")
+        elif self._state is _State.OPEN:
+            self._state = _State.LEAVING
+            self._stream.resume_output()  # for marks and the server's Close; output is dropped
+            if self._state is _State.LEAVING and self._input.unsent:
+                self._leave_timer = self._clock.callLater(LEAVE_SECONDS, self._leave_now)
+            self._send()
+
+    def abort(self) -> None:
+        """Reset the connection, and do not come back."""
+        if self._state is _State.LOST:
+            self._finish("aborted while the connection was lost")
+        elif self._state is not _State.OVER:
+            self._state = _State.LEAVING
+            self._stream.abort()
+
+    def network_changed(self) -> None:
+        """A link or an address appeared or vanished: try at once whether the server is in reach."""
+        if self._state is _State.LOST:
+            self._reconnecting.network_changed()
+        elif self._state is _State.OPEN:
+            self._stream.probe(PROBE_SECONDS)
+
+    # IPushProducer, called by the connection
+
+    def pauseProducing(self) -> None:
+        self._blocked = True
+
+    def resumeProducing(self) -> None:
+        self._blocked = False
+        self._send()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; :meth:`connection_lost` follows."""
+
+    # What the connection receives
+
+    def adopted(self, stream: ConsoleClient) -> None:
+        """Use a connection's key and session from now on, even if the connection is lost again."""
+        assert stream.resumable is not None
+        self.session = stream.session
+        self._keys = [(stream.resumable, stream.session), *self._keys[:1]]
+        self.transport, self.protocol = stream.transport, stream.protocol
+        self.can_half_close = stream.can_half_close
+
+    def output_received(self, connection: SessionConnection, data: bytes) -> None:
+        """Handle output of the machine."""
+        if self._position is None or not connection.is_placed:
+            self._broken(connection, "output without a position")
+            return
+        self._position = Position(self._position.epoch, self._position.offset + len(data))
+        if self._state is _State.OPEN:
+            self._user.data_received(data)
+
+    def mark_received(self, connection: SessionConnection, mark: Mark) -> None:
+        """Handle a mark."""
+        try:
+            if isinstance(mark, Ack):
+                self._settle(connection, mark.count)
+            elif self._state is _State.LOST:
+                raise RemoteProtocolError("the first mark is not Ack")
+            elif isinstance(mark, At):
+                self._place(connection, mark)
+            elif self._state is _State.OPEN:
+                self._messages.notice(mark.text)
+        except RemoteProtocolError as problem:
+            self._broken(connection, str(problem))
+
+    def ended(self, connection: SessionConnection, ending: Ending) -> None:
+        """Handle the status: the session is over, also if the stream has not sent its Ack."""
+        if ending.reason == RESUMED and self._state is _State.OPEN and len(self._keys) > 1:
+            return  # by an attempt of ours that was given up, and came late: resume once more
+        self._ended = True
+        if self._state is _State.LOST:
+            self._state = _State.OPEN
+            self._reconnecting.succeeded()
+            connection.synced.callback(None)
+        if self._state is _State.OPEN:
+            self._user.ended(ending)
+
+    def connection_lost(self, connection: SessionConnection, reason: str) -> None:
+        """Handle the loss of the connection: an outage, unless the session is over."""
+        is_broken = connection.stream is not None and connection.stream.broke_protocol
+        if self._ended or self._state is _State.LEAVING:
+            self._finish(reason)
+        elif self._state is _State.LOST:
+            connection.fail(Refused(reason) if is_broken else BadGateway(reason))
+        elif is_broken:
+            self._finish(reason)
+        else:
+            connection.client = None
+            self._state, self._lost_at = _State.LOST, self._clock.seconds()
+            self._blocked = False
+            self._messages.outage(reason)
+            if self._state is _State.LOST:  # the user may have left
+                self._reconnecting.start()
+
+    # Input
+
+    @property
+    def _stream(self) -> ConsoleClient:
+        assert self._connection.stream is not None
+        return self._connection.stream
+
+    def _put(self, item: bytes | Break | Role | None) -> None:
+        if self._state in (_State.OPEN, _State.LOST) and not self._input_ended:
+            self._input.put(item)
+            self._send()
+            self._pace()
+
+    def _send(self) -> None:
+        if self._sending or self._state not in (_State.OPEN, _State.LEAVING):
+            return
+        self._sending = True  # sending may call pauseProducing and resumeProducing
+        try:
+            if not self._blocked:
+                for item in self._input.sendable():
+                    self._send_item(item)
+                    if self._blocked:
+                        break
+        finally:
+            self._sending = False
+        if self._state is _State.LEAVING and not self._input.unsent:
+            self._leave_now()
+
+    def _send_item(self, item: bytes | Break | Role | None) -> None:
+        if isinstance(item, bytes):
+            self._stream.write(item)
+        elif item is None:
+            self._stream.end_input()
+        else:
+            self._stream.wish(item)
+
+    def _settle(self, connection: SessionConnection, count: int | None) -> None:
+        if self._state is _State.LOST:
+            self._resumed(connection, count)
+            return
+        if count is None:
+            raise RemoteProtocolError("an Ack without a number is not at the beginning")
+        self._input.settle(count)
+        self._send()
+        self._pace()
+
+    def _pace(self) -> None:
+        producer = self._producer
+        if producer is None:
+            return
+        if not self._producer_paused and self._input.is_full:
+            self._producer_paused = True
+            producer.pauseProducing()
+        elif self._producer_paused and self._input.has_room:
+            self._producer_paused = False
+            producer.resumeProducing()
+
+    # Output
+
+    def _place(self, connection: SessionConnection, mark: At) -> None:
+        before, self._position = self._position, (position := mark.position)
+        connection.is_placed = True
+        if before is None or before == position:
+            return
+        if before.epoch != position.epoch:
+            missing = None
+        elif before.offset < position.offset:
+            missing = position.offset - before.offset if mark.exact else None
+        else:
+            raise RemoteProtocolError("the output goes back to an earlier position")
+        if self._state is _State.OPEN:
+            self._messages.skipped(missing)
+
+    # Outages
+
+    def _resume(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._open_next())
+
+    async def _open_next(self) -> None:
+        connection = self._connection = SessionConnection(self)
+        try:
+            stream = await self._reopened(connection)
+            if stream.resumable is None:
+                raise Refused(CANNOT_RESUME)
+            await connection.synced
+        except BaseException:
+            connection.abandon()
+            raise
+
+    async def _reopened(self, connection: SessionConnection) -> ConsoleClient:
+        """Open a connection; a session whose position is not known begins anew."""
+        if self._position is None:
+            return await self._reopen(MARKS, connection, self.protocol)
+        (newest, session), *before = self._keys
+        try:
+            request = Resume(newest.key, session, self._position)
+            return await self._reopen(request.text(), connection, self.protocol)
+        except APIError as refused:
+            if refused.code != NotFound.code or not before:
+                raise
+        # The key before is valid until the server has heard this end on the newest connection.
+        ((earlier, session),) = before
+        request = Resume(earlier.key, session, self._position)
+        return await self._reopen(request.text(), connection, self.protocol)
+
+    def _resumed(self, connection: SessionConnection, count: int | None) -> None:
+        uncertain = 0
+        if count is None or self._position is None:
+            uncertain = self._input.begin_anew()
+        else:
+            self._input.send_again(count)
+        self._state = _State.OPEN
+        self._reconnecting.succeeded()
+        connection.synced.callback(None)
+        stream = self._stream
+        stream.registerProducer(self, True)
+        if self._size is not None:
+            stream.resize(self._size)
+        self._send()
+        self._pace()
+        if self._output_paused:
+            stream.pause_output()
+        self.resumes += 1
+        self._messages.resumed(self._clock.seconds() - self._lost_at, uncertain)
+
+    def _refused(self, why: str) -> None:
+        self._finish(f"the session could not be resumed: {why}; open the console again")
+
+    # The end
+
+    def _broken(self, connection: SessionConnection, why: str) -> None:
+        """End the session: the server has made a mistake that it would make again."""
+        reason = f"the server broke the protocol: {why}"
+        if self._state is _State.LOST:
+            connection.fail(Refused(reason))
+        else:
+            self._finish(reason)
+
+    def _leave_now(self) -> None:
+        timer, self._leave_timer = self._leave_timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        self._stream.leave()
+
+    def _finish(self, reason: str) -> None:
+        if self._state is _State.OVER:
+            return
+        self._state = _State.OVER
+        self._reconnecting.stop()
+        timer, self._leave_timer = self._leave_timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        self._connection.abandon()
+        self._producer = None
+        self._user.detached(reason)
