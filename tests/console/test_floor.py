@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.floor import HINT, Floor, RoleNotices, display_name, not_sent, notice
+from twisted_exec.console.floor import (
+    HINT,
+    WAIT,
+    Floor,
+    RoleNotices,
+    display_name,
+    not_sent,
+    notice,
+)
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -26,6 +34,7 @@ class Person:
             may_take_over,
         )
         self.is_denied = denied
+        self.is_away = False
         self.role = Role.OBSERVER
         self.notices: list[bytes] = []
         self.promotions = 0
@@ -64,6 +73,88 @@ class FloorTestCase(SynchronousTestCase):
         person = Person(user, **rights)
         self.floor.join(person, force=force)
         return person
+
+
+class PresenceTests(FloorTestCase):
+    """Connections that are lost for a while."""
+
+    def lose(self, person: Person, *, lost: bool = True) -> None:
+        person.is_away = lost
+        self.floor.follow_presence()
+
+    def test_lost(self) -> None:
+        """The floor stays with the writer; observers that may write read of the loss once."""
+        ann, bob = self.join("ann"), self.join("bob")
+        eve, dan = self.join("eve", may_take_over=False), self.join("dan", denied=True)
+        for each in (bob, eve, dan):
+            each.news()
+        self.lose(ann)
+        lost = "ann's connection is lost; the writer of this console is ann"
+        self.assertEqual(bob.news(), notice(f"{lost} {HINT}").decode())
+        self.assertEqual(eve.news(), notice(f"{lost} {WAIT}").decode())
+        self.assertEqual((ann.writes, ann.news(), dan.news()), (True, "", ""))
+        self.lose(eve)
+        self.assertEqual(bob.news(), "")
+        self.lose(ann, lost=False)
+        self.assertEqual(bob.news(), notice("ann is back").decode())
+
+    def test_free_floor(self) -> None:
+        """The loss of an observer, also of a former writer, is no news."""
+        ann, bob = self.join("ann"), self.join("bob")
+        self.floor.request_role(ann, Role.OBSERVER)
+        bob.news()
+        self.lose(ann)
+        self.lose(ann, lost=False)
+        self.assertEqual(bob.news(), "")
+
+    def test_expired(self) -> None:
+        """A writer who does not come back has left."""
+        ann, bob = self.join("ann"), self.join("bob")
+        self.lose(ann)
+        bob.news()
+        self.floor.leave(ann)
+        self.assertIn("ann has left; this console has no writer", bob.news())
+        self.join("ann")
+        self.assertEqual(bob.news(), "")
+
+    def test_taken_over(self) -> None:
+        """The return of a user who lost the floor meanwhile is no news."""
+        ann, bob, eve = self.join("ann"), self.join("bob"), self.join("eve")
+        self.lose(ann)
+        self.floor.request_role(bob, Role.WRITER)
+        for each in (bob, eve):
+            each.news()
+        self.lose(ann, lost=False)
+        self.assertEqual((bob.news(), eve.news()), ("", ""))
+        self.assertIn("bob has taken over this console; you are an observer", ann.news())
+
+    def test_takes_over_from_oneself(self) -> None:
+        """A user whose connection hangs may take over in another session, and is back."""
+        ann, bob = self.join("ann"), self.join("bob")
+        self.lose(ann)
+        other = self.join("ann", force=True)
+        self.assertTrue(other.writes)
+        self.assertFalse(ann.writes)
+        self.assertIn("ann is back", bob.news())
+
+    def test_rejoin(self) -> None:
+        """A session of an earlier process takes nothing over, and its user reads the role."""
+        ann, bob = Person("ann"), Person("bob")
+        self.floor.rejoin(ann)
+        self.floor.rejoin(bob)
+        self.assertEqual(ann.news(), notice("you are the writer of this console").decode())
+        self.assertIn("the writer of this console is ann; you are an observer", bob.news())
+
+    def test_remind(self) -> None:
+        """A reminder names the role; a session without input has none."""
+        people = self.join("ann"), self.join("bob"), self.join("dan", denied=True)
+        silent = self.join("rob", may_write=False)
+        for each in (*people, silent):
+            each.news()
+            self.floor.remind(each)
+        for each, text in zip(people, ("you are the writer", "you are an", "observe"), strict=True):
+            self.assertIn(text, each.news())
+        self.assertEqual(silent.news(), "")
 
 
 class ActTests(FloorTestCase):
@@ -460,6 +551,50 @@ class RoleNoticesTests(SynchronousTestCase):
         floor.request_role(bob, Role.WRITER)
         reader.feed(bob.news().encode())
         self.assertEqual((reader.is_observer, reader.is_denied), (False, False))
+
+    def test_writer(self) -> None:
+        """Whoever reads the notices knows the name of another writer."""
+        floor, ann, bob = Floor(), Person("ann"), Person("bob", may_take_over=False)
+        ann_reader, bob_reader = RoleNotices(), RoleNotices()
+        writers = []
+        for act in (
+            lambda: floor.join(ann),
+            lambda: floor.join(bob),
+            lambda: floor.request_role(bob, Role.WRITER),
+            lambda: floor.request_role(ann, Role.OBSERVER),
+            lambda: floor.request_role(bob, Role.WRITER),
+            lambda: floor.request_role(ann, Role.WRITER),
+            lambda: floor.leave(ann),
+        ):
+            act()
+            ann_reader.feed(ann.news().encode())
+            bob_reader.feed(bob.news().encode())
+            writers.append((ann_reader.writer, bob_reader.writer))
+        self.assertEqual(
+            writers,
+            [
+                ("", ""),
+                ("", "ann"),
+                ("", "ann"),
+                ("nobody", "nobody"),
+                ("nobody", ""),
+                ("", "ann"),
+                ("", "nobody"),
+            ],
+        )
+        other = Person("ann")
+        floor.join(ann, force=True)
+        floor.join(other, force=True)
+        ann_reader.feed(ann.news().encode())
+        self.assertEqual(ann_reader.writer, "ann")
+
+    def test_marks(self) -> None:
+        """The text of a notice that came as a mark counts as the notice in the output does."""
+        reader = RoleNotices()
+        reader.read(f"the writer of this console is ann; you are an observer {HINT}")
+        self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
+        reader.read("the console line is back")
+        self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
 
     def test_any_split(self) -> None:
         """A notice is recognised wherever the output is split."""

@@ -18,8 +18,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.status import ServiceUnavailable, TooManyRequests
 from twisted_exec.console import acts
 from twisted_exec.console.floor import not_sent, notice
-from twisted_exec.console.shared_console import UNWATCHED_BYTES_PER_SECOND, LineEnded, SharedConsole
-from twisted_exec.console.viewer import Viewer, gap_mark
+from twisted_exec.console.line import LineEnded
+from twisted_exec.console.shared_console import UNWATCHED_BYTES_PER_SECOND, SharedConsole
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -34,6 +35,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.remotecommand.messages import encode_gap
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -312,7 +314,7 @@ class RoleTests(SharedConsoleCase):
             slow.viewer.wished(Role.OBSERVER)
             slow.viewer.wished(Role.WRITER)
         self.console.says(b"after")
-        self.assertLessEqual(len(slow.viewer._notices), 16)
+        self.assertLessEqual(len(slow.viewer.output._notices), 16)
         slow.take(1 << 20)
         got = slow.since()
         self.assertEqual((got[:3], got[-5:]), (b"=> ", b"after"))
@@ -745,11 +747,11 @@ class UnpacedTests(SharedConsoleCase):
             self.console.says(bytes(64 * KIB))
         self.console.says(b"now")
         slow.take(1 << 30)
-        self.assertEqual(slow.since(), b"a" + gap_mark(17 * 64 * KIB) + b"now")
+        self.assertEqual(slow.since(), b"a" + encode_gap(17 * 64 * KIB) + b"now")
 
     def test_gap_mark(self) -> None:
         """The notice of a gap has a line of its own."""
-        self.assertEqual(gap_mark(7), b"\r\n[twisted-exec: 7 bytes skipped]\r\n")
+        self.assertEqual(encode_gap(7), b"\r\n[twisted-exec: 7 bytes skipped]\r\n")
 
     def test_gaps_add_up(self) -> None:
         """However often a viewer falls behind before it reads again, it gets one mark."""
@@ -760,7 +762,7 @@ class UnpacedTests(SharedConsoleCase):
         got = slow.since()
         self.assertEqual(got.count(b"skipped"), 1)
         skipped = int(got.split(b": ")[1].split(b" ")[0])
-        self.assertEqual(skipped + len(got) - len(gap_mark(skipped)), 170 * 64 * KIB)
+        self.assertEqual(skipped + len(got) - len(encode_gap(skipped)), 170 * 64 * KIB)
 
     def test_mebibyte_behind_is_not_too_far(self) -> None:
         """Up to 1 MiB nothing is lost."""

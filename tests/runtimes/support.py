@@ -29,6 +29,7 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.wire.resume import Mark
 
 SHELL = {
     "name": "shell",
@@ -121,10 +122,15 @@ class RuntimeCase(TestCase):
 
 
 class User:
-    """A user at a console; keeps everything."""
+    """
+    A user at a console; keeps everything.
+
+    :ivar marks: of a stream that can be resumed.
+    """
 
     def __init__(self) -> None:
         self.got = bytearray()
+        self.marks: list[Mark] = []
         self.ending: Ending | None = None
         self.gone = ""
         self.stream: Any = None
@@ -135,6 +141,9 @@ class User:
     def data_received(self, data: bytes) -> None:
         self.got += data
 
+    def mark_received(self, mark: Mark) -> None:
+        self.marks.append(mark)
+
     def ended(self, ending: Ending) -> None:
         self.ending = ending
 
@@ -142,10 +151,11 @@ class User:
         self.gone = reason or "gone"
 
 
-async def open_console(url: str, **headers: str) -> User:
+async def open_console(url: str, *, resume: str = "", **headers: str) -> User:
     """
     Open an exec URL on a UNIX socket.
 
+    :param resume: see :func:`~twisted_exec.streaming.remotecommand.client.connect`.
     :raises UpgradeRefused: the server says no.
     """
     parts = urlsplit(url)
@@ -157,7 +167,7 @@ async def open_console(url: str, **headers: str) -> User:
         [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
     )
     endpoint = unix_client_endpoint(reactor, unquote(parts.netloc))
-    await connect(endpoint, head, user, clock=reactor, timeout_seconds=10)  # type: ignore[arg-type]
+    await connect(endpoint, head, user, clock=reactor, timeout_seconds=10, resume=resume)  # type: ignore[arg-type]
     return user
 
 

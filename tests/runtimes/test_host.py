@@ -7,11 +7,16 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
 
+from tests import needs
 from tests.contracts.machine_runtime import machine
+from tests.runtimes.qemus import COUNTER, boot_rom
+from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
@@ -19,11 +24,13 @@ from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
 from twisted_exec.observe.metrics import metrics_text
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
+from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.shipping.config import parse as parse_shipping
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role, TerminalSize
+from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize
+from twisted_exec.wire.resume import MARKS, Ack, At, Notice, Position, Resume
 
-from .support import SHELL, RuntimeCase, open_console
+from .support import SHELL, RuntimeCase, User, open_console
 
 
 class HostCase(RuntimeCase):
@@ -170,6 +177,206 @@ class WholeTests(HostCase):
         """``when_ready`` fires at once after the start."""
         host = await self.ready()
         await host.when_ready()
+
+
+class ResumeCase(HostCase):
+    """A console whose connection is lost."""
+
+    timeout = 30
+
+    async def start(self, *classes: dict[str, Any], **options: Any) -> None:
+        """Start a runtime, and a client of it."""
+        self.records = io.StringIO()
+        audit = JSONLinesAudit(self.records)
+        self.machines = await self.ready(*classes, audit=audit, **options)
+        self.client = IRIClient(self.machines.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(self.client.stopService)
+
+    async def create(self, class_name: str = "shell", **options: Any) -> None:
+        """Start a machine, and a runtime for it if there is none yet."""
+        if class_name == "shell":
+            await self.start(**options)
+        request = pb.CreateMachineRequest(machine=machine("x", class_name))
+        self.machine_id = (await self.client.create_machine(request)).machine.metadata.id
+        await self.until(self.alive)
+
+    async def open(self, session: str, resume: str = MARKS, user: str = "ann") -> User:
+        request = pb.ExecRequest(machine_id=self.machine_id)
+        answer = await self.client.exec(request, user=user, session=session)
+        console = await open_console(answer.url, resume=resume, X_Twisted_Exec_User=user)
+        self.addCleanup(lambda: console.stream.abort())
+        return console
+
+    def position(self, user: User) -> Position:
+        """Return the position of a user who has seen no gap."""
+        (at,) = [each for each in user.marks if isinstance(each, At)]
+        return replace(at.position, offset=at.position.offset + len(user.got))
+
+    def resume(self, user: User, session: str) -> str:
+        """Return the request to resume a session."""
+        return Resume(user.stream.resumable.key, session, self.position(user)).text()
+
+    def printed(self) -> bytes:
+        journal = self.machines.runtime._supervisors[self.machine_id].journal
+        pieces, at = [], 0
+        while piece := journal.read(at, journal.end - at) if at < journal.end else b"":
+            pieces.append(piece)
+            at += len(piece)
+        return b"".join(pieces)
+
+
+class ResumeTests(ResumeCase):
+    """Users who come back."""
+
+    async def test_back(self) -> None:
+        """Output goes on at the exact byte; input is counted over all connections."""
+        await self.create()
+        user = await self.open("s1")
+        user.stream.write(b"stty -echo; echo one$((1))\n")
+        await self.until(lambda: b"one1" in user.got)
+        user.stream.write(b"sleep 0.3; seq 2000\n")
+        await self.until(lambda: self.machines.streams.sessions.with_id("s1"))
+        user.stream.abort()
+        await self.until(lambda: not len(self.machines.streams.sessions))
+        await self.until(lambda: b"2000\r\n" in self.printed())
+        back = await self.open("s2", self.resume(user, "s1"))
+        await self.until(lambda: b"2000\r\n" in back.got)
+        self.assertEqual(self.printed(), bytes(user.got + back.got))
+        self.assertIn(back.marks[0], (Ack(27), Ack(27 + 20)))
+        back.stream.write(b"exit 7\n")
+        await self.until(lambda: back.gone)
+        assert back.ending is not None
+        self.assertEqual(back.ending.exit_code, 7)
+        await self.until(lambda: not len(self.machines.streams.sessions))
+        starts = [json.loads(line) for line in self.records.getvalue().splitlines()]
+        self.assertEqual([each.get("resumes", "") for each in starts[2:]], ["s1", "s1"])
+
+    async def test_ended_meanwhile(self) -> None:
+        """The user comes back for the rest of the output and the status of a machine that is off."""
+        await self.create()
+        user = await self.open("s1")
+        user.stream.write(b"sleep 0.2; echo last words; exit 3\n")
+        await self.until(lambda: b"exit 3" in user.got)
+        user.stream.abort()
+        await self.until(lambda: not self.alive())
+        back = await self.open("s2", self.resume(user, "s1"))
+        await self.until(lambda: back.gone)
+        assert back.ending is not None
+        self.assertEqual(back.ending.exit_code, 3)
+        self.assertIn(b"last words", back.got)
+        self.assertEqual(self.printed(), bytes(user.got + back.got))
+
+    async def test_newest_wins(self) -> None:
+        """Of two connections the older ends with the reason."""
+        await self.create()
+        user = await self.open("s1")
+        user.stream.write(b"echo one$((1))\n")
+        await self.until(lambda: b"one1" in user.got)
+        back = await self.open("s2", self.resume(user, "s1"))
+        await self.until(lambda: user.gone)
+        assert user.ending is not None
+        self.assertEqual(user.ending.reason, RESUMED)
+        back.stream.write(b"echo two$((2))\n")
+        await self.until(lambda: b"two2" in back.got)
+        self.assertEqual(self.printed(), bytes(user.got + back.got))
+
+    async def test_role(self) -> None:
+        """The user keeps the floor while away; others read it, and may take over."""
+        await self.create()
+        ann, bob = await self.open("s1"), await self.open("s2", user="bob")
+        await self.until(lambda: ann.marks and bob.marks)
+        ann.stream.abort()
+        await self.until(
+            lambda: any(
+                "ann's connection is lost" in each.text
+                for each in bob.marks
+                if isinstance(each, Notice)
+            )
+        )
+        back = await self.open("s3", self.resume(ann, "s1"))
+        back.stream.write(b"echo one$((1))\n")
+        await self.until(lambda: b"one1" in back.got)
+
+    async def test_refused(self) -> None:
+        """A key of somebody else, and a position that the machine has not reached."""
+        await self.create()
+        user = await self.open("s1")
+        await self.until(lambda: len(user.marks) > 1)
+        request = Resume(user.stream.resumable.key, "s1", self.position(user))
+        beyond = replace(request, position=replace(request.position, offset=1 << 40))
+        for bad, name, code in ((request, "bob", 404), (beyond, "ann", 400)):
+            with self.assertRaises(APIError) as caught:
+                await self.open("s2", bad.text(), user=name)
+            self.assertEqual(caught.exception.code, code)
+        text = metrics_text(self.machines.streams.registry).decode()
+        self.assertIn('twisted_exec_resumed_sessions_total{result="refused"} 1.0', text)
+        self.assertNotIn(request.key, self.records.getvalue())
+
+    async def test_stop(self) -> None:
+        """A runtime that stops leaves nothing that waits."""
+        await self.create(drain_seconds=0.1)
+        user, absent = await self.open("s1"), await self.open("s2")
+        absent.stream.abort()
+        absences = self.machines.streams.kept_sessions.absences
+        await self.until(lambda: len(absences))
+        await self.machines.stopService()
+        await self.until(lambda: user.gone)
+        assert user.ending is not None
+        self.assertEqual((user.ending.reason, len(absences)), (SHUTTING_DOWN, 0))
+
+    async def test_disabled(self) -> None:
+        """With ``--resume-seconds 0`` sessions are ordinary ones."""
+        await self.create(resume_seconds=0)
+        user = await self.open("s1")
+        user.stream.write(b"echo one$((1))\n")
+        await self.until(lambda: b"one1" in user.got)
+        self.assertEqual((user.stream.resumable, user.marks), (None, []))
+
+
+class RestartTests(ResumeCase):
+    """Users of a machine that outlives its runtime."""
+
+    skip = needs.qemu()
+
+    async def end_all(self) -> None:
+        """End the machine of a test that failed."""
+        await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
+
+    async def test_back(self) -> None:
+        """
+        Output goes on at the exact byte at the next runtime, also what the machine printed meanwhile;
+        the count of the input is unknown.
+        """
+        firmware = os.path.join(self.directory, "counter.rom")
+        with open(firmware, "wb") as file:
+            file.write(boot_rom(COUNTER))
+        vm = {"name": "vm", "driver": "qemu", "firmware": firmware}
+        vm["capabilities"] = {"cpu": 1, "memory": "16Mi"}  # type: ignore[assignment]
+        await self.start(vm, keep_machines=True)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.end_all()))
+        await self.create("vm")
+        user = await self.open("s1")
+        await self.until(lambda: len(user.got) > 1000)
+        user.stream.write(b"abc")
+        user.stream.abort()
+        await self.until(lambda: len(self.machines.streams.kept_sessions.absences))
+        await self.machines.stopService()
+        await self.start(vm, keep_machines=True)
+        back = await self.open("s2", self.resume(user, "s1"))
+        await self.until(lambda: len(back.got) > 1000)
+        self.assertEqual(back.marks[0], Ack(None))
+        lines = bytes(user.got + back.got).split(b"\n")[:-1]
+        self.assertEqual(lines, [b"%08x" % number for number in range(len(lines))])
+        text = metrics_text(self.machines.streams.registry).decode()
+        self.assertIn('twisted_exec_resumed_sessions_total{result="restarted"} 1.0', text)
+        # The earlier key was used; the session goes on with the newer one.
+        back.stream.abort()
+        await self.until(lambda: len(self.machines.streams.kept_sessions.absences))
+        with self.assertRaises(APIError):
+            await self.open("s3", self.resume(user, "s1"))
+        again = await self.open("s3", self.resume(back, "s2"))
+        await self.until(lambda: again.got)
+        self.assertEqual(again.marks[0], Ack(0))
 
 
 class FailureTests(HostCase):

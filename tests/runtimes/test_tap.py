@@ -56,6 +56,7 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(result.state_directory, os.path.abspath("exec-runtime-state"))
         self.assertEqual((result.streaming.address, result.streaming.base_url), ("", ""))
         self.assertEqual((result.iri_tls, result.drain_seconds), (None, 5.0))
+        self.assertEqual(result.resume_seconds, 60)
 
     def test_config(self) -> None:
         """
@@ -87,6 +88,8 @@ class TapTests(SynchronousTestCase):
                 "--iri-private-key-file=/ik",
                 "--iri-client-names=a, b",
                 "--drain-seconds=0.5",
+                "--resume-seconds=0",
+                "--rejoin-seconds=7",
                 "--allow-uid=1234",
                 "--allow-uid=nobody",
             )
@@ -96,7 +99,8 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(result.streaming.base_url, "https://h.example:1/")
         self.assertEqual(result.iri_tls, MutualTLS("/ca", "/ic", "/ik", frozenset({"a", "b"})))
         self.assertEqual(list(result.allowed_uids), [1234, pwd.getpwnam("nobody").pw_uid])
-        self.assertEqual(result.drain_seconds, 0.5)
+        self.assertEqual((result.drain_seconds, result.resume_seconds), (0.5, 0))
+        self.assertEqual(result.rejoin_seconds, 7)
 
     def test_service(self) -> None:
         """A service comes out, and nothing was opened to make it."""
@@ -115,6 +119,8 @@ class TapTests(SynchronousTestCase):
             ([*self.least, "--iri-revision=v2"], "there are ironcore, ironcore-0.2, onmetal"),
             ([*self.least, "--drain-seconds=-1"], "--drain-seconds: '-1' is no number of seconds"),
             ([*self.least, "--drain-seconds=x"], "'x'"),
+            ([*self.least, "--resume-seconds=1.5"], "--resume-seconds: '1.5' is no whole number"),
+            ([*self.least, "--rejoin-seconds=-1"], "--rejoin-seconds: '-1' is no whole number"),
             ([*self.least, "--allow-uid=no-such-user"], "there is no user 'no-such-user'"),
             ([*self.least, "--iri-ca-file=/ca"], "--iri-ca-file, --iri-cert-file and"),
             (

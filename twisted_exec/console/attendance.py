@@ -5,10 +5,12 @@ A policy may require several people before a machine gets input (the rule of fou
 session counts, whatever its right, but only by its user's name: two sessions of one user are one
 person, and users without a name do not count.  The number is that of the writers' terms; if they
 differ, the strictest count, since it is the machine that the policy protects.  The terms of
-observers do not count: they have no input to withhold.
+observers do not count: they have no input to withhold.  A session whose connection is lost is not a
+person either: nobody sees what the machine prints.
 
 A policy may also limit the number of sessions.  The limit concerns new sessions: none that is open
-has to leave, neither for a user with a higher right nor after a change of the policy.  Only the terms
+has to leave, neither for a user with a higher right nor after a change of the policy.  A session
+whose connection is lost keeps its place.  Only the terms
 of the new session count: any client can send stricter terms for its own session, and would keep all
 others out with them.
 """
@@ -43,6 +45,10 @@ class Attendant(Protocol):
     def is_ending(self) -> bool:
         """True if the session has ended or is about to."""
 
+    @property
+    def is_away(self) -> bool:
+        """True if the session's connection is lost, and its user may come back."""
+
 
 def missing_people(sessions: Collection[Attendant]) -> str:
     """Return why the machine gets no input while these sessions are open; empty if it does."""
@@ -52,7 +58,8 @@ def missing_people(sessions: Collection[Attendant]) -> str:
             strictest = each.terms
     if strictest is FULL:
         return ""
-    present = len({each.user for each in sessions if not each.is_ending} - _UNKNOWN)
+    here = {each.user for each in sessions if not each.is_ending and not each.is_away}
+    present = len(here - _UNKNOWN)
     if present >= strictest.people:
         return ""
     connected = "1 is connected" if present == 1 else f"{present} are connected"

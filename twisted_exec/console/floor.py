@@ -20,6 +20,7 @@ take over                writer; all other writers become observers, with a noti
                          that names the new writer
 release                  observer
 leave                    no other role changes
+loss of the connection   no role changes
 loss of the right drive  observer, with a notice; as release for the others
 ======================== ==========================================================
 
@@ -27,7 +28,9 @@ Taking the floor from another user needs the right to take over.  Without that r
 an observer, with a notice, until the floor is free.  A user who gets the right to drive again stays
 an observer: the keys that this user has typed in vain must not reach the machine.
 
-When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.
+When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
+also get one when the connections of all writers are lost, and when one of them is back: until the
+sessions end, the user keeps the floor, and another user has to take over.
 Other console servers promote an observer, who then types into a machine by mistake (conserver#107).
 A session that did not ask for input stays an observer.
 """
@@ -38,6 +41,7 @@ import re
 from typing import Protocol
 
 from twisted_exec.streaming.interfaces import Role
+from twisted_exec.wire.remotecommand.messages import encode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 _MAX_NAME = 64
@@ -54,6 +58,11 @@ WAIT = (
 _TAKEN_OVER = "you have taken over this console"
 _WRITER = "you are the writer of this console"
 _NOW_WRITER = (_TAKEN_OVER, _WRITER)
+_NAMES_WRITER = re.compile(
+    r"^(.+?)(?:, in another session,)? has taken over this console; "
+    r"|\b(?:the writer of this console|its writer) is ([^;]+?)(?:;| \(|$)"
+    r"|\bthis console has no writer\b"
+)
 
 
 class Participant(Protocol):
@@ -78,6 +87,10 @@ class Participant(Protocol):
     def is_denied(self) -> bool:
         """True if the session asked for input, but its user has no right to drive."""
 
+    @property
+    def is_away(self) -> bool:
+        """True if the session's connection is lost, and its user may come back."""
+
     def tell(self, notice: bytes) -> None:
         """Show a notice to the user."""
 
@@ -100,6 +113,7 @@ class Floor:
 
     def __init__(self) -> None:
         self._participants: list[Participant] = []
+        self._lost: str | None = None  # the writer's name, if the observers know of the loss
 
     @property
     def writers(self) -> list[Participant]:
@@ -138,8 +152,18 @@ class Floor:
         elif self._is_free_to(participant):
             self._make_writer(participant)
         else:
-            hint = self._hint(participant)
-            participant.tell(notice(f"{self.status}; you are an observer {hint}"))
+            self.remind(participant)
+        self.follow_presence()
+
+    def rejoin(self, participant: Participant) -> None:
+        """
+        Add a session of an earlier process, of which the role is unknown.
+
+        A new writer gets a notice, because the user may have been an observer.
+        """
+        self.join(participant)
+        if participant.role is Role.WRITER:
+            self.remind(participant)
 
     def leave(self, participant: Participant) -> None:
         """Remove a session.  Repeated calls do nothing."""
@@ -148,6 +172,7 @@ class Floor:
             if participant.role is Role.WRITER:
                 participant.role = Role.OBSERVER
                 self._announce_if_free(participant, "has left")
+                self.follow_presence()
 
     def request_role(self, participant: Participant, role: Role) -> None:
         """Take over, or release.  Ignored for sessions without input and for those that left."""
@@ -161,12 +186,14 @@ class Floor:
             return
         if role is Role.WRITER:
             self._take_over(participant)
+            self.follow_presence()
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         hint = self._hint(participant)
         participant.tell(notice(f"you are an observer; {self.status} {hint}"))
         if was_writer:
             self._announce_if_free(participant, "has released this console")
+            self.follow_presence()
 
     def right_to_write_changed(self, participant: Participant) -> None:
         """Follow a change of ``may_write``: without the right to drive a writer loses the floor."""
@@ -178,6 +205,33 @@ class Floor:
         participant.tell(notice(f"from now on {MAY_ONLY_OBSERVE}"))
         if was_writer:
             self._announce_if_free(participant, "may no longer type")
+            self.follow_presence()
+
+    def follow_presence(self) -> None:
+        """Tell the observers when the connections of all writers are lost, and when one is back."""
+        writers, before = self.writers, self._lost
+        is_lost = bool(writers) and all(each.is_away for each in writers)
+        self._lost = writers[0].user if is_lost else None
+        if self._lost == before:
+            return
+        for each in self._participants:
+            if not each.may_write or each.role is Role.WRITER:
+                continue
+            if is_lost:
+                text = f"{self.writer}'s connection is lost; {self.status}"
+                each.tell(notice(f"{text} {self._hint(each)}"))
+            elif writers and writers[0].user == before:
+                each.tell(notice(f"{self.writer} is back"))
+
+    def remind(self, participant: Participant) -> None:
+        """Tell a user the role of the session."""
+        if participant.role is Role.WRITER:
+            participant.tell(notice(_WRITER))
+        elif participant.is_denied:
+            participant.tell(notice(MAY_ONLY_OBSERVE))
+        elif participant.may_write:
+            hint = self._hint(participant)
+            participant.tell(notice(f"{self.status}; you are an observer {hint}"))
 
     def refusal(self, participant: Participant) -> bytes:
         """Return the notice for an observer who types."""
@@ -242,7 +296,7 @@ class Floor:
 
 def notice(text: str) -> bytes:
     """Wrap a message of this program; the guest may have left the cursor anywhere in a line."""
-    return f"\r\n[twisted-exec: {text}]\r\n".encode()
+    return encode_notice(text)
 
 
 def not_sent(why: str) -> bytes:
@@ -250,10 +304,9 @@ def not_sent(why: str) -> bytes:
     return notice(f"{_NOT_SENT}{why}")
 
 
-def is_writer_notice(output: bytes) -> bool:
-    """Return whether a piece of output is a whole notice that its user is the writer now."""
-    match = _NOTICE.fullmatch(output)
-    return match is not None and match[1].decode("utf-8", "replace").startswith(_NOW_WRITER)
+def is_writer_notice(text: str) -> bool:
+    """Return whether the text of a notice says that its user is the writer now."""
+    return text.startswith(_NOW_WRITER)
 
 
 def notice_text(output: bytes) -> str:
@@ -264,36 +317,48 @@ def notice_text(output: bytes) -> str:
 
 class RoleNotices:
     """
-    Reads the notices in the output of one session, for the user's end.
+    Reads the notices of one session, for the user's end.
 
-    A machine can print the same text, so nothing that matters to security depends on it.
+    A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone: then
+    nothing that a machine prints changes the role here.  Other sessions get them in the output, where
+    a machine can print the same text; nothing that matters to security depends on it.
 
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
+    :ivar writer: the name of the writer by the last notice that names one: ``nobody`` if the floor is
+        free, empty if no notice said so or the user itself is the writer.
     """
 
     def __init__(self) -> None:
         self.is_observer = False
         self.is_denied = False
         self.not_sent = ""
+        self.writer = ""
         self._tail = b""
 
     def feed(self, data: bytes) -> None:
-        """Handle output, split anywhere."""
+        """Handle output that has notices in it, split anywhere."""
         window = self._tail + data
         end = 0
         for match in _NOTICE.finditer(window):
             end = match.end()
-            text = match[1].decode("utf-8", "replace")
-            if text.startswith(_NOT_SENT):
-                why = text.removeprefix(_NOT_SENT)
-                self.not_sent = why.removesuffix(HINT).removesuffix(WAIT).rstrip()
-            if text.endswith((HINT, WAIT, MAY_ONLY_OBSERVE)):
-                self.is_observer, self.is_denied = True, text.endswith(MAY_ONLY_OBSERVE)
-            elif text.startswith(_NOW_WRITER):
-                self.is_observer = self.is_denied = False
+            self.read(match[1].decode("utf-8", "replace"))
         self._tail = window[end:][-_LONGEST_BYTES:]
+
+    def read(self, text: str) -> None:
+        """Handle the text of one notice."""
+        if text.startswith(_NOT_SENT):
+            why = text.removeprefix(_NOT_SENT)
+            self.not_sent = why.removesuffix(HINT).removesuffix(WAIT).rstrip()
+        if text.endswith((HINT, WAIT, MAY_ONLY_OBSERVE)):
+            self.is_observer, self.is_denied = True, text.endswith(MAY_ONLY_OBSERVE)
+        elif text.startswith(_NOW_WRITER):
+            self.is_observer, self.is_denied, self.writer = False, False, ""
+            return
+        match = _NAMES_WRITER.search(text)
+        if match is not None:
+            self.writer = match[1] or match[2] or "nobody"
 
 
 def display_name(name: str) -> str:

@@ -9,6 +9,8 @@ one journal, from which each viewer reads at its own pace:
   paused.
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
   of missed bytes.  It delays no other viewer and has no buffer of its own.
+* A viewer whose stream is lost does not skip, neither while it is away nor, when it is back, until
+  it has read everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 
 Input of writers (:mod:`.floor`) goes to the line if enough people are connected (:mod:`.attendance`).
 All viewers' input is paused while the line accepts no more, before the line is open, and during a
@@ -23,24 +25,21 @@ from typing import Any, Protocol
 
 from automat import TypeMachineBuilder
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessDone, ProcessTerminated
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
-from twisted.internet.protocol import Factory, connectionDone
-from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
-    COMPLETED,
     LINE_LOST,
     TOO_MANY_VIEWERS,
     Break,
     Ending,
     IBreakable,
     IConsole,
+    Position,
     Role,
     TerminalSize,
 )
@@ -50,6 +49,7 @@ from .acts import Act, ActReports, ignore
 from .attendance import missing_people, missing_place
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
+from .line import Line, LineEnded
 from .rate_limit import ReadRateLimit
 from .viewer import Viewer
 
@@ -87,65 +87,11 @@ class _Lifecycle(Protocol):
     def open(self) -> None:
         """Connect the line."""
 
-    def opened(self, line: _Line) -> None:
+    def opened(self, line: Line) -> None:
         """The line is connected."""
 
     def over(self, ending: Ending) -> None:
         """The line ended, could not be opened, or the console was ended."""
-
-
-@implementer(IPushProducer)
-class _Line(TwistedProtocol):
-    """The line's protocol.  As a producer it stands for the viewers' input."""
-
-    transport: Any  # provides ILineTransport
-
-    def __init__(self, core: SharedConsole) -> None:
-        self._core = core
-
-    def dataReceived(self, data: bytes) -> None:
-        self._core._printed(data)
-
-    def notice_received(self, text: bytes) -> None:
-        """Show a notice of the line to the viewers; the journal has only what the machine printed."""
-        self._core._noticed(text)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._core._line_lost(ending_of(reason))
-
-    def pauseProducing(self) -> None:
-        self._core._set_line_writable(False)
-
-    def resumeProducing(self) -> None:
-        self._core._set_line_writable(True)
-
-    def stopProducing(self) -> None:
-        """Do nothing: ``connectionLost`` follows."""
-
-
-class LineEnded(Exception):
-    """A ``connectionLost`` reason with which a console says how its line ended."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.message or ending.reason)
-        self.ending = ending
-
-
-def ending_of(reason: Failure) -> Ending:
-    """Translate a ``connectionLost`` reason for viewers."""
-    error = reason.value
-    if isinstance(error, LineEnded):
-        return error.ending
-    if isinstance(error, ProcessDone):
-        return Ending(COMPLETED, "the process ended", exit_code=0)
-    if isinstance(error, ProcessTerminated):
-        signal = error.signal
-        if signal is not None:
-            # 128 + N is the shell's exit code for a command that signal N ended.
-            return Ending(COMPLETED, f"the process was ended by signal {signal}", 128 + signal)
-        code = error.exitCode
-        return Ending(COMPLETED, f"the process ended with exit code {code}", code)
-    return Ending(LINE_LOST, f"the console line was lost: {message_of(error)}")
 
 
 class SharedConsole:
@@ -181,7 +127,7 @@ class SharedConsole:
         self.ending: Ending | None = None
         self.size = size
         self._console = console
-        self._line: _Line | None = None
+        self._line: Line | None = None
         self._viewers: list[Viewer] = []
         self._line_paused = False
         self._unwatched = ReadRateLimit(clock, self._pace, self._pace, UNWATCHED_BYTES_PER_SECOND)
@@ -196,8 +142,13 @@ class SharedConsole:
 
     @property
     def viewers(self) -> tuple[Viewer, ...]:
-        """Attached viewers in the order in which they joined."""
+        """The viewers, with those that are away, in the order in which they joined."""
         return tuple(self._viewers)
+
+    @property
+    def scrollback_start(self) -> int:
+        """The offset at which a new viewer begins."""
+        return self.journal.next_available(self.journal.end - self.limits.scrollback_bytes)
 
     @property
     def outage(self) -> str:
@@ -271,31 +222,52 @@ class SharedConsole:
 
     # Called by viewers.
 
-    def _joined(self, viewer: Viewer) -> None:
+    def _joined(self, viewer: Viewer, position: Position | None = None) -> None:
+        """
+        Add a viewer.
+
+        :param position: where the output continues, if the session was in an earlier process.
+        """
         if why := self.missing_place(viewer.terms):
-            viewer.offset = self.journal.end
+            viewer.output.start(self.journal.end)
             viewer.finish(Ending(TOO_MANY_VIEWERS, why))
             return
-        past = self.journal.end - self.limits.scrollback_bytes
-        viewer.offset = self.journal.next_available(past)
+        if position is None:
+            viewer.output.start(self.scrollback_start)
+        else:
+            viewer.output.resume(position, self.scrollback_start)
         self._viewers.append(viewer)
-        self.journal.joined(viewer.session, viewer.user, viewer.role.name.lower())
-        if not self._input_flowing:
-            viewer.pause_input()
-        viewer.pump()
+        self.journal.joined(viewer.joined_as, viewer.user, viewer.role.name.lower())
+        self._update_input_of(viewer)
+        viewer.output.pump()
         if self.outage:
             viewer.tell(notice(self.outage))
         if self.ending is not None:
             viewer.finish(self.ending)
         else:
-            self.floor.join(viewer, force=viewer.forces)
+            if position is None:
+                self.floor.join(viewer, force=viewer.forces)
+            else:
+                self.floor.rejoin(viewer)
             self._attendance_changed()
+        self._pace()
+
+    def _went_away(self, viewer: Viewer) -> None:
+        self.floor.follow_presence()
+        self._attendance_changed()
+        self._pace()
+
+    def _returned(self, viewer: Viewer) -> None:
+        self.floor.follow_presence()
+        self._attendance_changed()
+        self._update_input_of(viewer)
+        viewer.output.pump()
         self._pace()
 
     def _left(self, viewer: Viewer) -> None:
         if viewer in self._viewers:
             self._viewers.remove(viewer)
-            self.journal.left(viewer.session)
+            self.journal.left(viewer.joined_as)
         if self.ending is None:
             self.floor.leave(viewer)
             self._attendance_changed()
@@ -309,13 +281,14 @@ class SharedConsole:
         changed = [
             each.people_changed(missing if each.role is Role.WRITER else "")
             for each in list(self._viewers)
+            if not each.is_away
         ]
         if any(changed):
             self._update_input()
 
     def _role_changed(self, viewer: Viewer) -> None:
         if viewer in self._viewers:
-            self.journal.role_changed(viewer.session, viewer.role.name.lower())
+            self.journal.role_changed(viewer.joined_as, viewer.role.name.lower())
 
     def _typed(self, data: bytes) -> None:
         if self._line is not None:
@@ -329,10 +302,12 @@ class SharedConsole:
             before()
         self.journal.append(data)
         self.last_output_at = self.clock.seconds()
+        newest_to_skip = self.journal.end - self.limits.lag_bytes
         for viewer in list(self._viewers):
-            viewer.pump()
-            if self.journal.end - viewer.offset > self.limits.lag_bytes:
-                viewer.skip_to(self.journal.end)
+            output = viewer.output
+            output.pump()
+            if output.offset < newest_to_skip:
+                output.fell_behind()
         if self._console.paced and not self._viewers:
             self._unwatched.charge(len(data))
         self._trim()
@@ -358,17 +333,25 @@ class SharedConsole:
 
     def _update_input(self) -> None:
         for viewer in list(self._viewers):
-            # Input that is withheld is discarded at once, and not sent when more people have come.
-            if self._input_flowing or viewer.is_withheld:
-                viewer.resume_input()
-            else:
-                viewer.pause_input()
+            self._update_input_of(viewer)
+
+    def _update_input_of(self, viewer: Viewer) -> None:
+        # Input that is withheld is discarded at once, and not sent when more people have come.
+        if self._input_flowing or viewer.is_withheld:
+            viewer.resume_input()
+        else:
+            viewer.pause_input()
 
     def _trim(self) -> None:
-        """Discard output that neither a new viewer nor the slowest one needs."""
-        slowest = min((viewer.offset for viewer in self._viewers), default=self.journal.end)
-        scrollback = self.journal.end - self.limits.scrollback_bytes
-        self.journal.discard_before(min(slowest, scrollback), slowest)
+        """
+        Discard output that no viewer needs, neither a new one nor the slowest one.
+
+        The scrollback's length before the slowest one may be lost together with a stream.
+        """
+        end = self.journal.end
+        slowest = min((viewer.output.offset for viewer in self._viewers), default=end)
+        oldest = max(slowest - self.limits.scrollback_bytes, end - self.limits.lag_bytes)
+        self.journal.discard_before(oldest, slowest)
 
     def _pace(self) -> None:
         """Pause or resume a paced line: by the lag of its fastest viewer, or by the rate without one."""
@@ -385,8 +368,8 @@ class SharedConsole:
     def _fastest_is_behind(self) -> bool:
         """Whether even the fastest viewer is too far behind, or has not caught up again."""
         # A viewer that has just skipped is at the end without having read anything.
-        reading = [each for each in self._viewers if not each.skipped] or self._viewers
-        behind = self.journal.end - max(each.offset for each in reading)
+        reading = [each for each in self._viewers if not each.output.skipped] or self._viewers
+        behind = self.journal.end - max(each.output.offset for each in reading)
         if self._line_paused:
             return behind > self.limits.pace_bytes // 2
         return behind >= self.limits.pace_bytes
@@ -394,12 +377,12 @@ class SharedConsole:
     # Actions of the lifecycle.
 
     def _connect(self) -> None:
-        factory = Factory.forProtocol(lambda: _Line(self))
+        factory = Factory.forProtocol(lambda: Line(self))
         factory.noisy = False
         self._opening = self._console.connect(factory)
         self._opening.addCallbacks(self._connected, self._not_connected)
 
-    def _connected(self, line: _Line) -> None:
+    def _connected(self, line: Line) -> None:
         self._opening = None
         self._lifecycle.opened(line)
         self._opened.callback(None)
@@ -416,7 +399,7 @@ class SharedConsole:
         if not self._opened.called:
             self._opened.errback(LineEnded(self.ending))
 
-    def _go_live(self, line: _Line) -> None:
+    def _go_live(self, line: Line) -> None:
         self._line = line
         line.transport.registerProducer(line, True)
         self._set_line_writable(True)
@@ -450,7 +433,7 @@ def _build_machine() -> Any:
         core._connect()
 
     @opening.upon(_Lifecycle.opened).to(live)
-    def go_live(_: _Lifecycle, core: SharedConsole, line: _Line) -> None:
+    def go_live(_: _Lifecycle, core: SharedConsole, line: Line) -> None:
         core._go_live(line)
 
     @new.upon(_Lifecycle.over).to(over)
@@ -460,7 +443,7 @@ def _build_machine() -> Any:
         core._finish(ending)
 
     @over.upon(_Lifecycle.opened).loop()
-    def too_late(_: _Lifecycle, core: SharedConsole, line: _Line) -> None:
+    def too_late(_: _Lifecycle, core: SharedConsole, line: Line) -> None:
         line.transport.loseConnection()
 
     @over.upon(_Lifecycle.open).loop()

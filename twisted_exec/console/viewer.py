@@ -1,5 +1,13 @@
 """
-One user's end of a console: position in the journal, role, and ending.
+One user's session at a console: role, input, output and ending.
+
+A viewer may lose its stream and get another one (:class:`.IResumableAttachment`).  While it is away
+it stays in the console: it keeps its role and its place, but it does not count as a person.  A
+viewer that has ended is not in the console any more, and a new stream gets the rest of its output
+and its ending again.
+
+``session`` is the id of the newest stream, by which the user's hops know the session at present.
+The journal names the session by the id of the stream with which it joined.
 """
 
 from __future__ import annotations
@@ -9,8 +17,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.api.status import TooManyRequests
-from twisted_exec.journal.interfaces import missing_bytes
+from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -19,64 +26,59 @@ from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
     IAttachmentTransport,
+    IMarkTransport,
     IOperable,
-    ITermsAttachment,
+    IResumableAttachment,
+    Position,
     Role,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
+from twisted_exec.wire.stream_options import StreamOptions
 
 from . import acts
 from .floor import display_name, not_sent, notice
+from .output import Output
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
 
-_WRITE_BYTES = 32 << 10
-_MOST_NOTICES = 16
 _STALLED_SECONDS = 10.0
 
 
-def gap_mark(skipped_bytes: int) -> bytes:
-    """Return the notice that replaces output that a slow viewer missed."""
-    return b"\r\n[twisted-exec: %d bytes skipped]\r\n" % skipped_bytes
-
-
-@implementer(IOperable, ITermsAttachment, IPushProducer)
+@implementer(IOperable, IResumableAttachment, IPushProducer)
 class Viewer:
     """
-    The attachment of one user's stream to a console; :meth:`SharedConsole.viewer` creates it.
+    The attachment of one user's session to a console; :meth:`SharedConsole.viewer` creates it.
 
-    It copies from the journal to its transport whenever the transport accepts more.
-
+    :ivar output: what the user reads.
     :ivar terms: what the session is held to at present.
+    :ivar is_away: the stream is lost, and the user may come back.
+    :ivar joined_as: the session's id in the journal: that of its first stream.
     :ivar bytes_to_machine: input that reached the line, for audit.
-    :ivar bytes_to_user: output that was sent, without notices, for audit.
     """
 
     def __init__(self, console: SharedConsole) -> None:
         self._console = console
         self._transport: IAttachmentTransport | None = None
-        self._user = ""
+        self._options: StreamOptions | None = None  # until there is a stream
+        self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self._paused = False
-        self._pumping = False
+        self.is_away = False
+        self.output = Output(console.journal, console.scrollback_start, self._end)
         self._ending: Ending | None = None
         self._ended = False
         self._stall: IDelayedCall | None = None
         self._quiet: IDelayedCall | None = None
         self._input_ended_at = 0.0
-        self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._size: TerminalSize | None = None
         self._unsent: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
-        self._role = Role.OBSERVER
+        self._is_role_doubtful = False  # the user may not have the notice about the role
+        self._role = self._role_at_start = Role.OBSERVER
         self._missing_people = ""
-        self.offset = 0
-        self.skipped = 0
         self.bytes_to_machine = 0
-        self.bytes_to_user = 0
 
     @property
     def user(self) -> str:
@@ -85,12 +87,31 @@ class Viewer:
 
     @property
     def session(self) -> str:
-        """The session's id from the stream; empty before :meth:`attached`."""
-        return "" if self._transport is None else str(self._transport.session)
+        """The session's id from the newest stream; empty before :meth:`attached`."""
+        return self._session
+
+    @property
+    def bytes_to_user(self) -> int:
+        """Output that was sent, without notices, for audit; repeated output counts again."""
+        return self.output.bytes_to_user
+
+    @property
+    def oldest(self) -> Position:
+        """
+        The position of the oldest output that the session may have: where it began.
+
+        It may be set to that of the same session in an earlier process, before :meth:`resumed`.
+        """
+        return Position(self._console.journal.epoch, self.output.oldest)
+
+    @oldest.setter
+    def oldest(self, position: Position) -> None:
+        if position.epoch == self._console.journal.epoch:
+            self.output.oldest = min(position.offset, self.output.oldest)
 
     @property
     def _asked_for_input(self) -> bool:
-        return self._transport is not None and self._transport.options.takes_input
+        return self._options is not None and self._options.takes_input
 
     @property
     def may_write(self) -> bool:
@@ -110,7 +131,7 @@ class Viewer:
     @property
     def forces(self) -> bool:
         """True if the session asked to take over."""
-        return self._transport is not None and self._transport.options.force
+        return self._options is not None and self._options.force
 
     @property
     def is_ending(self) -> bool:
@@ -119,19 +140,82 @@ class Viewer:
 
     def admit(self, terms: Terms) -> None:
         """
-        Check whether there is a place for one more session.
+        Check whether there is a place for one more session; a session that resumes has one.
 
         :raises TooManyRequests: there is none.
         """
-        if why := self._console.missing_place(terms):
+        if self._options is None and (why := self._console.missing_place(terms)):
             # Without a time to come again: the other sessions may last for hours.
             raise TooManyRequests(why, retry_after_seconds=None)
 
+    def check(self, position: Position) -> None:
+        journal = self._console.journal
+        last = journal.end if self.output.last is None else self.output.last
+        if position.epoch == journal.epoch and position.offset > last:
+            raise BadRequest(
+                f"the output cannot continue at offset {position.offset}: it ends at {last};"
+                " open a new session"
+            )
+
     def attached(self, transport: IAttachmentTransport) -> None:
-        self._transport, self._user = transport, transport.user
-        self.terms = transport.terms
-        transport.registerProducer(self, True)
+        self._use(transport)
+        self.terms, self.joined_as = transport.terms, self._session
         self._console._joined(self)
+        self._role_at_start = self._role
+
+    def _use(self, transport: IAttachmentTransport) -> None:
+        self._transport, self._options = transport, transport.options
+        self._session, self._user = transport.session, transport.user
+        self.output.use(transport)
+        transport.registerProducer(self, True)
+
+    def away(self) -> None:
+        if self._transport is None:
+            return
+        self._leave_stream()
+        if self._ending is not None:
+            self._leave()  # a new stream gets the rest of the output and the ending
+        else:
+            self.is_away = True
+            self.output.suspend()
+            self._console._went_away(self)
+
+    def resumed(self, transport: IMarkTransport, position: Position) -> None:
+        if self._options is None:  # a session of an earlier process
+            self._use(transport)
+            self.terms, self.joined_as = transport.terms, self._session
+            self._console._joined(self, position)
+            self._role_at_start = self._role
+            return
+        if self._transport is not None:  # the user has noticed a loss before this process
+            self._leave_stream()
+        could_write = self.may_write
+        self._use(transport)
+        self.terms, self.is_away = transport.terms, False
+        self._is_told = False  # the notice may be lost
+        self.output.resume(position, self._console.scrollback_start)
+        if self._ending is not None:
+            self._ended = False
+            self._send_ending()
+        else:
+            if self._is_role_doubtful:
+                self._console.floor.remind(self)
+            self._follow_rights(could_write)
+            self._console._returned(self)
+            self._is_role_doubtful, self._role_at_start = False, self._role
+
+    def heard(self) -> None:
+        """Do nothing: the position of the user is known from the request that resumes."""
+
+    def _leave_stream(self) -> None:
+        assert self._transport is not None
+        self._transport.unregisterProducer()  # a lost or superseded stream must not pause the next one
+        self._transport = None
+        self.output.stop()
+        # A notice of a change while this stream was open may be lost with it.
+        self._is_role_doubtful |= self._role is not self._role_at_start
+        if self._stall is not None and self._stall.active():
+            self._stall.cancel()
 
     def data_received(self, data: bytes) -> None:
         if self._can_send():
@@ -144,6 +228,9 @@ class Viewer:
     def terms_changed(self, terms: Terms) -> None:
         could_write = self.may_write
         self.terms = terms
+        self._follow_rights(could_write)
+
+    def _follow_rights(self, could_write: bool) -> None:
         if self.is_ending:
             return
         if self.may_write is not could_write:
@@ -269,23 +356,20 @@ class Viewer:
 
     def detached(self, reason: str) -> None:
         self._transport = None
-        self._ended = True
-        self._cancel_timers()
-        self._console._left(self)
+        self._leave()
 
     def pauseProducing(self) -> None:
-        self._paused = True
+        self.output.pause_writing()
 
     def resumeProducing(self) -> None:
-        self._paused = False
-        if self._stall is not None:
+        if self._stall is not None and self._stall.active():
             self._stall.reset(_STALLED_SECONDS)
-        self.pump()
+        self.output.resume_writing()
         self._console._pace()
 
     def stopProducing(self) -> None:
-        """The transport is dying; :meth:`detached` follows."""
-        self._paused = True
+        """The transport is dying; :meth:`detached` or :meth:`away` follows."""
+        self.output.pause_writing()
 
     def pause_input(self) -> None:
         if self._transport is not None:
@@ -295,68 +379,9 @@ class Viewer:
         if self._transport is not None:
             self._transport.resume_input()
 
-    def skip_to(self, offset: int) -> None:
-        """Skip output up to ``offset``; a notice with the count precedes the next output."""
-        self.skipped += offset - self.offset
-        self.offset = offset
-
     def tell(self, notice: bytes) -> None:
         """Queue a notice; it follows everything that the machine has printed until now."""
-        self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
-        self._notices[notice] = self._console.journal.end
-        if len(self._notices) > _MOST_NOTICES:
-            del self._notices[next(iter(self._notices))]
-        self.pump()
-
-    def pump(self) -> None:
-        """Write output and notices until the transport pauses this producer."""
-        if self._pumping:
-            return
-        self._pumping = True  # a write may call pauseProducing and resumeProducing synchronously
-        try:
-            while not self._paused and not self._ended and self._write_some():
-                pass
-        finally:
-            self._pumping = False
-        self._end_if_drained()
-
-    def _write_some(self) -> bool:
-        """
-        Write one notice or one piece of output.
-
-        :return: whether anything was written.
-        """
-        assert self._transport is not None
-        if self.skipped:
-            mark, self.skipped = gap_mark(self.skipped), 0
-            self._transport.write(mark)
-            return True
-        notice, at = next(iter(self._notices.items()), (b"", self.offset + _WRITE_BYTES))
-        if notice and at <= self.offset:
-            del self._notices[notice]
-            self._transport.write(notice)
-            return True
-        data = self._console.journal.read(self.offset, min(_WRITE_BYTES, at - self.offset))
-        if not data:
-            return self._skip_gap()
-        self.offset += len(data)
-        self.bytes_to_user += len(data)
-        self._transport.write(data)
-        return True
-
-    def _skip_gap(self) -> bool:
-        """Skip a gap of the journal; return whether there was one."""
-        assert self._transport is not None
-        journal = self._console.journal
-        first, last = self.offset, journal.next_available(self.offset)
-        if last <= first:
-            return False
-        if missing_bytes(journal, first, last) is None:
-            self.offset = last
-            self._transport.write(notice("output is missing here"))
-        else:
-            self.skip_to(last)
-        return True
+        self.output.tell(notice)
 
     def finish(self, ending: Ending) -> None:
         """
@@ -367,24 +392,32 @@ class Viewer:
         if self.is_ending:
             return
         self._ending = ending
-        self._stall = self._console.clock.callLater(_STALLED_SECONDS, self._end)
-        self.pump()
+        self.output.last = self._console.journal.end
+        if self.is_away:
+            self._leave()
+        else:
+            self._send_ending()
         self._console._attendance_changed()
 
-    def _end_if_drained(self) -> None:
-        more = self.skipped or self._notices
-        drained = self.offset == self._console.journal.end and not more
-        if self._ending is not None and drained:
-            self._end()
+    def _send_ending(self) -> None:
+        self._stall = self._console.clock.callLater(_STALLED_SECONDS, self._end)
+        self.output.pump()
 
     def _end(self) -> None:
+        """Send the status, when the output is drained or the client has stalled."""
         if self._ended or self._ending is None or self._transport is None:
             return
+        transport = self._transport
+        self._leave()
+        transport.unregisterProducer()
+        transport.end(self._ending)
+
+    def _leave(self) -> None:
+        """Leave the console; this no longer holds back the journal or paces the line."""
         self._ended = True
         self._cancel_timers()
-        self._console._left(self)  # no longer holds back the journal or paces the line
-        self._transport.unregisterProducer()
-        self._transport.end(self._ending)
+        self.output.stop()
+        self._console._left(self)
 
     def _wait_for_quiet(self, seconds: float) -> None:
         self._quiet = self._console.clock.callLater(seconds, self._check_quiet)
@@ -393,7 +426,7 @@ class Viewer:
         if self._ended:
             return
         quiet_since = max(self._input_ended_at, self._console.last_output_at)
-        if self.offset < self._console.journal.end:
+        if self.is_away or self.output.offset < self._console.journal.end:
             quiet_since = self._console.clock.seconds()
         quiet_until = quiet_since + self._console.limits.quiet_seconds
         remaining = quiet_until - self._console.clock.seconds()

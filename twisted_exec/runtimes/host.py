@@ -34,7 +34,14 @@ from twisted_exec.journal.retention import (
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
-from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_iri
+from twisted_exec.runtimes.serving.resume_keys import read_secret
+from twisted_exec.runtimes.serving.server import (
+    REJOIN_SECONDS,
+    RESUME_SECONDS,
+    Listening,
+    StreamServer,
+    probe_iri,
+)
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import Labels
 from twisted_exec.shipping.service import Shipping
@@ -65,6 +72,10 @@ class Settings:
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
     :param retention: how long the output of classes without limits of their own is retained.
     :param journal_limits: limits of all journals.
+    :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
+        disables that.
+    :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
+        is lost; 0 disables that.
     """
 
     classes: Sequence[ClassConfig]
@@ -80,6 +91,8 @@ class Settings:
     shipping: ShippingConfig | None = None
     retention: Retention = DEFAULT_RETENTION
     journal_limits: StoreLimits = DEFAULT_LIMITS
+    resume_seconds: int = RESUME_SECONDS
+    rejoin_seconds: int = REJOIN_SECONDS
 
 
 # Forwards all methods to ``runtime``; start and stop are those of Starting.
@@ -128,6 +141,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             retention=settings.retention,
             journal_limits=settings.journal_limits,
             acted=self._acted,
+            is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
         )
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),
@@ -138,6 +152,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             drain_seconds=settings.drain_seconds,
             limits=settings.sessions,
             read_log=self.runtime.read_log,
+            resume_seconds=settings.resume_seconds,
+            rejoin_seconds=settings.rejoin_seconds,
         )
         self.iri = IRIServer(
             self.runtime,
@@ -182,6 +198,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         for check in self._checks:
             check()
         await self.runtime.prepare()
+        secret = os.path.join(self.settings.state_directory, "resume-secret")
+        self.streams.kept_sessions.start(read_secret(secret))
         if not self.streams.listening.address:
             path = os.path.join(self.runtime.directory, STREAM_SOCKET).replace(":", "\\:")
             self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")

@@ -116,7 +116,7 @@ class IRun(IConsole):
     before is the line's initial size.  The protocol's transport provides
     :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be
     a
-    :class:`~twisted_exec.console.shared_console.LineEnded`, for example when the guest powered
+    :class:`~twisted_exec.console.line.LineEnded`, for example when the guest powered
     itself off.
     """
 

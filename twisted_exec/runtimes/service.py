@@ -123,6 +123,8 @@ class MachineRuntime(Service):
     :param retention: how long the output of classes without limits of their own is retained.
     :param journal_limits: limits of all journals.
     :param acted: called with the acts of users at consoles, for audit.
+    :param is_awaited: returns whether a session at a machine waits for its user; called with the
+        user's name, and the machine's UID or its id here.
     :ivar journals: the output of the machines' consoles, on disk.
     """
 
@@ -145,8 +147,10 @@ class MachineRuntime(Service):
         limits: Limits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
         acted: Callable[[Act], None] = ignore,
+        is_awaited: Callable[[str, str], bool] = lambda user, uid: False,
     ) -> None:
         self._report_act = acted
+        self._is_awaited = is_awaited
         self.classes = list(classes)
         self._table = table
         self._reactor = reactor
@@ -455,7 +459,9 @@ class MachineRuntime(Service):
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[pb.ExecResponse]:
         grant = Grant(request.machine_id, machine_uid, user, session)
-        self._console(self._machines.get(grant.machine_id), machine_uid)
+        if not self._is_awaited(user, machine_uid or grant.machine_id):
+            # A session that waits has its console already, even if the machine is off by now.
+            self._console(self._machines.get(grant.machine_id), machine_uid)
         return succeed(pb.ExecResponse(url=self._exec_url(self._cache.insert(grant))))
 
     @_as_deferred

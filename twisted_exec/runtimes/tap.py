@@ -11,9 +11,10 @@ from twisted.application.service import IService
 from twisted_exec.iri.target import TargetError
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.program.options import Required, days, size
+from twisted_exec.program.options import Required, days, size, whole_seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
+from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
 from twisted_exec.shipping import config as shipping
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
@@ -37,6 +38,20 @@ class Options(ServingOptions):
     optParameters = [
         ["classes", None, None, "YAML file with the machine classes of this host."],
         ["shipping", None, None, "YAML file: where to send the lines of all consoles."],
+        [
+            "resume-seconds",
+            None,
+            RESUME_SECONDS,
+            "Seconds for which a session waits for its user after the loss of a connection; 0 for none.",
+            whole_seconds,
+        ],
+        [
+            "rejoin-seconds",
+            None,
+            REJOIN_SECONDS,
+            "Seconds for which a stream waits when a hop before this one is lost; 0 for none.",
+            whole_seconds,
+        ],
         ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
         ["journal-days", None, 30, "Days for which console output is retained; 0 for ever.", days],
         [
@@ -69,6 +84,7 @@ class Options(ServingOptions):
         ],
     ]
     groups = {
+        "Sessions": ["resume-seconds", "rejoin-seconds"],
         "Journals": [
             "journal-days",
             "journal-machine-size",
@@ -131,6 +147,8 @@ def settings(options: Options) -> Settings:
         drain_seconds=options["drain-seconds"],
         sessions=options.session_limits(),
         keep_machines=bool(options["keep-machines"]),
+        resume_seconds=options["resume-seconds"],
+        rejoin_seconds=options["rejoin-seconds"],
         shipping=shipping.load(options["shipping"]) if options["shipping"] else None,
         retention=_retention(options),
         journal_limits=StoreLimits(

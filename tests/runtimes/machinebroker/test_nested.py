@@ -16,6 +16,7 @@ from tests.apiserver.chain import POOL, pki, reactor, read
 from tests.apiserver.consoles.test_connect import binding
 from tests.apiserver.support import AuditList
 from tests.flows.consoles import Screen, watch
+from tests.flows.manual_resumes import User
 from tests.runtimes.support import SHELL, pause
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
@@ -223,6 +224,19 @@ class NestedTests(TestCase):
             self.assertEqual(users, {cluster.known_as("jane")})
         ids = {each["session"] for cluster in self.clusters for each in cluster.audit}
         self.assertEqual(len(ids), 1)
+
+    async def test_resumed(self) -> None:
+        """A session whose connection is lost goes on through all hops, at the same shell."""
+        user = User(self.jane)
+        await user.open()
+        await user.ask(b"echo a-$((1+1))", b"a-2")
+        user.stream.abort()
+        await user.lost
+        await user.resume()
+        await user.ask(b"echo b-$((1+1))", b"b-2")
+        self.assertEqual((user.output.count(b"a-2"), user.endings), (1, []))
+        user.stream.leave()
+        await user.lost
 
     async def test_ends(self) -> None:
         """

@@ -18,7 +18,8 @@ from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.qemus import QemuCase
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.shared_console import LineEnded, SharedConsole
+from twisted_exec.console.line import LineEnded
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.qemu import accelerator

@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.console.shared_console import ending_of
+from twisted_exec.console.line import ending_of
 from twisted_exec.runtimes.pty import PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
 

@@ -49,7 +49,8 @@ from twisted_exec.streaming.interfaces import (
     Location,
     Subject,
 )
-from twisted_exec.streaming.proxy import Proxy, require_upgrade
+from twisted_exec.streaming.passage import require_upgrade
+from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import (
     ending_query,
     forwarded_session_id,
@@ -118,7 +119,9 @@ class TargetUpstream:
         try:
             location = await server.to(subject, path, acting=acting, streams=TERMINAL)
             headers = (*location.headers, *reason_headers(subject.reason))
-            return replace(location, headers=headers, ends_here=self.ends_here)
+            # A hop that reports ends itself reports a loss as an end, too.
+            resumes = subject.subresource == EXEC and not self.ends_here
+            return replace(location, headers=headers, ends_here=self.ends_here, resumes=resumes)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
 

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.shared_console import LineEnded
+from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.interfaces import (

@@ -5,7 +5,8 @@ A token opens one console once, without further credentials.  So a request is va
 token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
 not consume it. ``DELETE`` of the same path ends the console with a reason; in this way reasons
 travel from an API server to the user.  ``PATCH`` changes the terms of the session
-(:mod:`twisted_exec.wire.session_terms`).  A log is a plain GET with the query of
+(:mod:`twisted_exec.wire.session_terms`).  A client that can resume its session says so, see
+:mod:`.kept_sessions`.  A log is a plain GET with the query of
 :mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
 text.
 """
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from twisted.internet.error import ConnectionDone
-from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.logs import parse
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
@@ -38,6 +38,11 @@ from twisted_exec.iri.request_cache import (
 )
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.runtimes.serving.attachments import NotifyingAttachment
+from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
+from twisted_exec.runtimes.serving.rejoining import Rejoining, requested_rejoin
+from twisted_exec.runtimes.serving.resuming import Resuming, resumption_of
+from twisted_exec.streaming.enduring_streams import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.probes import respond_ready
@@ -52,19 +57,21 @@ from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import (
     UID_HEADER,
     USER_HEADER,
-    Break,
+    USER_LEFT,
     IAttachment,
-    IAttachmentTransport,
-    Role,
     Subject,
-    TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
+from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.resuming import (
+    Resumption,
+)
 from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
 from twisted_exec.tls.unix import peer_uid
+from twisted_exec.wire.rejoin import Rejoin
 from twisted_exec.wire.session_terms import Terms
 
 if TYPE_CHECKING:
@@ -130,11 +137,13 @@ class StreamRoutes(ServerRoutes):
         server: TokenServer,
         cache: RequestCache,
         attach: Attach,
+        kept_sessions: KeptSessions,
         read_log: ReadLog | None = None,
     ) -> None:
         super().__init__(server)
-        self._attach = attach
         self._cache, self._sessions = cache, server.sessions
+        self._rejoining = Rejoining(server.streams, server.sessions)
+        self._resuming = Resuming(kept_sessions, attach)
         self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
@@ -143,12 +152,37 @@ class StreamRoutes(ServerRoutes):
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
-            choose_protocol(request)
+            protocol = choose_protocol(request)
             origins = self._server.listening.allowed_origins
             refuse_other_sites(request, origins)
             terms = forwarded_terms(terms_headers(request))
+            is_offered, rejoin = requested_rejoin(request)
+            resumption = resumption_of(request, protocol)
             reservation = self._reserve(request, names["token"], EXEC)
-        self._open(request, reservation, terms)
+        if rejoin is not None:
+            self._rejoin(request, reservation, rejoin, terms)
+        else:
+            self._open(request, reservation, terms, resumption, is_offered)
+
+    def _rejoin(
+        self, request: Request, reservation: Reservation, rejoin: Rejoin, terms: Terms
+    ) -> None:
+        """Give an open stream another connection; release the token if that fails."""
+        grant = reservation.grant
+        subject = replace(
+            request.subject,
+            session=grant.session or request.subject.session,
+            user=grant.user or request.subject.user,
+            uid=grant.machine_uid or request.subject.uid,
+        )
+        try:
+            self._rejoining.run(request, subject, rejoin, reservation, terms)
+        except APIError as error:
+            reservation.release()
+            self._sessions.refused(subject, error.code, error.message)
+            raise
+        except ConnectionDone:
+            reservation.release()
 
     async def _read(self, read_log: ReadLog, request: Request, names: Mapping[str, str]) -> None:
         request.subject = replace(request.subject, subresource=LOG)
@@ -199,22 +233,41 @@ class StreamRoutes(ServerRoutes):
         request.subject = replace(request.subject, reason=reason)
         return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
 
-    def _open(self, request: Request, reservation: Reservation, terms: Terms) -> None:
+    def _open(
+        self,
+        request: Request,
+        reservation: Reservation,
+        terms: Terms,
+        resumption: Resumption | None,
+        is_offered: bool,
+    ) -> None:
         """Serve the console; release the token if that fails."""
+        grant = reservation.grant
         try:
-            machine, attachment = self._attach(reservation.grant)
+            machine, attachment = self._resuming.find(request.subject, grant, resumption)
         except APIError as error:
             reservation.release()
             self._sessions.refused(request.subject, error.code, error.message)
             raise
-        subject = request.subject = _subject(request.subject, reservation.grant, machine)
+        subject = request.subject = _subject(request.subject, grant, machine)
+        resumes = "" if resumption is None else resumption.session
         try:
-            live = self._sessions.open(subject, ceiling=terms)
+            live = self._sessions.open(subject, ceiling=terms, resumes=resumes)
         except APIError:
             reservation.release()
             raise
-        notifying: Any = _NotifyingAttachment(attachment, reservation.ended)
-        self._serve(request, reservation, notifying, live)
+        if isinstance(attachment, KeptSession):
+            resume = None if resumption is None else resumption.resume
+            connection: Any
+            connection, beginning = attachment.connect(
+                subject.session, live, reservation.ended, resume
+            )
+            self._serve(request, reservation, connection, live, beginning)
+            return
+        notifying: Any = NotifyingAttachment(attachment, reservation.ended)
+        owner = Owner(subject.session, subject.user, subject.uid)
+        offer = self._server.streams.offered(owner) if is_offered and subject.user else None
+        self._serve(request, reservation, notifying, live, offer=offer)
 
     def _serve(
         self,
@@ -222,6 +275,8 @@ class StreamRoutes(ServerRoutes):
         reservation: Reservation,
         attachment: IAttachment,
         live: LiveSession,
+        resumption: StreamResumption | None = None,
+        offer: Offer | None = None,
     ) -> None:
         # Before serve: the attachment may end before serve returns.
         reservation.commit(live)
@@ -234,6 +289,8 @@ class StreamRoutes(ServerRoutes):
                 clock=self._server.clock,
                 record=live,
                 terms=live.terms,
+                resumption=resumption,
+                offer=offer,
             )
         except APIError as error:
             reservation.release()
@@ -248,7 +305,11 @@ class StreamRoutes(ServerRoutes):
 
     def _end_one(self, request: Request | FurtherRequest) -> None:
         session, ending = parse_ending(request.args)
-        self._stream(request, session).end(ending)
+        stream = self._stream(request, session)
+        if ending.reason == USER_LEFT:
+            stream.cut()  # nobody reads a reason, and nobody comes back
+        else:
+            stream.end(ending)
 
     async def _limit(self, request: Request, names: Mapping[str, str]) -> None:
         await answer_all(request, self._limit_one, self._server.clock)
@@ -305,49 +366,3 @@ def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
         uid=machine.uid,
         resource=machine.resource,
     )
-
-
-class _NotifyingAttachment:
-    """
-    Wraps an attachment and reports its end to ``ended``.
-
-    It provides the interfaces of the attachment.
-    """
-
-    _inner: Any
-
-    def __init__(self, inner: IAttachment, ended: Callable[[], None]) -> None:
-        self._inner, self._ended = inner, ended
-        directlyProvides(self, *providedBy(inner))
-
-    def attached(self, transport: IAttachmentTransport) -> None:
-        self._inner.attached(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
-
-    def window_changed(self, size: TerminalSize) -> None:
-        self._inner.window_changed(size)
-
-    def input_ended(self) -> None:
-        self._inner.input_ended()
-
-    def wished(self, wish: Break | Role) -> None:
-        self._inner.wished(wish)
-
-    @property
-    def bytes_to_machine(self) -> int:
-        return int(self._inner.bytes_to_machine)
-
-    def admit(self, terms: Terms) -> None:
-        self._inner.admit(terms)
-
-    def input_refused(self) -> None:
-        self._inner.input_refused()
-
-    def terms_changed(self, terms: Terms) -> None:
-        self._inner.terms_changed(terms)
-
-    def detached(self, reason: str) -> None:
-        self._ended()
-        self._inner.detached(reason)

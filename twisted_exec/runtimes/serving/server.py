@@ -30,7 +30,9 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.runtimes.serving.routes import Attach, ReadLog, ServerRoutes, StreamRoutes
+from twisted_exec.streaming.enduring_streams import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -40,6 +42,12 @@ from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path
 
 _MAX_BODY_BYTES = 64 << 10
+
+REJOIN_SECONDS = 30
+"""How long a stream waits for a hop that dies: a poollet restarts in less."""
+
+RESUME_SECONDS = 60
+"""How long a session waits for its user after the loss of a connection."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,8 @@ class TokenServer(Service):
     :param name: name of this hop in messages to users.
     :param drain_seconds: how long sessions may take to end at a stop.
     :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow.
+    :param rejoin_seconds: how long a stream waits when its connection is lost on the way to a client
+        of Kubernetes; 0 to end it at once.
     :ivar sessions: the live sessions.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     """
@@ -85,8 +95,10 @@ class TokenServer(Service):
         name: str,
         drain_seconds: float = 5.0,
         limits: SessionLimits | None = None,
+        rejoin_seconds: int = REJOIN_SECONDS,
     ) -> None:
         self.listening = listening
+        self.streams = EnduringStreams(reactor, rejoin_seconds)
         self.health = Health(reactor)
         self.registry = new_registry()
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
@@ -197,6 +209,9 @@ class StreamServer(TokenServer):
     :param cache: the tokens that ``Exec`` and ``Log`` of the runtime created.
     :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None`` disables
         logs.
+    :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
+        disables that.
+    :ivar kept_sessions: the sessions that can be resumed.
     """
 
     def __init__(
@@ -210,8 +225,11 @@ class StreamServer(TokenServer):
         drain_seconds: float = 5.0,
         limits: SessionLimits | None = None,
         read_log: ReadLog | None = None,
+        rejoin_seconds: int = REJOIN_SECONDS,
+        resume_seconds: int = RESUME_SECONDS,
     ) -> None:
         self._attach, self._cache, self._read_log = attach, cache, read_log
+        self._resume_seconds = resume_seconds
         super().__init__(
             listening,
             audit,
@@ -220,11 +238,17 @@ class StreamServer(TokenServer):
             name="the machine runtime",
             drain_seconds=drain_seconds,
             limits=limits,
+            rejoin_seconds=rejoin_seconds,
         )
 
     def make_routes(self) -> ServerRoutes:
         """See :meth:`TokenServer.make_routes`."""
-        return StreamRoutes(self, self._cache, self._attach, self._read_log)
+        self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
+        return StreamRoutes(self, self._cache, self._attach, self.kept_sessions, self._read_log)
+
+    async def _stop(self) -> None:
+        self.kept_sessions.close("the machine runtime is shutting down")
+        await super()._stop()
 
 
 def unix_path(address: str) -> str:

@@ -1,0 +1,268 @@
+"""
+Tests for :mod:`twisted_exec.console.output`: what the user has is what the machine printed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.tail import Tail
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position
+from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.wire.resume import At, Notice
+
+from ..journal.support import ManualDisk, close_segments
+from .doubles import MemoryConsole, MemoryStream
+
+KIB = 1 << 10
+SEGMENT_BYTES, MOST_BYTES = KIB // 2, 6 * KIB
+LIMITS = Limits(scrollback_bytes=4 * KIB, lag_bytes=24 * KIB, pace_bytes=8 * KIB)
+PRINTED = random.Random(0).randbytes(1 << 20)
+DELETED = Ending(MACHINE_DELETED)
+
+
+class Terminal:
+    """
+    The user's end of one session; it gets any prefix of what was sent.
+
+    :ivar offset: of the next byte.
+    :ivar missing: the gaps, as begin and end.
+    """
+
+    def __init__(self, case: SynchronousTestCase, stream: MarkStream) -> None:
+        self.missing: list[tuple[int, int]] = []
+        self._case = case
+        self.connect(stream)
+        (first,) = stream.sent
+        assert isinstance(first, At)
+        self.offset = first.position.offset
+
+    def connect(self, stream: MarkStream) -> None:
+        """Read another stream; what was on the way is lost."""
+        self._stream = stream
+        self._marked = False
+
+    def read(self, limit: int) -> None:
+        """Read so many bytes, and the marks before them and between them."""
+        sent = self._stream.sent
+        while sent:
+            item = sent[0]
+            if isinstance(item, bytes):
+                if not limit:
+                    return
+                self._case.assertTrue(self._marked, "output before the position")
+                part, rest = item[:limit], item[limit:]
+                expected = PRINTED[self.offset : self.offset + len(part)]
+                self._case.assertTrue(part == expected, f"other bytes at {self.offset}")
+                self.offset += len(part)
+                limit -= len(part)
+                if rest:
+                    sent[0] = rest
+                    return
+            elif isinstance(item, At):
+                self._move(item.position.offset)
+            del sent[0]
+
+    def _move(self, offset: int) -> None:
+        self._marked = True
+        self._case.assertGreaterEqual(offset, self.offset, "the same output again")
+        if offset > self.offset:
+            self.missing.append((self.offset, offset))
+            self.offset = offset
+
+
+class World:
+    """
+    One console, one user whose connections are lost, and perhaps another user, who reads everything.
+
+    :ivar complete: nothing has happened that may make the user miss output.
+    """
+
+    def __init__(
+        self, case: SynchronousTestCase, journal: IJournal, *, paced: bool, has_company: bool
+    ) -> None:
+        self.case, self.journal = case, journal
+        self.on_disk = isinstance(journal, Journal) and journal.files is not None
+        self.line = MemoryConsole(paced=paced)
+        self.shared = SharedConsole(self.line, Clock(), journal=journal, limits=LIMITS)
+        self.shared.open()
+        self.viewer = self.shared.viewer()
+        self.stream = MarkStream(capacity=KIB)
+        self.viewer.attached(self.stream)
+        if has_company:
+            MemoryStream(self.shared.viewer(), user="bob")
+        self.terminal = Terminal(case, self.stream)
+        self.terminal.read(0)
+        self.is_away = False
+        self.is_catching_up = False
+        self.complete = True
+        self.ended = False
+
+    def prints(self, size: int) -> None:
+        """The machine prints, unless its line waits."""
+        end = self.journal.end
+        if not size or self.ended or (self.line.paced and self.line.transport.paused):
+            return
+        self.line.says(PRINTED[end : end + size])
+        retained = self.journal.end - self.journal.start
+        if not self.on_disk:
+            self.case.assertLessEqual(retained, LIMITS.lag_bytes + 2 * MOST_BYTES)
+        if self.is_away or self.is_catching_up:
+            self._check_reach()
+        elif self.viewer.output.skipped:
+            self.complete = False  # a slow reader
+        self._follow()
+
+    def _check_reach(self) -> None:
+        """Note whether a journal in memory may have freed what the user lacks."""
+        if self.journal.end - self.terminal.offset > LIMITS.lag_bytes and not self.on_disk:
+            self.complete = False
+
+    def _follow(self) -> None:
+        output = self.viewer.output
+        if not self.is_away and output.offset == self.journal.end and not output.skipped:
+            self.is_catching_up = False
+
+    def floods(self, size: int) -> None:
+        """The machine prints much."""
+        for _ in range(6):
+            self.prints(size)
+
+    def notices(self, number: int) -> None:
+        self.line.line.notice_received(b"\r\n[twisted-exec: %d]\r\n" % number)
+
+    def reads(self, size: int) -> None:
+        """The user reads, and the stream takes as much."""
+        self.terminal.read(size)
+        self.stream.take(size)
+        self._follow()
+
+    def loses(self, received: int) -> None:
+        """The connection is lost; so much of what was on the way arrives."""
+        self.terminal.read(received)
+        self._lose()
+        if not self.is_away:
+            self.is_away = True
+            self.viewer.away()
+
+    def _lose(self) -> None:
+        on_the_way = sum(len(each) for each in self.stream.sent if isinstance(each, bytes))
+        if on_the_way > LIMITS.scrollback_bytes and not self.on_disk:
+            self.complete = False
+        self._check_reach()
+        self.stream.sent.clear()
+
+    def resumes(self, capacity: int) -> None:
+        """The user is back, perhaps before the loss was noticed."""
+        self._lose()
+        position = Position(self.journal.epoch, self.terminal.offset)
+        self.viewer.check(position)
+        self.stream = MarkStream(capacity=capacity)
+        self.terminal.connect(self.stream)
+        self.is_away, self.is_catching_up = False, True
+        self.viewer.resumed(self.stream, position)
+        self.terminal.read(0)
+        self._follow()
+
+    def ends(self) -> None:
+        self.ended = True
+        self.shared.end(DELETED)
+
+    def check(self) -> None:
+        """Let the user read everything, and compare."""
+        if self.is_away:
+            self.resumes(1 << 30)
+        self.stream.take()
+        self.terminal.read(1 << 30)
+        self.case.assertEqual(self.terminal.offset, self.journal.end)
+        self.case.assertEqual(self.stream.ending, DELETED if self.ended else None)
+        if self.complete:
+            self.case.assertEqual(self.terminal.missing, [])
+
+
+Step = tuple[Callable[[World, int], None], int]
+
+
+def steps() -> st.SearchStrategy[list[Step]]:
+    """Draw what happens, in any order."""
+    size = st.sampled_from([0, 1, 100, KIB, 3 * KIB, MOST_BYTES])
+    act = st.sampled_from(
+        [
+            World.prints,
+            World.prints,
+            World.floods,
+            World.reads,
+            World.reads,
+            World.loses,
+            World.resumes,
+            World.notices,
+        ]
+    )
+    return st.lists(st.tuples(act, size), min_size=10, max_size=60)
+
+
+class ExactnessTests(SynchronousTestCase):
+    """Any order of output, losses and resumes."""
+
+    @given(steps(), steps(), st.booleans(), st.booleans())
+    def test_memory(
+        self, before: list[Step], after: list[Step], paced: bool, has_company: bool
+    ) -> None:
+        """Within its limits a journal in memory misses nothing, and each gap has its exact size."""
+        journal = Journal()
+        journal._tail = Tail(segment_bytes=SEGMENT_BYTES)
+        play(World(self, journal, paced=paced, has_company=has_company), before, after)
+
+    @given(steps(), steps(), st.booleans(), st.booleans())
+    def test_disk(
+        self, before: list[Step], after: list[Step], paced: bool, has_company: bool
+    ) -> None:
+        """A journal on disk misses nothing while a user is away, or reads what came meanwhile."""
+        try:
+            journal = Journal(disk=ManualDisk(self.mktemp()))
+            play(World(self, journal, paced=paced, has_company=has_company), before, after)
+        finally:
+            close_segments()
+
+
+def play(world: World, before: list[Step], after: list[Step]) -> None:
+    """Take all steps, perhaps with the end of the console between them, and check."""
+    for act, size in before:
+        act(world, size)
+    if len(after) % 2:
+        world.ends()
+    for act, size in after:
+        act(world, size)
+    world.check()
+
+
+class NoticeTests(SynchronousTestCase):
+    """Notices of any number and length."""
+
+    @given(st.lists(st.text(max_size=2000), max_size=40))
+    def test_any_text(self, texts: list[str]) -> None:
+        """A mark has one line; only the newest notices wait."""
+        console = MemoryConsole()
+        shared = SharedConsole(console, Clock())
+        shared.open()
+        viewer, stream = shared.viewer(), MarkStream()
+        viewer.attached(stream)
+        viewer.away()
+        for text in texts:
+            console.line.notice_received(text.encode())
+        stream = MarkStream()
+        viewer.resumed(stream, Position(shared.journal.epoch, 0))
+        marks = [each for each in stream.sent if isinstance(each, Notice)]
+        self.assertLessEqual(len(marks), 16)
+        for mark in marks:
+            self.assertNotIn("\n", mark.text)
+            self.assertNotIn("\r", mark.text)

@@ -1,0 +1,73 @@
+"""
+The protocol of a console's line, and how the line ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.status import message_of
+from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending
+
+if TYPE_CHECKING:
+    from .shared_console import SharedConsole
+
+
+@implementer(IPushProducer)
+class Line(Protocol):
+    """The line's protocol.  As a producer it stands for the viewers' input."""
+
+    transport: Any  # provides ILineTransport
+
+    def __init__(self, core: SharedConsole) -> None:
+        self._core = core
+
+    def dataReceived(self, data: bytes) -> None:
+        self._core._printed(data)
+
+    def notice_received(self, text: bytes) -> None:
+        """Show a notice of the line to the viewers; the journal has only what the machine printed."""
+        self._core._noticed(text)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._core._line_lost(ending_of(reason))
+
+    def pauseProducing(self) -> None:
+        self._core._set_line_writable(False)
+
+    def resumeProducing(self) -> None:
+        self._core._set_line_writable(True)
+
+    def stopProducing(self) -> None:
+        """Do nothing: ``connectionLost`` follows."""
+
+
+class LineEnded(Exception):
+    """A ``connectionLost`` reason with which a console says how its line ended."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.message or ending.reason)
+        self.ending = ending
+
+
+def ending_of(reason: Failure) -> Ending:
+    """Translate a ``connectionLost`` reason for viewers."""
+    error = reason.value
+    if isinstance(error, LineEnded):
+        return error.ending
+    if isinstance(error, ProcessDone):
+        return Ending(COMPLETED, "the process ended", exit_code=0)
+    if isinstance(error, ProcessTerminated):
+        signal = error.signal
+        if signal is not None:
+            # 128 + N is the shell's exit code for a command that signal N ended.
+            return Ending(COMPLETED, f"the process was ended by signal {signal}", 128 + signal)
+        code = error.exitCode
+        return Ending(COMPLETED, f"the process ended with exit code {code}", code)
+    return Ending(LINE_LOST, f"the console line was lost: {message_of(error)}")

@@ -1,0 +1,230 @@
+"""
+The output of a console on its way to one user: from the journal to a stream, with notices and gaps.
+
+A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport` gets what the
+machine printed and nothing else as output; positions and notices are marks beside it.  Any other
+stream has notices, and the sizes of gaps, in its output.
+
+A user may lose the stream and come back over another one.  It is unknown how much of the written
+output has arrived, so the next stream begins at the position that the client says.  From the loss
+until the user has read everything again, output is not skipped to catch up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted_exec.journal.interfaces import IJournal, missing_bytes
+from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
+from twisted_exec.streaming.remotecommand.notices import text_of
+from twisted_exec.wire.remotecommand.messages import encode_gap
+from twisted_exec.wire.resume import At, Notice
+
+_WRITE_BYTES = 32 << 10
+_MOST_NOTICES = 16
+
+
+class Output:
+    """
+    Copies from the journal to a stream whenever the stream accepts more.
+
+    :param drained: called when everything before ``last`` was written, maybe more than once.
+    :param oldest: where the oldest output begins that the user may have.
+    :ivar offset: of the next byte to write.
+    :ivar skipped: bytes that were skipped, and of which the user does not know yet.
+    :ivar last: where the output ends; ``None`` while it goes on.
+    :ivar bytes_to_user: output that was written, without notices.
+    """
+
+    __slots__ = (
+        "_catching_up",
+        "_drained",
+        "_journal",
+        "_marks",
+        "_notices",
+        "_paused",
+        "_pumping",
+        "_stream",
+        "bytes_to_user",
+        "last",
+        "offset",
+        "oldest",
+        "skipped",
+    )
+
+    def __init__(self, journal: IJournal, oldest: int, drained: Callable[[], None]) -> None:
+        self.offset = self.oldest = oldest
+        self.skipped = 0
+        self.last: int | None = None
+        self.bytes_to_user = 0
+        self._journal, self._drained = journal, drained
+        self._stream: IAttachmentTransport | None = None
+        self._marks: IMarkTransport | None = None
+        self._paused = True
+        self._pumping = False
+        self._catching_up = False
+        self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
+
+    # The stream.
+
+    def use(self, stream: IAttachmentTransport) -> None:
+        """Set the stream; :meth:`start` or :meth:`resume` follows."""
+        self._stream, self._paused = stream, False
+        self._marks = stream if IMarkTransport.providedBy(stream) else None
+
+    def start(self, offset: int) -> None:
+        """Begin at an offset."""
+        self._start(offset, exact=True)
+
+    def resume(self, position: Position, newcomer: int) -> None:
+        """
+        Begin at the position of a user who had another stream.
+
+        :param newcomer: where a new user would begin.
+        """
+        journal = self._journal
+        self._catching_up = True
+        if position.epoch != journal.epoch:
+            self.oldest = newcomer
+            self._start(newcomer if self.last is None else min(newcomer, self.last), exact=False)
+            return
+        first = max(position.offset, self.oldest)
+        offset = journal.next_available(first)
+        exact = offset <= first or self._is_size_known(first, offset)
+        self._start(offset if self.last is None else min(offset, self.last), exact=exact)
+
+    def _is_size_known(self, first: int, last: int) -> bool:
+        """Return whether it is known how much is missing between the user's position and an offset."""
+        missing = missing_bytes(self._journal, first, last)
+        if missing == 0:
+            # Either the journal has freed it, or the position is within a gap that begins before it.
+            return bool(first < self._journal.start)
+        return missing is not None
+
+    def _start(self, offset: int, *, exact: bool) -> None:
+        self.offset, self.skipped = offset, 0
+        if self._marks is not None:
+            self._send_position(self._marks, exact)
+
+    def suspend(self) -> None:
+        """Stop writing until there is another stream, and skip nothing."""
+        self.stop()
+        self._catching_up = True
+
+    def stop(self) -> None:
+        """Write nothing more to this stream."""
+        self._stream = self._marks = None
+        self._paused = True
+
+    def pause_writing(self) -> None:
+        """The stream accepts no more at present."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """The stream accepts more."""
+        self._paused = self._stream is None
+        self.pump()
+
+    # Output and notices.
+
+    def fell_behind(self) -> None:
+        """Skip to the newest output, unless the user has lost a stream and reads what came meanwhile."""
+        if not self._catching_up:
+            self._skip_to(self._journal.end)
+
+    def _skip_to(self, offset: int) -> None:
+        """Skip output up to ``offset``; a report precedes the next output."""
+        self.skipped += offset - self.offset
+        self.offset = offset
+
+    def tell(self, notice: bytes) -> None:
+        """Queue a notice; it follows everything that the machine has printed until now."""
+        self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
+        self._notices[notice] = self._journal.end if self.last is None else self.last
+        if len(self._notices) > _MOST_NOTICES:
+            del self._notices[next(iter(self._notices))]
+        self.pump()
+
+    def pump(self) -> None:
+        """Write output and notices until the stream accepts no more."""
+        if self._pumping:
+            return
+        self._pumping = True  # a write may pause and resume synchronously
+        try:
+            while not self._paused and self._write_some():
+                pass
+        finally:
+            self._pumping = False
+        if self.last is not None and self.offset >= self.last and not self._pending:
+            self._drained()
+
+    @property
+    def _pending(self) -> bool:
+        """True if a gap or a notice waits to be sent."""
+        return bool(self.skipped or self._notices)
+
+    def _write_some(self) -> bool:
+        """
+        Write one notice or one piece of output.
+
+        :return: whether anything was written, or a gap was found.
+        """
+        assert self._stream is not None
+        if self.skipped:
+            self._report_gap()
+            return True
+        limit = _WRITE_BYTES
+        if self._notices:
+            notice, at = next(iter(self._notices.items()))
+            if at <= self.offset:
+                del self._notices[notice]
+                self._write_notice(notice)
+                return True
+            limit = min(limit, at - self.offset)
+        end = self._journal.end if self.last is None else self.last
+        if self.offset >= end:
+            self._catching_up = False
+            return False
+        try:
+            data = self._journal.read(self.offset, min(limit, end - self.offset))
+        except ValueError:
+            data = b""  # older than everything that is retained
+        if not data:
+            return self._skip_gap(end)
+        self.offset += len(data)
+        self.bytes_to_user += len(data)
+        self._stream.write(data)
+        return True
+
+    def _skip_gap(self, end: int) -> bool:
+        """Skip a gap of the journal; return whether there was one."""
+        journal = self._journal
+        first, last = self.offset, min(end, journal.next_available(self.offset))
+        if last <= first:
+            return False
+        if missing_bytes(journal, first, last) is not None:
+            self._skip_to(last)
+        else:
+            self.offset = last
+            if self._marks is not None:
+                self._send_position(self._marks, exact=False)
+            else:
+                self._write_notice(encode_gap(None))
+        return True
+
+    def _report_gap(self) -> None:
+        skipped, self.skipped = self.skipped, 0
+        if self._marks is not None:
+            self._send_position(self._marks, exact=True)
+        else:
+            self._write_notice(encode_gap(skipped))
+
+    def _write_notice(self, notice: bytes) -> None:
+        assert self._stream is not None
+        if self._marks is not None:
+            self._marks.send_mark(Notice(text_of(notice)))
+        else:
+            self._stream.write(notice)
+
+    def _send_position(self, marks: IMarkTransport, exact: bool) -> None:
+        marks.send_mark(At(Position(self._journal.epoch, self.offset), exact))

@@ -1,0 +1,108 @@
+"""
+Requests of the hop before that rejoin an open stream, see :mod:`twisted_exec.wire.rejoin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted_exec.api.status import BadRequest, NotFound
+from twisted_exec.iri.request_cache import Reservation
+from twisted_exec.streaming.enduring_streams import EnduringStreams, Owner
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, choose_protocol
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.rejoin import REJOIN_HEADER, Rejoin, parse_request, received_text
+from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
+from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values
+
+HEADER = REJOIN_HEADER.encode("ascii")
+
+
+def requested_rejoin(request: Request) -> tuple[bool, Rejoin | None]:
+    """
+    Read the header of a request.
+
+    :return: whether the hop before offers to rejoin the stream, and the stream that it rejoins.
+    :raises BadRequest: the header is not valid.
+    """
+    headers: Sequence[bytes] = request.requestHeaders.getRawHeaders(HEADER, [])
+    if not headers:
+        return False, None
+    if len(headers) > 1:
+        raise BadRequest(f"a request has at most one header {REJOIN_HEADER}")
+    try:
+        rejoin = parse_request(headers[0].decode("ascii", "replace"))
+    except RemoteProtocolError as problem:
+        raise BadRequest(str(problem)) from None
+    return rejoin is None, rejoin
+
+
+class Rejoining:
+    """Gives open streams other connections."""
+
+    def __init__(self, streams: EnduringStreams, sessions: Sessions) -> None:
+        self._streams, self._sessions = streams, sessions
+
+    def run(
+        self,
+        request: Request,
+        subject: Subject,
+        rejoin: Rejoin,
+        reservation: Reservation,
+        terms: Terms,
+    ) -> None:
+        """
+        Answer a request that rejoins a stream.
+
+        :param subject: the facts of the token; they must be those of the session.
+        :param terms: what the hop before holds the session to now.
+        :raises NotFound: there is no such stream.
+        :raises Conflict: what was lost is not kept any more.
+        :raises ConnectionDone: the hop has left.
+        """
+        owner = Owner(subject.session, subject.user, subject.uid)
+        stream = self._streams.find(owner, rejoin)
+        live = self._live(subject)
+        live.limit_to(terms)
+        response = _response(request, subject.session, stream.received, live.terms)
+        take_over(request, stream.rejoin(rejoin.received), response)
+        reservation.commit(live)
+        live.on_over = _both(live.on_over, reservation.ended)
+
+    def _live(self, subject: Subject) -> Session:
+        for session in self._sessions.with_id(subject.session):
+            if session.subject.user == subject.user:
+                return session
+        raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
+
+
+def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        if first is not None:
+            first()
+        second()
+
+    return both
+
+
+def _response(request: Request, session: str, received: int, terms: Terms) -> bytes:
+    """Return the head of the 101."""
+    upgrade, protocol = is_upgrade(request), choose_protocol(request).encode("ascii")
+    headers = [
+        (b"Audit-Id", session.encode("ascii")),
+        (HEADER, received_text(received).encode("ascii")),
+    ]
+    if upgrade == SPDY:
+        headers.append((STREAM_PROTOCOL, protocol))
+    else:
+        (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
+        headers.append((b"Sec-WebSocket-Accept", accept_key(key)))
+        if protocol:
+            headers.append((b"Sec-WebSocket-Protocol", protocol))
+    if text := terms.text():
+        headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+    return switching_protocols(upgrade, headers)
