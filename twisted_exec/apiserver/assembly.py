@@ -90,7 +90,7 @@ from twisted_exec.streaming.text.relay import Relay
 
 REVIEW_SECONDS = 10.0
 """On an aggregated server, cached reviews of the host count for up to 10 s more."""
-REVIEWS_AT_ONCE = 64
+REVIEWS_AT_ONCE = 16
 """Standalone servers decide by themselves; behind a host, reviews of many hops' sessions meet."""
 
 _WAIT_SECONDS = 20.0

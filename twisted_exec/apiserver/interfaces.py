@@ -111,6 +111,8 @@ class Applicant:
     :param session: the id of the session.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
+    :param resumes: the id of the session that this one resumes, if the next hop agrees; its approval for
+        one session counts.
     """
 
     user: User
@@ -118,6 +120,7 @@ class Applicant:
     since: float
     reason: str = ""
     caller: str = ""
+    resumes: str = ""
 
 
 @dataclass(frozen=True)

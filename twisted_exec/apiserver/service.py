@@ -299,7 +299,9 @@ class APIServer(AsyncService):
         for watches in self._parts.watches:
             watches.end_all()
         self._site.drain()
-        await let_sessions_end(self._reactor, self._settings.drain_seconds, self._parts.sessions)
+        await let_sessions_end(
+            self._reactor, self._settings.drain_seconds, self._parts.sessions.bound
+        )
         ending = Ending(SHUTTING_DOWN, _STOPPING)
         await self._parts.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
         await withdrawing

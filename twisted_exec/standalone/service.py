@@ -64,6 +64,7 @@ from twisted_exec.standalone.state import CREATED, OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
 from twisted_exec.tls.pki.authority import write_private
@@ -422,7 +423,11 @@ class Standalone(AsyncService):
         # has to pass here.
         for service in self._running:
             if isinstance(service, Poollet):
-                await let_sessions_end(self._reactor, self.settings.drain_seconds, service.sessions)
+                sessions = service.sessions
+                await let_sessions_end(self._reactor, self.settings.drain_seconds, sessions.__len__)
+                # Nobody can resume a session elsewhere: the runtime stops, too.
+                ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
+                sessions.end(lambda _: True, ending)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)

@@ -33,6 +33,7 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         "pod": PodLocator,
         "machine of pod": MachineOfPod,
     }
+    resuming = ("exec", "pod")
 
     def setUp(self) -> None:
         super().setUp()

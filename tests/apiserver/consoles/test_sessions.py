@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from twisted.application.service import Service
@@ -21,7 +22,7 @@ from tests.apiserver.support import EPOCH, MERGE, APITestCase, AuditList
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.consoles.sessions import (
     CREATE_SECONDS,
@@ -303,6 +304,16 @@ class LifeTests(ObjectsCase):
         self.objects.stopService()
         self.assertEqual(self.stored(), [], "a server that stops does not wait")
 
+    def test_steady_ends(self) -> None:
+        """While sessions end for a second, few objects are deleted: ending the others comes first."""
+        many = self.begin_many()
+        for carried in many:
+            carried.over()
+            self.clock.advance(REMOVAL_PAUSE_SECONDS / len(many))
+        deleted = len(many) - len(self.stored())
+        self.assertLessEqual(deleted, 2 * REMOVALS_AT_ONCE + 1)
+        self.assertGreater(deleted, REMOVALS_AT_ONCE)
+
     def begin_many(self) -> list[Carried]:
         return [self.begin(number) for number in range(REMOVALS_AT_ONCE + 30)]
 
@@ -496,6 +507,267 @@ class DeletionTests(ObjectsCase):
         self.assertEqual(self.objects._records, {})
 
 
+RESUMABLE_SECONDS = 60
+
+
+class Resumable(Carried):
+    """A session that its user can resume."""
+
+    def begin(self) -> Resumable:
+        self.session.resumable_seconds = RESUMABLE_SECONDS
+        self.cuts = 0
+        self.session.carry(
+            self.endings.append, self.cut, lambda: self.counts, None, supersede=self.cut
+        )
+        return self
+
+    def cut(self) -> None:
+        self.cuts += 1
+
+    def lose(self) -> None:
+        """The connection is lost."""
+        self.session.over("client lost", is_lost=True)
+
+
+class AwayTests(ObjectsCase):
+    """Sessions whose connection was lost, and whose users may come back."""
+
+    def resumable(self, number: int = 1, **more: Any) -> Resumable:
+        resumable = Resumable(self.sessions, number, **more).begin()
+        self.clock.advance(CREATE_SECONDS)
+        return resumable
+
+    def resume(self, number: int, resumes: int, sessions: Sessions | None = None) -> Resumable:
+        """The user is back: the next hop resumes a session."""
+        sessions = self.sessions if sessions is None else sessions
+        resumed = Resumable.__new__(Resumable)
+        resumed.endings, resumed.counts = [], (0, 0)
+        facts = {
+            "user": "bob",
+            "namespace": "default",
+            "machine": "vm",
+            "uid": "u-1",
+            "resource": "machines.compute.ironcore.dev",
+        }
+        subject = Subject(f"s-{number}", **facts)
+        resumed.session = sessions.open(subject, resumes=f"s-{resumes}")
+        resumed.session.client_info = ClientInfo("192.0.2.99", options=StreamOptions())
+        return resumed
+
+    def shown(self) -> list[tuple[str, float | None]]:
+        """Return the session of each object, and since when its user is absent."""
+        return [
+            (
+                each["spec"]["session"],
+                seconds(each["status"]["awaySince"]) - EPOCH
+                if "awaySince" in each["status"]
+                else None,
+            )
+            for each in self.stored()
+        ]
+
+    def test_ordinary(self) -> None:
+        """Other sessions are not resumable, and their objects go at once."""
+        one = self.begin()
+        self.assertIs(self.stored()[0]["status"]["resumable"], False)
+        one.over()
+        self.assertEqual(self.stored(), [])
+
+    def test_left(self) -> None:
+        """The object of a user who leaves goes at once."""
+        one = self.resumable()
+        self.assertIs(self.stored()[0]["status"]["resumable"], True)
+        one.over()
+        self.assertEqual((self.stored(), self.objects._resumable), ([], {}))
+
+    def test_away(self) -> None:
+        """The object stays for as long as the user may come back, and says since when."""
+        one = self.resumable()
+        one.counts = (3, 70)
+        self.clock.advance(5 - CREATE_SECONDS)
+        one.lose()
+        (obj,) = self.stored()
+        self.assertEqual(seconds(obj["status"]["awaySince"]), EPOCH + 5)
+        self.assertEqual(obj["status"]["bytesToUser"], 70)
+        self.assertEqual(strategy.unknown_fields(kinds.CONSOLESESSIONS, obj), [])
+        self.pass_time(RESUMABLE_SECONDS - LOOK_SECONDS)
+        self.assertEqual(len(self.stored()), 1)
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+        self.assertEqual((self.objects._named, self.objects._resumable), ({}, {}))
+
+    def test_back(self) -> None:
+        """When the user is back the object goes on under its name, with the new connection."""
+        one = self.resumable()
+        one.counts = (3, 70)
+        one.lose()
+        (before,) = self.stored()
+        self.clock.advance(3)
+        two = self.resume(2, 1)
+        self.assertEqual(self.shown(), [("s-1", 0)])
+        two.begin()
+        (after,) = self.stored()
+        for key in ("name", "uid"):
+            self.assertEqual(after["metadata"][key], before["metadata"][key])
+        self.assertEqual(after["spec"]["address"], "192.0.2.99")
+        self.assertEqual(self.shown(), [("s-2", None)])
+        two.counts = (1, 2)
+        self.pass_time(2 * RESUMABLE_SECONDS)
+        (obj,) = self.stored()
+        status = obj["status"]
+        self.assertEqual((status["bytesToMachine"], status["bytesToUser"]), (4, 72))
+        self.delete(obj["metadata"]["name"])
+        self.assertEqual([each.reason for each in two.endings], [SESSION_DELETED])
+        two.over()
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+
+    def test_again(self) -> None:
+        """A session may be resumed any number of times."""
+        one = self.resumable()
+        for number in range(2, 6):
+            one.counts = (1, 1)
+            one.lose()
+            one = self.resume(number, number - 1).begin()
+        self.assertEqual(self.shown(), [("s-5", None)])
+        self.pass_time(RENEW_SECONDS + LOOK_SECONDS)
+        self.assertEqual(self.stored()[0]["status"]["bytesToUser"], 4)
+        self.assertEqual(list(self.objects._resumable), ["s-5"])
+
+    def test_before_the_loss_is_known(self) -> None:
+        """The user may be back before this server knows that the connection was lost."""
+        one = self.resumable()
+        one.counts = (3, 70)
+        two = self.resume(2, 1).begin()
+        self.assertEqual(one.cuts, 1)
+        one.lose()
+        self.assertEqual(self.shown(), [("s-2", None)])
+        self.assertEqual(self.stored()[0]["status"]["bytesToUser"], 70)
+        two.over()
+        self.assertEqual(self.stored(), [])
+
+    def test_ended_while_it_is_resumed(self) -> None:
+        """
+        The machine's end may end the old connection before its answer to the new one arrives: the
+        object waits for the answer.
+        """
+        one = self.resumable()
+        (name,) = (each["metadata"]["name"] for each in self.stored())
+        two = self.resume(2, 1)
+        one.over()
+        self.assertEqual(len(self.stored()), 1)
+        two.begin()
+        self.assertEqual([each["metadata"]["name"] for each in self.stored()], [name])
+        self.assertEqual(self.shown(), [("s-2", None)])
+
+    def test_another_user(self) -> None:
+        """A session goes on only for its own user, and at its own machine."""
+        one = self.resumable()
+        one.lose()
+        for number, facts in enumerate(({"user": "eve"}, {"uid": "u-2"}), 2):
+            session = self.sessions.open(
+                replace(one.session.subject, session=f"s-{number}", **facts), resumes="s-1"
+            )
+            session.carry(lambda _: None, lambda: None)
+            self.clock.advance(CREATE_SECONDS)
+        self.assertEqual(sorted(each for each, _ in self.shown()), ["s-1", "s-2", "s-3"])
+
+    def test_too_late(self) -> None:
+        """A user who is back at the last moment gets an object, be it another one."""
+        self.storage.hold = False
+        one = self.resumable()
+        one.lose()
+        self.clock.advance(RESUMABLE_SECONDS)
+        self.assertEqual(self.stored(), [])
+        self.resume(2, 1).begin()
+        self.clock.advance(CREATE_SECONDS)
+        self.assertEqual(self.shown(), [("s-2", None)])
+
+    def test_short(self) -> None:
+        """A connection that is lost at once has an object, too, since the session goes on."""
+        Resumable(self.sessions).begin().lose()
+        self.assertEqual(self.stored(), [])
+        self.clock.advance(CREATE_SECONDS)
+        self.assertEqual([each for each, _ in self.shown()], ["s-1"])
+
+    def test_deleted(self) -> None:
+        """A session that is deleted while its user is absent cannot be resumed at any server."""
+        others, _ = self.server("two")
+        one = self.resumable()
+        one.lose()
+        (name,) = (each["metadata"]["name"] for each in self.stored())
+        self.delete(name)
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+        for sessions in (self.sessions, others):
+            with self.assertRaises(Forbidden) as caught:
+                self.resume(2, 1, sessions)
+            message = f"ada deleted the console session {name}"
+            self.assertEqual(caught.exception.message, message)
+        self.pass_time(2 * RESUMABLE_SECONDS)
+        self.assertEqual(self.stored(), [])
+
+    def test_machine_deleted(self) -> None:
+        """Nobody comes back to a machine that is gone."""
+        resource = kinds.MACHINES.resource
+        machine = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": "vm", "namespace": "default", "uid": "u-1"},
+            "spec": {},
+        }
+        made = self.successResultOf(self.storage.create(resource, machine))
+        self.resumable().lose()
+        self.assertEqual(len(self.stored()), 1)
+        self.successResultOf(self.storage.delete(resource, made))
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+
+    def test_other_server(self) -> None:
+        """At another server the session gets another object, and the former one is deleted."""
+        others, _ = self.server("two")
+        self.resumable().lose()
+        self.resume(2, 1, others).begin()
+        self.clock.advance(CREATE_SECONDS)
+        self.assertEqual([each for each, _ in self.shown()], ["s-2"])
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["two"])
+        self.assertEqual((self.objects._records, self.objects._absent), ({}, {}))
+
+    def test_stopped_server(self) -> None:
+        """Objects of absent users outlive a server that stops, so that others delete or replace them."""
+        others, objects = self.server("two")
+        for number in (1, 2):
+            self.resumable(number).lose()
+        self.successResultOf(self.objects.stopService())
+        self.assertEqual(sorted(each for each, _ in self.shown()), ["s-1", "s-2"])
+        self.resume(3, 2, others).begin()
+        self.clock.advance(CREATE_SECONDS)
+        self.assertEqual(sorted(each for each, _ in self.shown()), ["s-1", "s-3"])
+        self.pass_time(LEASE_SECONDS + LOOK_SECONDS)
+        self.assertEqual([each for each, _ in self.shown()], ["s-3"])
+        self.assertEqual(objects._absent, {})
+
+    def test_many(self) -> None:
+        """When many connections are lost at once, the objects are written little by little."""
+        many = [self.resumable(number) for number in range(REMOVALS_AT_ONCE + 30)]
+        for each in many:
+            each.lose()
+        away = [away for _, away in self.shown() if away is not None]
+        self.assertEqual(len(away), REMOVALS_AT_ONCE)
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertNotIn(None, [away for _, away in self.shown()])
+        self.pass_time(RESUMABLE_SECONDS + 2 * LOOK_SECONDS)
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+
+    def test_store_that_cannot_write(self) -> None:
+        """A loss that cannot be written is written later."""
+        one = self.resumable()
+        self.storage.broken = True
+        one.lose()
+        self.storage.broken = False
+        self.assertEqual(self.shown(), [("s-1", None)])
+        self.pass_time(RENEW_SECONDS + LOOK_SECONDS)
+        self.assertEqual(self.shown(), [("s-1", 0)])
+
+
 class LeaseTests(ObjectsCase):
     """Objects of servers that are no more."""
 
@@ -595,8 +867,11 @@ class KindTests(APITestCase):
         table = self.answer("GET", SESSIONS, headers=accept)
         columns = [(each["name"], each["priority"]) for each in table["columnDefinitions"]]
         narrow = [name for name, priority in columns if not priority]
-        self.assertEqual(narrow, ["Name", "Machine", "User", "Requested", "Role", "From", "Age"])
+        self.assertEqual(
+            narrow, ["Name", "Machine", "User", "Requested", "Role", "Away", "From", "Age"]
+        )
         (row,) = table["rows"]
+        self.assertEqual(row["cells"][5], "<none>")
         self.assertEqual(row["cells"][:5], ["vm-x", "vm", "ann", "Watch", "<none>"])
 
     def test_selected(self) -> None:

@@ -18,6 +18,7 @@ class LocatorTests(StreamLocatorContract, LogCase):
     """Of consoles and of logs."""
 
     locators = {"exec": ExecLocator, "log": LogLocator}
+    resuming = ("exec",)
 
     async def setUp(self) -> None:
         await super().setUp()

@@ -65,7 +65,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import Match
-from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.client import ClientCredentials
@@ -115,11 +115,13 @@ class MachineLocator:
     :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
         (k8s#78741).
     :cvar needs_power: the machine must be powered on.
+    :cvar resumes: the poollet may resume sessions.
     """
 
     subresource: ClassVar[str] = "exec"
     verb: ClassVar[str] = "create"
     needs_power: ClassVar[bool] = True
+    resumes: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -177,7 +179,24 @@ class MachineLocator:
         terms = FULL if access is None else await self._terms(context, access, right, machine)
         uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
         headers = (*headers, uid, *reason_headers(context.subject.reason))
+        if self.resumes:
+            location = replace(location, resumes=True, anew=self._anew(target, location))
         return replace(location, headers=headers, terms=terms)
+
+    def _anew(self, target: Target, location: Location) -> Callable[[], Deferred[Location]]:
+        """Return a function that locates the same machine again."""
+        subject, path = location.subject, location.path.decode("ascii")
+
+        async def anew() -> Location:
+            machine = await self._machine(target)
+            if machine["metadata"]["uid"] != subject.uid:
+                resource = target.kind.resource
+                raise NotFound(resource.plural, target.name, resource.group)
+            pool = await self.pool(target.name, self._dialect.pool_name(machine))
+            found = self._at(pool, subject, path)
+            return replace(location, endpoints=found.endpoints, host=found.host)
+
+        return lambda: Deferred.fromCoroutine(anew())
 
     async def _authorize(
         self, context: RequestContext, target: Target
@@ -201,6 +220,7 @@ class MachineLocator:
             self._now(),
             reason=subject.reason,
             caller=context.caller.name if context.caller is not None else "",
+            resumes=context.resumption.session if context.resumption is not None else "",
         )
         conditions = SessionConditions(self._policies, applicant, machine)
         access = access.under(conditions)
@@ -267,6 +287,9 @@ class MachineLocator:
 
     def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:
         """Return the location of a path on the poollet of a pool."""
+        return self._at(pool, context.subject, path)
+
+    def _at(self, pool: Object, subject: Subject, path: str) -> Location:
         name = pool["metadata"]["name"]
         status = pool.get("status", {})
         port = status.get("daemonEndpoints", {}).get(self._dialect.endpoint_field, {}).get("port")
@@ -282,7 +305,7 @@ class MachineLocator:
             raise no_address(pool, self._backend.address_types, self._dialect.pool_noun)
         first = next(iter(endpoints))
         return Location(
-            subject=context.subject,
+            subject=subject,
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
             path=path.encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),
@@ -399,6 +422,7 @@ class LogLocator(MachineLocator):
     subresource: ClassVar[str] = LOG
     verb: ClassVar[str] = "get"
     needs_power: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False
 
     async def _authorize(self, context: RequestContext, target: Target) -> tuple[None, Right]:
         permission = attributes_of(context.user, self.verb, target)

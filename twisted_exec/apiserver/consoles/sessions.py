@@ -9,6 +9,11 @@ console does not compete with a write to the store, and the shortest sessions, o
 little.  One record per session compares the stored object with the desired state and performs one
 write at a time; so a session that ends while its object is being created leaves no object behind.
 
+A session that its user can resume keeps its object for some time when the connection is lost; see
+:meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the user
+is back at this server, the object goes on under its name; another server creates an object of its own
+and deletes this one.
+
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user
 (another server took this one for dead) is created again.
@@ -22,12 +27,11 @@ from __future__ import annotations
 
 import copy
 import math
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -44,7 +48,7 @@ from twisted_exec.api.status import (
     NotFound,
     one_line,
 )
-from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.consoles.session_record import Record
 from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Verbs
@@ -65,41 +69,16 @@ LEASE_RENEWALS = 3
 LOOK_SECONDS = 5.0
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
-REMOVALS_PER_SECOND = 150
-"""Limit for the deletions of objects after :data:`REMOVALS_AT_ONCE`: closing consoles comes first."""
-REMOVALS_AT_ONCE = 20
+REMOVALS_AT_ONCE = 5
+"""Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
 REMOVAL_PAUSE_SECONDS = 1.0
-"""Delay before the first of the other deletions."""
+"""Delay before the first of the other deletions: closing consoles comes first."""
+REMOVALS_PER_SECOND = 150
+"""Limit for the other deletions."""
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
 _RESOURCE = CONSOLESESSIONS.resource
-
-
-class _Record:
-    """
-    One session, and its object.
-
-    :ivar stored: the object in the store, as far as known.
-    :ivar live: the object should exist.
-    :ivar delay: the time until its object is created, or deleted; ``None`` if it waits for neither.
-    :ivar name: name of the object, once it has one.
-    :ivar gone: UID of the last object that was deleted by others.
-    :ivar working: fires at the end of the current write.
-    :ivar role: the role in the last write, also if that failed.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.namespace = session.subject.namespace
-        self.name = ""
-        self.stored: Object | None = None
-        self.live = True
-        self.delay: IDelayedCall | None = None
-        self.gone = ""
-        self.working: Deferred[None] | None = None
-        self.renewed_at = 0.0
-        self.role: str | None = None
 
 
 class SessionObjects(StoreFollower):
@@ -133,13 +112,15 @@ class SessionObjects(StoreFollower):
         self._is_exclusive = exclusive
         self._sessions, self._clock, self._now = sessions, clock, now
         self.replica = replica
-        self._records: dict[Session, _Record] = {}
-        self._named: dict[tuple[str, str], _Record] = {}
+        self._records: dict[Session, Record] = {}
+        self._named: dict[tuple[str, str], Record] = {}
+        self._resumable: dict[str, Record] = {}  # by the id of the session
         self._foreign: dict[tuple[str, str], float] = {}  # expiry of other servers' objects
+        self._absent: dict[tuple[str, str], str] = {}  # the sessions of those with absent users
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
         self._troubled = False
-        self._removal_due = -math.inf
+        self._removal_due = self._other_removal_due = -math.inf
         sessions.watcher = self
 
     def startService(self) -> None:
@@ -152,9 +133,11 @@ class SessionObjects(StoreFollower):
         super().stopService()
         self._loop.stop()
         self._foreign.clear()
+        self._absent.clear()
         for record in list(self._records.values()):
-            self._stop_waiting(record)
-            if not record.live:
+            record.stop_waiting()
+            record.stop_waiting_for_user()
+            if not record.live or record.away_since is not None:
                 self._work(record)
         working = [each.working for each in self._records.values() if each.working is not None]
         waiting: Deferred[Any] = DeferredList([_done(each) for each in working], consumeErrors=True)
@@ -180,74 +163,128 @@ class SessionObjects(StoreFollower):
 
     def began(self, session: Session) -> None:
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
-        if session.subject.subresource == "exec" and session.subject.namespace:
-            record = self._records[session] = _Record(session)
+        if session.subject.subresource != "exec" or not session.subject.namespace:
+            return
+        record = self._resumable.get(session.resumes) if session.resumes else None
+        if record is not None and record.can_go_on(session):
+            del self._records[record.session], self._resumable[record.id]
+            record.go_on(session)
+        else:
+            record = Record(session)
             record.delay = self._clock.callLater(CREATE_SECONDS, self._lasted, record)
-
-    def _lasted(self, record: _Record) -> None:
-        record.delay = None
+            self._take_over(session)
+        self._records[session] = record
+        if session.resumable_seconds:
+            self._resumable[record.id] = record
         self._work(record)
 
-    def _stop_waiting(self, record: _Record) -> None:
-        delay, record.delay = record.delay, None
-        if delay is not None:
-            delay.cancel()
+    def _take_over(self, session: Session) -> None:
+        """Delete the object that another server keeps for the absent user of a session."""
+        if not session.resumes:
+            return
+        keys = (key for key, absent in self._absent.items() if absent == session.resumes)
+        if (key := next(keys, None)) is not None:
+            Deferred.fromCoroutine(self._remove_absent(key, session)).addErrback(self._failed)
+
+    async def _remove_absent(self, key: tuple[str, str], session: Session) -> None:
+        try:
+            obj = await self._storage.get(_RESOURCE, *key)
+            spec, subject = obj["spec"], session.subject
+            facts = (spec.get("session"), spec.get("user", ""), spec.get("machineUID", ""))
+            if facts == (session.resumes, subject.user, subject.uid) and _is_absent(obj):
+                await self._storage.delete(_RESOURCE, obj)
+        except (NotFound, Conflict):
+            pass  # it has changed, or its time is over
+
+    def _lasted(self, record: Record) -> None:
+        record.delay = None
+        self._work(record)
 
     def ended(self, session: Session) -> None:
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
         record = self._records.get(session)
-        if record is not None:
-            record.live = False
-            self._stop_waiting(record)
-            seconds = self._until_removal() if record.stored is not None and self.running else 0.0
-            if seconds:
-                record.delay = self._clock.callLater(seconds, self._lasted, record)
-            else:
-                self._work(record)
+        if record is None:
+            return
+        if session.is_lost or self._sessions.is_being_resumed(session.subject):
+            self._lost(record)
+        else:
+            self._end(record)
 
-    def _until_removal(self) -> float:
-        """Return the delay before the next object is deleted."""
-        now, interval = self._clock.seconds(), 1 / REMOVALS_PER_SECOND
-        self._removal_due = max(self._removal_due, now - REMOVALS_AT_ONCE * interval) + interval
-        seconds = self._removal_due - now
-        return seconds + REMOVAL_PAUSE_SECONDS if seconds > 0 else 0.0
+    def _lost(self, record: Record) -> None:
+        """Keep the object for as long as the user may come back."""
+        record.lost(self._now())
+        if self.running:
+            seconds = record.session.resumable_seconds
+            record.wait = self._clock.callLater(seconds, self._end, record)
+        if record.delay is None:
+            self._work_later(record)
+
+    def _end(self, record: Record) -> None:
+        """Delete the object."""
+        record.live = False
+        record.stop_waiting_for_user()
+        record.stop_waiting()
+        self._work_later(record)
+
+    def _work_later(self, record: Record) -> None:
+        """Write at once, or a little later if many objects are to be written."""
+        seconds = self._until_write() if record.stored is not None and self.running else 0.0
+        if seconds:
+            record.delay = self._clock.callLater(seconds, self._lasted, record)
+        else:
+            self._work(record)
+
+    def _until_write(self) -> float:
+        """Return the delay before the next object is deleted, or its user noted as absent."""
+        now = self._clock.seconds()
+        interval = REMOVAL_PAUSE_SECONDS / REMOVALS_AT_ONCE
+        due = max(self._removal_due, now - REMOVAL_PAUSE_SECONDS)
+        if due + interval / 2 < now:  # not whole intervals, whose sum is rounded
+            self._removal_due = due + interval
+            return 0.0
+        due = max(self._other_removal_due, now + REMOVAL_PAUSE_SECONDS) + 1 / REMOVALS_PER_SECOND
+        self._other_removal_due = due
+        return due - now
 
     # Writes for one record
 
-    def _work(self, record: _Record) -> None:
+    def _work(self, record: Record) -> None:
         if record.working is None and record.delay is None:
             working = Deferred.fromCoroutine(self._bring_about(record))
             if not working.called:
                 record.working = working
             working.addBoth(self._worked, record)
 
-    async def _bring_about(self, record: _Record) -> None:
+    async def _bring_about(self, record: Record) -> None:
         if record.live and record.stored is None:
             await self._create(record)
-        elif record.live and record.stored is not None and record.role != self._role(record):
+        elif record.live and record.stored is not None and self._is_stale(record):
             await self._renew(record)
         if not record.live and record.stored is not None:
             await self._remove(record.stored)
             record.stored = None
 
-    def _worked(self, result: object, record: _Record) -> None:
+    def _worked(self, result: object, record: Record) -> None:
         record.working = None
         if isinstance(result, Failure):
             self._trouble(result)  # the next round tries again
-        elif record.live and record.stored is not None and record.role != self._role(record):
-            self._work(record)  # the role changed meanwhile
+        elif record.live and record.stored is not None and self._is_stale(record):
+            self._work(record)  # it changed meanwhile
         elif not record.live and record.stored is not None:
             self._work(record)  # it ended meanwhile
         elif not record.live:
             self._records.pop(record.session, None)
+            if self._resumable.get(record.id) is record:
+                del self._resumable[record.id]
             self._unname(record)
 
-    async def _create(self, record: _Record) -> None:
+    async def _create(self, record: Record) -> None:
         for attempt in range(_ATTEMPTS):
             self._name(record)
             try:
                 await self._check_namespace(record.namespace)
-                stored = await self._storage.create(_RESOURCE, self._object(record))
+                obj = record.new_object(self.replica, self._status(record), self._now())
+                stored = await self._storage.create(_RESOURCE, obj)
             except AlreadyExists:
                 self._unname(record)
                 if attempt == _ATTEMPTS - 1:
@@ -265,53 +302,28 @@ class SessionObjects(StoreFollower):
         if "deletionTimestamp" in obj["metadata"]:
             raise Forbidden(f"namespace {namespace} is being terminated")
 
-    def _object(self, record: _Record) -> Object:
-        """
-        Return the object as the verbs would create it, without their checks: many sessions are
-        short, and only this server writes them.
-        """
-        return {
-            "apiVersion": _RESOURCE.api_version,
-            "kind": _RESOURCE.kind,
-            "metadata": {
-                "name": record.name,
-                "namespace": record.namespace,
-                "uid": str(uuid.uuid4()),
-                "creationTimestamp": timestamp(self._now()),
-            },
-            "spec": {**_spec(record.session), "replica": self.replica},
-            "status": self._status(record),
-        }
-
-    def _name(self, record: _Record) -> None:
+    def _name(self, record: Record) -> None:
         if not record.name:
             record.name = names.generated(f"{record.session.subject.machine}-")
             self._named[record.namespace, record.name] = record
 
-    def _unname(self, record: _Record) -> None:
+    def _unname(self, record: Record) -> None:
         self._named.pop((record.namespace, record.name), None)
         record.name = ""
 
-    def _status(self, record: _Record) -> Object:
+    def _status(self, record: Record) -> Object:
         record.renewed_at = self._clock.seconds()
-        to_machine, to_user = record.session.counts()
-        record.role = self._role(record)
-        return {
-            **({"role": record.role} if record.role else {}),
-            "bytesToMachine": to_machine,
-            "bytesToUser": to_user,
-            "renewTime": timestamp(self._now()),
-            "leaseDurationSeconds": int(LEASE_RENEWALS * self._renew_seconds),
-        }
+        lease = LEASE_RENEWALS * self._renew_seconds
+        return record.status(self._role(record), self._now(), lease)
 
     @property
     def _renew_seconds(self) -> float:
         return max(RENEW_SECONDS, len(self._records) / RENEWALS_PER_SECOND)
 
-    async def _renew(self, record: _Record) -> None:
+    async def _renew(self, record: Record) -> None:
         if record.stored is None:
             return
-        obj = {**record.stored, "status": self._status(record)}
+        obj = record.renewed_object(record.stored, self.replica, self._status(record))
         try:
             record.stored = await self._storage.update(_RESOURCE, obj)
         except (Conflict, NotFound):
@@ -333,25 +345,34 @@ class SessionObjects(StoreFollower):
     # Events of the store
 
     def _changed(self, event: Event) -> None:
+        who = event.obj.get("status", {}).get("endedBy")
+        if who:
+            self._sessions.refuse_resume(
+                event.obj["spec"].get("session", ""), _deleted_by(event.obj)
+            )
         record = self._record_of(event.obj)
         if record is not None:
             self._own_changed(record, event)
         elif event.type == DELETED:
-            self._foreign.pop(key_of(event.obj), None)
+            self._forget_foreign(event.obj)
         else:
             self._note_foreign(event.obj)
 
-    def _own_changed(self, record: _Record, event: Event) -> None:
+    def _own_changed(self, record: Record, event: Event) -> None:
         if event.type == DELETED:
             record.stored, record.gone = None, event.obj["metadata"]["uid"]
-        who = event.obj.get("status", {}).get("endedBy")
-        if who:
-            message = f"{one_line(who)} deleted the console session {record.name}"
-            record.session.end(Ending(SESSION_DELETED, message))
+        is_ended = "endedBy" in event.obj.get("status", {})
+        if record.away_since is None:
+            if is_ended:
+                record.session.end(Ending(SESSION_DELETED, _deleted_by(event.obj)))
+        elif is_ended or event.type == DELETED:
+            self._end(record)  # or it was resumed at another server
 
     def _machine_changed(self, event: Event) -> None:
         uid = event.obj["metadata"].get("uid", "")
         writers = None if event.type == DELETED else writers_of(event.obj)
+        if event.type == DELETED:
+            self._end_absent(uid)
         if writers == self._writers.get(uid):
             return
         if writers is None:
@@ -362,7 +383,16 @@ class SessionObjects(StoreFollower):
             if record.session.subject.uid == uid:
                 self._work(record)
 
-    def _role(self, record: _Record) -> str | None:
+    def _end_absent(self, uid: str) -> None:
+        """A machine is gone: nobody comes back to its console."""
+        for record in list(self._records.values()):
+            if record.away_since is not None and record.session.subject.uid == uid and record.live:
+                self._end(record)
+
+    def _is_stale(self, record: Record) -> bool:
+        return record.is_stale(self._role(record))
+
+    def _role(self, record: Record) -> str | None:
         """Return the role of the session; ``None`` if it is not known."""
         subject = record.session.subject
         writers = self._writers.get(subject.uid)
@@ -370,18 +400,26 @@ class SessionObjects(StoreFollower):
             return None
         return "Writer" if subject.session in writers else "Observer"
 
-    def _record_of(self, obj: Object) -> _Record | None:
+    def _record_of(self, obj: Object) -> Record | None:
         """Return the record of an object, if its session is ours and live."""
         record = self._named.get(key_of(obj))
         if record is None or not record.live:
             return None
-        return record if obj["spec"].get("session") == record.session.subject.session else None
+        return record if record.describes(obj) else None
 
     def _note_foreign(self, obj: Object) -> None:
         seconds = obj.get("status", {}).get("leaseDurationSeconds")
         if not isinstance(seconds, int) or seconds <= 0:
             seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
         self._foreign[key_of(obj)] = self._clock.seconds() + seconds
+        if _is_absent(obj):
+            self._absent[key_of(obj)] = obj["spec"].get("session", "")
+        else:
+            self._absent.pop(key_of(obj), None)
+
+    def _forget_foreign(self, obj: Object) -> None:
+        self._foreign.pop(key_of(obj), None)
+        self._absent.pop(key_of(obj), None)
 
     # Periodic work
 
@@ -443,25 +481,13 @@ def _done(working: Deferred[None]) -> Deferred[None]:
     return done
 
 
-def _spec(session: Session) -> Object:
-    subject, client = session.subject, session.client_info
-    options = client.options
-    mode = "Drive" if options.takes_input else "Watch"
-    spec = {
-        "session": subject.session,
-        "user": subject.user,
-        "caller": subject.caller,
-        "machine": subject.machine,
-        "machineResource": subject.resource,
-        "machineUID": subject.uid,
-        "pool": subject.pool,
-        "mode": "TakeOver" if options.takes_input and options.force else mode,
-        "via": client.via,
-        "address": client.address,
-        "protocol": client.protocol,
-        "agent": client.agent,
-    }
-    return {key: value for key, value in spec.items() if value}
+def _deleted_by(obj: Object) -> str:
+    return f"{one_line(obj['status']['endedBy'])} deleted the console session {obj['metadata']['name']}"
+
+
+def _is_absent(obj: Object) -> bool:
+    status = obj.get("status", {})
+    return "awaySince" in status and "endedBy" not in status
 
 
 class SessionVerbs(Verbs):

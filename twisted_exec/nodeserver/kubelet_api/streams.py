@@ -29,7 +29,8 @@ from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
-from twisted_exec.streaming.proxy import Proxy, require_upgrade
+from twisted_exec.streaming.passage import require_upgrade
+from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.translate import requested_channels
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.wire.channel import Channel

@@ -58,7 +58,7 @@ from twisted_exec.streaming.interfaces import (
     Location,
     Subject,
 )
-from twisted_exec.streaming.proxy import require_upgrade
+from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.session_terms import FULL, Terms
 
@@ -182,10 +182,12 @@ class ExecLocator:
     :param observed: the runtime's machines for a UID, as last listed.
     :param denials: records denied take-overs.
     :cvar needs_power: refuse a machine that is powered off.
+    :cvar resumes: the runtime may resume sessions.
     :cvar under_policies: ConsolePolicies apply.
     """
 
     needs_power: ClassVar[bool] = True
+    resumes: ClassVar[bool] = True
     under_policies: ClassVar[bool] = True
 
     gate: Gate
@@ -271,6 +273,7 @@ class ExecLocator:
                 *reason_headers(subject.reason),
             ],
             streams=TERMINAL,
+            resumes=self.resumes,
         )
 
     async def _machine(self, subject: Subject) -> Object:

@@ -32,6 +32,7 @@ class LogLocator(ExecLocator):
     """Finds the log of the Machine in the context's subject."""
 
     needs_power: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False
     under_policies: ClassVar[bool] = False
 
     async def _locate(self, context: RequestContext) -> Location:
