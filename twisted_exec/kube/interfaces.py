@@ -149,3 +149,31 @@ class ILeader(Interface):
         :return: fires when work in progress has ended, too; never fails.  :meth:`elected` is not
             called again before that.
         """
+
+
+class IResumableProtocol(Interface):
+    """
+    A protocol at a :class:`~twisted_exec.kube.consoles.exec.ConsoleEndpoint` that handles losses of the
+    connection, and messages, itself.
+
+    Without this interface a protocol reads messages and gaps in the output, and notices nothing of a
+    loss.
+    """
+
+    def outage(reason: str) -> None:
+        """The connection is lost; :meth:`resumed` or ``connectionLost`` follows."""
+
+    def resumed(seconds: float, uncertain: int) -> None:
+        """
+        The session goes on.
+
+        :param seconds: since :meth:`outage`.
+        :param uncertain: bytes of input, BREAKs and other requests that are dropped, because nobody
+            knows whether the machine got them, and those behind them.
+        """
+
+    def notice(text: str) -> None:
+        """A message for people, such as that another user has taken over the console."""
+
+    def skipped(count: int | None) -> None:
+        """Output is missing here: its number of bytes, or ``None`` if nobody knows it."""

@@ -109,6 +109,46 @@ class WhoTests(AuditCase):
         for word in ("ada", "lab/vm", "yes", "2m5s", "192.0.2.7", "INC-7"):
             self.assertIn(word, line.split())
 
+    def resume(self, session: str, resumes: str) -> AuditSession:
+        """A connection that asks to resume a session."""
+        return self.trail().start(Subject(**{**vars(ADA), "session": session}), resumes)
+
+    def test_resumed(self) -> None:
+        """All connections of a session are one line, from the first start to the last end."""
+        (first,) = self.start("apiserver")
+        self.clock.advance(10)
+        first.end("client lost", bytes_to_machine=3, bytes_to_user=70)
+        self.resume("s-2", "s-1").end("no such session", code=404)
+        self.clock.advance(5)
+        third = self.resume("s-3", "s-1")
+        self.clock.advance(10)
+        third.end("backend lost", bytes_to_machine=2, bytes_to_user=5, resumes="s-1")
+        fourth = self.resume("s-4", "s-3")
+        self.clock.advance(5)
+        (session,) = self.who()
+        self.assertIsNone(session["ended"])
+        fourth.end("backend closed", bytes_to_machine=1, bytes_to_user=1, resumes="s-3")
+        (session,) = self.who()
+        expected = {
+            "session": "s-1",
+            "started": "2026-11-20T12:00:00.000Z",
+            "ended": "2026-11-20T12:00:30.000Z",
+            "seconds": 30,
+            "bytes_to_machine": 6,
+            "bytes_to_user": 76,
+            "end": "backend closed",
+            "connections": ["s-1", "s-3", "s-4"],
+        }
+        self.assertEqual({key: session[key] for key in expected}, expected)
+        out, _ = self.run_main("who", "vm", "--file", self.path())
+        self.assertIn("30s", out.splitlines()[1].split())
+
+    def test_resumed_without_the_first(self) -> None:
+        """A connection is a line of its own if the one before is not in these files, or not confirmed."""
+        self.resume("s-3", "s-1").end("client lost", resumes="s-1")
+        self.resume("s-5", "s-3").end("client lost")
+        self.assertEqual([each["connections"] for each in self.who()], [["s-3"], ["s-5"]])
+
     def test_looked_on(self) -> None:
         """A user who typed nothing did not drive; the API server's count alone does not say so."""
         for session, hops, drove in (

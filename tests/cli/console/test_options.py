@@ -25,6 +25,13 @@ class ParseOptionsTests(SynchronousTestCase):
             self.assertIsNone(unset)
         self.assertIsNone(options.linger)
         self.assertIsNone(options.timeout)
+        self.assertEqual((options.no_resume, options.lost_after), (False, 20))
+
+    def test_lost(self) -> None:
+        """The silence that counts as a loss is a time of 5 s or more."""
+        options = parse_options(["vm", "--no-resume", "--lost-after", "1m"])
+        self.assertEqual((options.no_resume, options.lost_after), (True, 60))
+        self.assertEqual(parse_options(["vm", "--lost-after=5"]).lost_after, 5)
 
     def test_kind(self) -> None:
         """A name may have the form of ``kubectl get -o name``; any other path is refused."""
@@ -93,6 +100,9 @@ class ParseOptionsTests(SynchronousTestCase):
             ([], "NAME"),
             (["vm", "--linger", "soon"], "'soon' is no duration such as 30, 5s or 1m30s"),
             (["vm", "--linger", "-1"], "'-1'"),
+            (["vm", "--lost-after", "4.9"], "'4.9' is too short"),
+            (["vm", "--lost-after", "0"], "the least is 5s"),
+            (["vm", "--lost-after", "soon"], "'soon' is no duration"),
             (["vm", "--timeout", "inf"], "'inf'"),
             (["vm", "--timeout", "nan"], "'nan'"),
             (["vm", "--escape", "x"], "'x'"),

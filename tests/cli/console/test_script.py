@@ -11,13 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_shell import Terminal
 from twisted_exec.api.patterns import Pattern, Search
-from twisted_exec.cli.console.script import (
-    EXPECT_SECONDS,
-    FAILED_CODE,
-    Expect,
-    ScriptSink,
-    unescaped,
-)
+from twisted_exec.cli.console.script import EXPECT_SECONDS, Expect, ScriptSink, unescaped
+from twisted_exec.cli.console.script_options import FAILED_CODE, scripted_outcome
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.console.floor import notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -155,10 +150,67 @@ class ExpectTests(SynchronousTestCase):
         Lost output could hold the text that the script waits for.
         """
         self.begin("x")
-        self.show(notice("70 bytes skipped"))
+        self.script.noticed("70 bytes skipped")
+        self.show(b"")
         self.assertEqual(
             self.terminal.outcome, Outcome(FAILED_CODE, "output was lost: 70 bytes skipped")
         )
+
+    def test_outage(self) -> None:
+        """
+        A lost connection stops the limit of a wait, which begins anew.
+        """
+        self.begin("never")
+        self.clock.advance(EXPECT_SECONDS - 1)
+        self.script.outage()
+        self.clock.advance(EXPECT_SECONDS * 10)
+        self.script.resumed()
+        self.clock.advance(EXPECT_SECONDS - 1)
+        self.assertIsNone(self.terminal.outcome)
+        self.clock.advance(1)
+        self.clock.pump([0])
+        assert self.terminal.outcome is not None
+        self.assertEqual(self.terminal.outcome.exit_code, TIMED_OUT_CODE)
+
+    def test_outage_before_the_start(self) -> None:
+        """
+        Silence of a lost connection does not mean that the old output has arrived.
+        """
+        clock = Clock()
+        script = Expect(clock, [b"x"], limited=True)
+        terminal = Terminal(script)
+        script.received(b"old")
+        script.outage()
+        clock.advance(10)
+        self.assertEqual(terminal.sent, b"")
+        script.resumed()
+        script.received(b" output\r\n$ ")
+        clock.pump([0.1] * 2)
+        self.assertEqual(terminal.sent, b"")
+        clock.pump([0.1] * 2)
+        self.assertEqual(terminal.sent, b"x")
+
+    def test_uncertain_input(self) -> None:
+        """
+        The script fails if its input may not have reached the machine, also behind its last step.
+        """
+        self.begin(b"reboot\r")
+        self.assertTrue(self.script.is_over)
+        self.script.outage()
+        self.script.failed("7 keys are uncertain")
+        self.assertEqual(
+            scripted_outcome(self.script, Outcome(1, "7 keys are uncertain")),
+            Outcome(FAILED_CODE, "7 keys are uncertain"),
+        )
+
+    def test_forged(self) -> None:
+        """
+        A machine that prints a notice does not end the script: notices come by another way.
+        """
+        self.begin("x", b"y")
+        self.show(notice(MAY_ONLY_OBSERVE))
+        self.show(notice("70 bytes skipped"))
+        self.assertIsNone(self.terminal.outcome)
 
     def test_observer_reads(self) -> None:
         """
@@ -169,7 +221,8 @@ class ExpectTests(SynchronousTestCase):
             MAY_ONLY_OBSERVE,
         ):
             self.setUp()
-            self.begin("x", shown=notice(text))
+            self.begin("x")
+            self.script.noticed(text)
             self.show(b"x")
             self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
 

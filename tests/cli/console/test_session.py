@@ -20,10 +20,10 @@ from twisted_exec.cli.console.session import (
     NOTHING_TO_ASK,
     SCRIPT_SECONDS,
     TIMED_OUT,
-    TYPE_AHEAD_BYTES,
     ConsoleSession,
     Outcome,
 )
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.floor import HINT, Floor, notice
 from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
@@ -38,8 +38,7 @@ from twisted_exec.wire.remotecommand.messages import (
 class FakeStream:
     """The stream to the machine, as the session sees it; ``told`` records the session's calls."""
 
-    def __init__(self, session: ConsoleSession, can_half_close: bool = True) -> None:
-        self.session = session
+    def __init__(self, can_half_close: bool = True) -> None:
         self.can_half_close = can_half_close
         self.told: list[Any] = []
         self.sent = b""
@@ -127,7 +126,7 @@ class SessionCase(SynchronousTestCase):
         self.session.start(self.source, self.sink, timeout_seconds=timeout)
 
     def attach(self, **more: Any) -> FakeStream:
-        stream = FakeStream(self.session, **more)
+        stream = FakeStream(**more)
         self.session.attached(stream)
         return stream
 

@@ -20,8 +20,8 @@ from tests.console.test_floor import Person
 from twisted_exec.cli.console import shell
 from twisted_exec.cli.console.script import FAILED_CODE, OCCUPIED_CODE, Script
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.console.shell import NO_SHELL_CODE, Run, typed_command
-from twisted_exec.console.floor import Floor, not_sent, notice
+from twisted_exec.cli.console.shell import NO_SHELL_CODE, PROBE_SECONDS, Run, typed_command
+from twisted_exec.console.floor import Floor, not_sent, notice, notice_text
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 SHELLS = {
@@ -192,11 +192,13 @@ class Terminal:
 class PromptTests(SynchronousTestCase):
     """What the machine shows before the command decides whether it is typed."""
 
-    def begin(self, shown: bytes) -> tuple[Clock, Run, Terminal]:
+    def begin(self, shown: bytes = b"", *, noticed: bytes = b"") -> tuple[Clock, Run, Terminal]:
         clock = Clock()
         run = Run(clock, "secret command")
         terminal = Terminal(run)
         self.assertEqual(run.received(shown), b"")
+        if noticed:
+            run.noticed(notice_text(noticed))
         clock.pump([0.1] * 4)
         return clock, run, terminal
 
@@ -234,7 +236,7 @@ class PromptTests(SynchronousTestCase):
         floor, ada, bob = Floor(), Person("ada"), Person("bob")
         floor.join(ada)
         floor.join(bob)
-        _, _, terminal = self.begin(bob.notices[-1])
+        _, _, terminal = self.begin(noticed=bob.notices[-1])
         self.assertEqual(
             (terminal.sent, terminal.outcome),
             (
@@ -253,7 +255,7 @@ class PromptTests(SynchronousTestCase):
         floor, ada, bob = Floor(), Person("ada"), Person("bob", may_take_over=False)
         floor.join(ada)
         floor.join(bob, force=True)
-        _, _, terminal = self.begin(bob.notices[-1])
+        _, _, terminal = self.begin(noticed=bob.notices[-1])
         assert terminal.outcome is not None
         self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", OCCUPIED_CODE))
         self.assertIn(
@@ -267,7 +269,7 @@ class PromptTests(SynchronousTestCase):
         """
         floor, eve = Floor(), Person("eve", denied=True)
         floor.join(eve)
-        _, _, terminal = self.begin(eve.notices[-1])
+        _, _, terminal = self.begin(noticed=eve.notices[-1])
         line = f"the input was not sent: {MAY_ONLY_OBSERVE}"
         self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(FAILED_CODE, line)))
 
@@ -275,9 +277,9 @@ class PromptTests(SynchronousTestCase):
         """
         A machine whose line is lost takes no input.
         """
-        _, run, terminal = self.begin(b"$ ")
-        run.received(not_sent("the line is lost"))
-        run._clock.pump([0.1])  # type: ignore[attr-defined]
+        clock, run, terminal = self.begin(b"$ ")
+        run.noticed(notice_text(not_sent("the line is lost")))
+        clock.pump([0.1])
         self.assertEqual(
             terminal.outcome, Outcome(FAILED_CODE, "the input was not sent: the line is lost")
         )
@@ -286,8 +288,24 @@ class PromptTests(SynchronousTestCase):
         """
         Having taken over is no failure, and its notice is not printed.
         """
-        _, _, terminal = self.begin(notice("you have taken over this console from ada"))
+        _, _, terminal = self.begin(noticed=notice("you have taken over this console from ada"))
         self.assertIsNone(terminal.outcome)
+
+    def test_outage(self) -> None:
+        """
+        A lost connection stops the time in which a shell must answer the probe.
+        """
+        clock, run, terminal = self.begin(b"$ ")
+        clock.pump([0.1] * 10)
+        run.outage()
+        clock.advance(PROBE_SECONDS * 10)
+        self.assertIsNone(terminal.outcome)
+        run.resumed()
+        clock.advance(PROBE_SECONDS - 0.1)
+        self.assertIsNone(terminal.outcome)
+        clock.pump([0.1, 0])
+        assert terminal.outcome is not None
+        self.assertEqual(terminal.outcome.exit_code, NO_SHELL_CODE)
 
     def test_marks_byte_by_byte(self) -> None:
         """

@@ -289,6 +289,51 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined(user="jane")
         self.assertNotIn("machine", results)
 
+    async def grant(self, *rules: tuple[str, str]) -> None:
+        """Give jane verbs on resources of machines."""
+        api = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+        group = "compute.ironcore.dev"
+        role = {
+            **api,
+            "kind": "Role",
+            "metadata": {"name": "jane"},
+            "rules": [
+                {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+                for verb, resource in rules
+            ],
+        }
+        binding = {
+            **api,
+            "kind": "RoleBinding",
+            "metadata": {"name": "jane"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jane"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+        }
+        await self.admin.create(kinds.ROLES.resource, role, "default")
+        await self.admin.create(kinds.ROLEBINDINGS.resource, binding, "default")
+
+    async def test_verbs(self) -> None:
+        """The verbs of the console are rights, too, and who may only observe reads that."""
+        await self.make_machine()
+        reading = (("get", "machines"), ("get", "machines/log"))
+        await self.grant(("drive", "machines/console"), *reading)
+        _, results = await self.examined(user="jane")
+        self.assertEqual(
+            results["rights"][:2],
+            (
+                "ok",
+                "may drive machines/console, get machines, get machines/log in namespace default",
+            ),
+        )
+        for resource in (kinds.ROLES.resource, kinds.ROLEBINDINGS.resource):
+            await self.admin.delete(resource, "jane", "default")
+        await self.grant(("observe", "machines/console"), *reading)
+        _, results = await self.examined(user="jane")
+        status, message, remedy = results["rights"]
+        self.assertEqual(status, "warning")
+        self.assertEqual(message, "may not drive machines/console in namespace default")
+        self.assertIn("kubectl create rolebinding", remedy)
+
     async def test_no_pool(self) -> None:
         """A machine without a pool is an error."""
         await self.make_machine(pool="")

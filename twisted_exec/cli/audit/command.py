@@ -163,7 +163,7 @@ def _row(session: Session, now: datetime) -> tuple[str, ...]:
         user += f" (by {session.caller})"
     namespace, machine = session.text("namespace"), session.text("machine")
     seconds = session.seconds(now)
-    end = session.best.end
+    end = session.last.best.end
     cause = "" if end is None else end.text("reason")
     if len(cause) > _LONGEST_CAUSE:
         cause = f"{cause[: _LONGEST_CAUSE - 3]}..."

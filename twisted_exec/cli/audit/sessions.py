@@ -4,6 +4,9 @@ Sessions, as the audit records of all hops show them.
 Each hop of a session writes a start and an end with the session's id.  The API server knows the
 user's address and program; the runtime alone counts the bytes that were typed, because the other
 hops count the framing, too.
+
+A user may resume a session over another connection, which has an id of its own and names the one
+before.  All connections of a session count as one use of the console.
 """
 
 from __future__ import annotations
@@ -65,11 +68,16 @@ class HopSession:
 
 
 class Session:
-    """A session at all hops whose records were read."""
+    """
+    A session at all hops whose records were read.
+
+    :ivar later: the connections over which the user has resumed it, in order.
+    """
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.hops: dict[str, HopSession] = {}
+        self.later: list[Session] = []
 
     def add(self, record: Record) -> None:
         """Add a record of this session."""
@@ -99,12 +107,24 @@ class Session:
         return apiserver.record.text("caller") if apiserver is not None else ""
 
     @property
+    def resumes(self) -> str:
+        """The id of the session that this one has resumed; empty if none."""
+        return "" if self.code else self.text("resumes")
+
+    @property
+    def last(self) -> Session:
+        """The last connection of the session."""
+        return self.later[-1] if self.later else self
+
+    @property
     def started(self) -> datetime:
         return min(hop.started for hop in self.hops.values())
 
     @property
     def ended(self) -> datetime | None:
         """The end at the best hop, or at another one if that hop was killed and recorded none."""
+        if self.later:
+            return self.last.ended
         if self.best.ended is not None:
             return self.best.ended
         return max((hop.ended for hop in self.hops.values() if hop.ended), default=None)
@@ -118,6 +138,11 @@ class Session:
     @property
     def drove(self) -> bool | None:
         """True if the user typed, False if not; ``None`` if the records do not say."""
+        each = [self._drove, *(connection.drove for connection in self.later)]
+        return True if True in each else None if None in each else False
+
+    @property
+    def _drove(self) -> bool | None:
         runtime = self.hops.get("runtime")
         if runtime is not None and runtime.ended is not None:
             return runtime.bytes_to_machine > 0
@@ -128,14 +153,14 @@ class Session:
 
     def seconds(self, now: datetime) -> float:
         """Return the time from the start to the end, or to now."""
-        if self.best.end is not None and self.best.ended == self.ended:
+        if self.best.end is not None and not self.later and self.best.ended == self.ended:
             return self.best.end.number("seconds")
         return max(0.0, ((self.ended or now) - self.started).total_seconds())
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """Return the session for ``-o json``."""
-        best, end = self.best, self.best.end
-        counted = self.hops.get("runtime", best)
+        end, connections = self.last.best.end, [self, *self.later]
+        counted = [each.hops.get("runtime", each.best) for each in connections]
         ended = self.ended
         facts = ("user", "namespace", "machine", "uid", "resource", "subresource", "pool")
         return {
@@ -146,16 +171,17 @@ class Session:
             "ended": None if ended is None else _stamp(ended),
             "seconds": round(self.seconds(now), 3),
             "drove": self.drove,
-            "bytes_to_machine": counted.bytes_to_machine,
-            "bytes_to_user": counted.bytes_to_user,
+            "bytes_to_machine": sum(each.bytes_to_machine for each in counted),
+            "bytes_to_user": sum(each.bytes_to_user for each in counted),
             "address": self.text("address"),
             "agent": self.text("agent"),
             "declared_reason": self.text("declared_reason"),
-            "right": self.text("right"),
+            "right": self.last.text("right"),
             "policy": self.text("policy"),
             "end": "" if end is None else end.text("reason"),
             "code": self.code or None,
-            "hops": sorted(self.hops),
+            "hops": sorted({hop for each in connections for hop in each.hops}),
+            "connections": [each.key[0] for each in connections],
         }
 
 
@@ -187,8 +213,25 @@ def collect(
                 continue
             session = sessions[key] = Session(key)
         session.add(record)
-    selected = [each for each in sessions.values() if not _before(each, since)]
-    return sorted(selected, key=lambda session: session.started)
+    return [each for each in _joined(sessions.values()) if not _before(each, since)]
+
+
+def _joined(connections: Iterable[Session]) -> list[Session]:
+    """Return sessions in the order of their starts; connections that resume one are part of it."""
+    sessions: dict[Key, Session] = {}  # by the key of each connection
+    for connection in sorted(connections, key=lambda each: each.started):
+        _, namespace, machine = connection.key
+        before = sessions.get((connection.resumes, namespace, machine))
+        if (
+            not connection.resumes
+            or before is None
+            or before.text("user") != connection.text("user")
+        ):
+            sessions[connection.key] = connection
+        else:
+            before.later.append(connection)
+            sessions[connection.key] = before
+    return list(dict.fromkeys(sessions.values()))
 
 
 def _before(session: Session, since: datetime | None) -> bool:

@@ -44,6 +44,7 @@ class Command(Enum):
     BREAK = b"B"
     TAKE_OVER = b"f"
     RELEASE = b"r"
+    STATUS = b"s"
     SUSPEND = b"\x1a"
 
 
@@ -67,6 +68,7 @@ HELP = (
     ("S", "send SysRq: BREAK, then the key that is typed next"),
     ("f", "take over the console; its writer becomes an observer"),
     ("r", "release the console and become an observer"),
+    ("s", "show the status of the session"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
@@ -124,8 +126,13 @@ class Escapes:
 
     def __str__(self) -> str:
         """Text for a greeting: how to leave, and how to get help."""
+        return self.how_to_leave + (f", {self.menu}? helps" if self.menu is not None else "")
+
+    @property
+    def how_to_leave(self) -> str:
+        """Text for messages: the key that leaves anywhere, else the keys of the menu."""
         keys = str(self.leave) if self.leave is not None else f"{self.menu}."
-        return f"{keys} leaves" + (f", {self.menu}? helps" if self.menu is not None else "")
+        return f"{keys} leaves"
 
     def feed(self, data: bytes, *, is_sent: bool = True) -> list[Typed]:
         """

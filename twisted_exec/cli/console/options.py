@@ -29,6 +29,9 @@ machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists other
 commands, such as BREAK. One user at a time is the writer of a console; other
 users are observers: they see the output and read who the writer is.
 
+If the connection is lost, the program connects again and the session goes on
+where it was; what you type meanwhile is sent then.
+
 If input is not a terminal, it is sent, and the session ends after its end: with
 --linger when the machine was quiet for that time, else when the
 machine's side ends it (after two quiet seconds, or when the process ended), and
@@ -45,6 +48,10 @@ time was over; else 1. One line on stderr says why.
 {EPILOG}
 TWISTED_EXEC_LOG=FILE in the environment keeps a log.
 """
+
+
+DEFAULT_LOST_AFTER = "20s"
+LEAST_SILENCE_SECONDS = 5.0
 
 
 class Parser(argparse.ArgumentParser):
@@ -119,6 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
         "console; if you leave earlier, the request stays",
     )
     add_session_options(parser)
+    add_loss_options(parser)
     add_script_options(parser)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     add_space_options(parser)
@@ -168,6 +176,33 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take over from the writer, who becomes an observer and reads who took over",
     )
+
+
+def add_loss_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a lost connection."""
+    parser.add_argument(
+        "--no-resume",
+        action="store_true",
+        help="end the session when its connection is lost, instead of connecting again",
+    )
+    parser.add_argument(
+        "--lost-after",
+        metavar="TIME",
+        type=_silence,
+        default=DEFAULT_LOST_AFTER,
+        help="a connection over which the server has sent nothing for this time is lost; at least "
+        f"{LEAST_SILENCE_SECONDS:.0f}s (default: {DEFAULT_LOST_AFTER})",
+    )
+
+
+def _silence(text: str) -> float:
+    seconds = _duration(text)
+    if seconds < LEAST_SILENCE_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is too short: the server may need a moment to answer, so the least is "
+            f"{LEAST_SILENCE_SECONDS:.0f}s"
+        )
+    return seconds
 
 
 def _reason(text: str) -> str:

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
 
+    from twisted_exec.cli.console.interfaces import Sink
     from twisted_exec.cli.console.script import Script
-    from twisted_exec.cli.console.session import Outcome, Sink
+    from twisted_exec.cli.console.session import Outcome
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.streaming.remotecommand.client import ConsoleClient, ConsoleUser
+    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
 
 PATIENCE_SECONDS = 60.0
@@ -136,7 +137,7 @@ class Program:
 
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
-    ) -> Deferred[ConsoleClient]:
+    ) -> Deferred[ConsoleStream]:
         """
         Open the console; fires with its stream.
 
@@ -180,6 +181,7 @@ class Program:
                 size=terminal.size if script is None else lambda: None,
                 escapes=self._options.escape,
                 read_only=self._options.read_only,
+                script=script,
                 say=self._say,
                 suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
                 linger_seconds=self._options.linger,
@@ -187,6 +189,7 @@ class Program:
                 greet=self._greet,
                 watch=modes.feed if os.isatty(1) else lambda _: None,
                 quiet=self._options.quiet,
+                watch_network=_watch_network,
             )
             outcomes: list[Outcome] = []
             session.finished.addCallback(outcomes.append)
@@ -266,9 +269,14 @@ class Program:
 
     def _say(self, lines: str) -> None:
         """Write a message on the raw terminal, between the machine's output."""
-        if os.isatty(2):
-            start = "\n" if self._session.mid_line else ""
-            os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
+        if not os.isatty(2):
+            return
+        mid_line = self._session.mid_line
+        if self._script is not None:
+            mid_line = self._printed.mid_line
+            self._printed.begin_line()
+        start = "\n" if mid_line and os.isatty(1) else ""
+        os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
 
 
 class _Console(Program):
@@ -329,11 +337,11 @@ class _Console(Program):
 
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
-    ) -> Deferred[ConsoleClient]:
+    ) -> Deferred[ConsoleStream]:
         """See :meth:`Program.attempt`."""
         from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console
 
-        def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleClient]:
+        def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
             return open_console(
                 config,
                 config.namespace,
@@ -345,6 +353,8 @@ class _Console(Program):
                 among=self._options.among,
                 agent=agent,
                 reason=self._options.reason,
+                resume=not self._options.no_resume,
+                silence_seconds=self._options.lost_after,
             ).addErrback(self._suggest, config, reactor)
 
         if self._options.request and not self._approved:
@@ -401,8 +411,8 @@ class _Console(Program):
 
 
 def patiently(
-    attempt: Callable[[], Deferred[ConsoleClient]], clock: Any, say: Callable[[str], None]
-) -> Deferred[ConsoleClient]:
+    attempt: Callable[[], Deferred[ConsoleStream]], clock: Any, say: Callable[[str], None]
+) -> Deferred[ConsoleStream]:
     """
     Open the console, again for as long as a busy server names a time to come again.
 
@@ -414,7 +424,7 @@ def patiently(
 
     from twisted_exec.api.status import APIError
 
-    async def opened() -> ConsoleClient:
+    async def opened() -> ConsoleStream:
         left = PATIENCE_SECONDS
         while True:
             try:
@@ -430,6 +440,13 @@ def patiently(
             await deferLater(clock, pause)
 
     return Deferred.fromCoroutine(opened())
+
+
+def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
+    # Imported here, because most sessions never lose their connection.
+    from twisted_exec.cli.console.network_changes import watch_network
+
+    return watch_network(changed, _reactor())
 
 
 def _reactor() -> Any:

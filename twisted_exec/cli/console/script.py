@@ -8,17 +8,21 @@ until the old output has arrived, and from then on it considers only the current
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.script_options import FAILED_CODE
-from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Sink
-from twisted_exec.console.floor import RoleNotices, notice_text
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.timers import Timers
+from twisted_exec.console.floor import RoleNotices
 from twisted_exec.wire.escape_sequences import Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.interfaces import Sink
 
 OCCUPIED_CODE = 123
 """Another user is the writer of the console."""
@@ -53,11 +57,10 @@ class Script:
     """
 
     def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
         self._session: Driven | None = None
         self._notices = RoleNotices()
         self._stripper = Stripper()
-        self._timers: dict[str, IDelayedCall] = {}
+        self._timers = Timers(clock)
         self._is_settled = False
         self._line = b""
         self._raw_line = b""
@@ -74,15 +77,15 @@ class Script:
     def resumeProducing(self) -> None:
         """Begin when the session is attached."""
         if not self._is_settled and "limit" not in self._timers:
-            self._after("quiet", SETTLE_SECONDS, self._settle)
-            self._after("limit", MOST_SETTLE_SECONDS, self._settle)
+            self._timers.after("quiet", SETTLE_SECONDS, self._settle)
+            self._timers.after("limit", MOST_SETTLE_SECONDS, self._settle)
 
     def pauseProducing(self) -> None:
         """The session holds back what is typed until the stream takes it."""
 
     def stop(self) -> None:
         """Do nothing any more."""
-        self._cancel_all()
+        self._timers.cancel_all()
         self._session = None
 
     # Output.
@@ -93,32 +96,49 @@ class Script:
 
         :return: the part for the user.
         """
-        text = notice_text(data)
-        if text:
-            self._noticed(data, text)
-            return b""
         plain = self._stripper.feed(data)
         self._line = _last_line(self._line + plain)
         if self._is_settled:
             return self._output(data, plain)
         self._raw_line = (self._raw_line + data).rpartition(b"\n")[2][-_HELD_BYTES:]
-        self._after("quiet", SETTLE_SECONDS, self._settle)
+        self._timers.after("quiet", SETTLE_SECONDS, self._settle)
         return b""
 
-    def _noticed(self, data: bytes, text: str) -> None:
-        self._notices.feed(data)
+    # Events of the session.
+
+    def noticed(self, text: str) -> None:
+        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
+        self._notices.read(text)
         if self._notices.not_sent:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
         elif self._notices.is_denied and self._types:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             self._fail(OCCUPIED_CODE, text.replace("~f or ", ""))
-        elif _SKIPPED.fullmatch(text) and self._is_settled:
+        elif _SKIPPED.fullmatch(text):
+            self.skipped(text)
+
+    def skipped(self, text: str) -> None:
+        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
+        if self._is_settled:
             self._fail(FAILED_CODE, f"output was lost: {text}")
 
+    def outage(self) -> None:
+        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
+        self._timers.pause()
+
+    def resumed(self) -> None:
+        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
+        self._timers.resume()
+
+    def failed(self, line: str) -> None:
+        """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
+        if self.outcome is None:
+            self.is_over, self.outcome = True, Outcome(FAILED_CODE, line)
+
     def _settle(self) -> None:
-        self._cancel("quiet")
-        self._cancel("limit")
+        self._timers.cancel("quiet")
+        self._timers.cancel("limit")
         self._is_settled = True
         self._begin()
 
@@ -154,31 +174,14 @@ class Script:
     def _conclude(self, outcome: Outcome) -> None:
         if self.is_over:
             return
-        self._cancel_all()
+        self._timers.cancel_all()
         self.is_over, self.outcome = True, outcome
         # Later, because the output that led here is not written yet.
-        self._after("end", 0, self._leave)
+        self._timers.after("end", 0, self._leave, steady=True)
 
     def _leave(self) -> None:
         if self._session is not None and self.outcome is not None:
             self._session.conclude(self.outcome)
-
-    def _after(self, name: str, seconds: float, call: Callable[[], None]) -> None:
-        self._cancel(name)
-        self._timers[name] = self._clock.callLater(seconds, self._due, name, call)
-
-    def _due(self, name: str, call: Callable[[], None]) -> None:
-        del self._timers[name]
-        call()
-
-    def _cancel_all(self) -> None:
-        for name in list(self._timers):
-            self._cancel(name)
-
-    def _cancel(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
 
 
 class Expect(Script):
@@ -225,7 +228,7 @@ class Expect(Script):
                     self._wait(text)
                     return
                 self._buffer = self._buffer[end:]
-                self._cancel("expect")
+                self._timers.cancel("expect")
             del self._steps[0]
             if not self._steps:
                 self._finish(step)
@@ -233,7 +236,7 @@ class Expect(Script):
     def _wait(self, text: str) -> None:
         self.waiting = f'"{text}" was not printed; the last line is "{self.last_line}"'
         if self._is_limited and "expect" not in self._timers:
-            self._after("expect", EXPECT_SECONDS, self._late)
+            self._timers.after("expect", EXPECT_SECONDS, self._late)
 
     def _late(self) -> None:
         self._fail(TIMED_OUT_CODE, f"timed out after {EXPECT_SECONDS:.0f} s: {self.waiting}")
@@ -264,6 +267,10 @@ class ScriptSink:
     def mid_line(self) -> bool:
         """True if the output left the cursor inside a line."""
         return self._last_byte not in (b"", b"\n")
+
+    def begin_line(self) -> None:
+        """The cursor is at the beginning of a line now: a message was printed."""
+        self._last_byte = b"\n"
 
     def write(self, data: bytes) -> None:
         """Pass output on that is for the user."""

@@ -13,7 +13,9 @@ side                                                               if one ended,
                                                                    0 for success or 1
 with ``linger_seconds``, input was     ``the input was not sent:   1
 discarded at the machine's side        REASON``
-the connection was lost first          says so                     1
+the connection was lost for good       says so                     1
+after a loss, a script's input may not says so                     1
+have reached the machine
 ``--timeout`` seconds went by, or the  says so                     124
 machine was never quiet
 output cannot be written               what the system says        1
@@ -28,9 +30,11 @@ that, so this side leaves after :data:`QUIET_SECONDS`.  A machine that is never 
 script for ever, so without ``--timeout`` the session ends :data:`SCRIPT_SECONDS` after the end of
 input.
 
-**Back-pressure.**  A slow output pauses the stream, a slow stream pauses the
-input.  But a keyboard is still read while the stream is stuck, up to
-:data:`TYPE_AHEAD_BYTES`; otherwise the escape key would not leave a stuck session.
+**Lost connections.**  A stream that can resume reports a loss with :meth:`ConsoleSession.outage`, and
+:meth:`ConsoleSession.resumed` when it has connected again.  It keeps what is typed meanwhile.  A loss
+neither ends a script nor counts as silence of the machine.  If the machine's runtime was restarted, the stream
+cannot know whether the last input reached the machine: then a user at a terminal reads how many keys are
+uncertain, and a script fails.
 """
 
 from __future__ import annotations
@@ -38,18 +42,23 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
-from zope.interface import implementer
+from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.cli.console.display import Display
 from twisted_exec.cli.console.escape import Command, Escapes, SysRq, Typed
-from twisted_exec.console.floor import RoleNotices, is_writer_notice
+from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.timers import Timers
+from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize
 
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
+    from twisted_exec.cli.console.outage import Outage
+
 QUIET_SECONDS = 1.0
-TYPE_AHEAD_BYTES = 64 << 10
 
 SCRIPT_SECONDS = 60.0
 """
@@ -67,6 +76,9 @@ NEVER_QUIET = (
 
 NOT_SENT = "the input was not sent"
 """Start of the message when a script's session ends and its input was discarded."""
+
+UNCERTAIN = "may not have reached the machine"
+"""End of the message that input is uncertain."""
 
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
@@ -96,39 +108,6 @@ class Outcome:
     signal: int = 0
 
 
-class Stream(Protocol):
-    """The stream to the machine, as the session uses it."""
-
-    @property
-    def can_half_close(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-    def registerProducer(self, producer: object, streaming: bool) -> None: ...
-    def pause_output(self) -> None: ...
-    def resume_output(self) -> None: ...
-    def end_input(self) -> None: ...
-    def resize(self, size: TerminalSize) -> None: ...
-    def wish(self, wish: Break | Role) -> None: ...
-    def leave(self) -> None: ...
-    def abort(self) -> None: ...
-
-
-class Source(Protocol):
-    """The user's input: a producer that can be stopped for good."""
-
-    def pauseProducing(self) -> None: ...
-    def resumeProducing(self) -> None: ...
-    def stop(self) -> None: ...
-
-
-class Sink(Protocol):
-    """The user's output."""
-
-    def write(self, data: bytes) -> None: ...
-    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...
-    def unregisterProducer(self) -> None: ...
-    def loseConnection(self) -> None: ...
-
-
 class ConsoleSession:
     """
     Joins the user's input and output to the stream.
@@ -138,12 +117,15 @@ class ConsoleSession:
     :param escapes: escape keys, only for input from a terminal.
     :param read_only: the session was opened read-only, so nothing that is typed is sent, and the
         menu cannot change the role.
+    :param script: drives the session, and gets the messages for the user.
     :param say: prints messages of this program; the last line has no newline.
     :param suspend: stops this program, as job control does.
     :param limited: end a script :data:`SCRIPT_SECONDS` after the end of input if it has no other limit.
     :param greet: called when the stream is attached, before the first output.
     :param watch: receives all output that is written.
-    :param quiet: leave out notices that the user is the writer; each arrives as one message.
+    :param quiet: leave out messages about the connection, and notices that the user is the writer.
+    :param watch_network: calls its argument after each change of the network; returns a function that
+        stops this.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
         flushed (when the user decided to go: at most a second later).
     """
@@ -156,6 +138,7 @@ class ConsoleSession:
         size: Callable[[], TerminalSize | None],
         escapes: Escapes | None = None,
         read_only: bool = False,
+        script: SessionScript | None = None,
         say: Callable[[str], None] = lambda _: None,
         suspend: Callable[[], None] = lambda: None,
         linger_seconds: float | None = None,
@@ -163,31 +146,31 @@ class ConsoleSession:
         greet: Callable[[], None] = lambda: None,
         watch: Callable[[bytes], None] = lambda _: None,
         quiet: bool = False,
+        watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
         self._interactive = interactive
         self._size = size
         self._escapes = escapes if interactive else None
-        self._read_only, self._say, self._suspend = read_only, say, suspend
+        self._read_only, self._suspend = read_only, suspend
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._greet = greet
-        self._watch = watch
-        self._is_quiet = quiet
+        self._script, self._watch_network = script, watch_network
+        self._timers = Timers(clock)
+        self._display = Display(
+            script=script,
+            say=say,
+            watch=watch,
+            quiet=quiet,
+            wrote=lambda: self._timers.restart("quiet"),
+        )
         self._stream: Stream | None = None
-        self._source: Source | None = None
-        self._sink: Sink | None = None
-        self._connecting: Deferred[Any] | None = None
-        self._type_ahead: list[bytes | Break | Role] = []
-        self._ahead_bytes = 0
+        self._input: TypeAhead | None = None
         self._input_over = False
-        self._stuck = False
-        self._output_paused = False
-        self._last_byte = b""
-        self._notices = RoleNotices()
-        self._quiet: IDelayedCall | None = None
-        self._deadline: IDelayedCall | None = None
-        self._farewell: IDelayedCall | None = None
+        self._connecting: Deferred[Any] | None = None
+        self._attached_at: float | None = None
+        self._outage: Outage | None = None
         self._outcome: Outcome | None = None
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
@@ -196,11 +179,13 @@ class ConsoleSession:
 
         Input that is not a terminal is read only after that.
 
-        :param timeout_seconds: time limit of the whole session, including connecting.
+        :param timeout_seconds: time limit of the whole session, including connecting and lost
+            connections.
         """
-        self._source, self._sink = source, sink
+        self._input = TypeAhead(source, reads_on=self._interactive)
+        self._display.sink = sink
         if timeout_seconds is not None:
-            self._deadline = self._clock.callLater(timeout_seconds, self.timed_out)
+            self._timers.after("timeout", timeout_seconds, self.timed_out, steady=True)
         if self._interactive:
             source.resumeProducing()
 
@@ -211,35 +196,85 @@ class ConsoleSession:
     @property
     def mid_line(self) -> bool:
         """True if the last output left the cursor inside a line."""
-        return self._last_byte not in (b"", b"\n")
+        return self._display.mid_line
 
     # The stream's events.
 
     def attached(self, stream: Stream) -> None:
         """Handle the attached stream."""
-        if self._outcome is not None or self._source is None or self._sink is None:
+        if self._outcome is not None or self._input is None:
             stream.abort()
             return
         self._stream, self._connecting = stream, None
+        self._attached_at = self._clock.seconds()
         self._greet()
-        stream.registerProducer(_InputFlow(self), True)
-        self._sink.registerProducer(_OutputFlow(self), True)
+        self._display.open(stream)
         self.window_changed()
-        self.stream_ready()
+        self._input.open(stream)
 
     def data_received(self, data: bytes) -> None:
         """Handle output of the machine."""
-        if self._outcome is not None or self._sink is None:
+        if self._outcome is None:
+            self._display.output(data)
+
+    def notice(self, text: str) -> None:
+        """Handle a message of the server for the user, which is not part of the output."""
+        if self._outcome is None:
+            self._display.notice(one_line(text))
+
+    def skipped(self, count: int | None) -> None:
+        """Handle a gap in the output, of so many bytes; ``None`` if nobody knows how many."""
+        if self._outcome is None:
+            self._display.skipped(count)
+
+    def outage(self, reason: str) -> None:
+        """Handle the loss of the connection; the stream keeps the input, and reconnects."""
+        if self._outcome is not None or self._outage is not None:
             return
-        if self._is_quiet and is_writer_notice(data):
-            self._notices.feed(data)
+        # Imported here, because the program starts faster without it.
+        from twisted_exec.cli.console.outage import Outage
+
+        self._timers.pause()
+        if self._script is not None:
+            self._script.outage()
+        self._outage = Outage(self._clock, reason, self._display.inform, self._how_to_leave)
+        self._outage.watch(self._watch_network, getattr(self._stream, "network_changed", None))
+
+    def resumed(self, seconds: float, uncertain: int) -> None:
+        """
+        Handle the new connection.
+
+        :param seconds: length of the outage.
+        :param uncertain: how many bytes of input may or may not have reached the machine.
+        """
+        outage, self._outage = self._outage, None
+        if outage is not None:
+            outage.stop()
+        if self._outcome is not None:
             return
-        self._last_byte = data[-1:]
-        self._watch(data)
-        self._notices.feed(data)
-        if self._quiet is not None:
-            self._quiet.reset(self._quiet_seconds)
-        self._sink.write(data)
+        keys = f"{uncertain} key{'s' if uncertain > 1 else ''} {UNCERTAIN}" if uncertain else ""
+        if keys and not self._interactive:
+            line = f"the connection was lost, and {keys}"
+            if self._script is not None:
+                self._script.failed(line)
+            self._end(Outcome(1, line))
+            return
+        self._timers.resume()
+        if self._script is not None:
+            self._script.resumed()
+        if outage is None:
+            return
+        line = outage.end_line(seconds)
+        if keys:
+            self._display.tell(f"{line}; {keys}")
+        elif outage.was_told:
+            self._display.inform(line)
+
+    @property
+    def _how_to_leave(self) -> str:
+        if not self._interactive:
+            return "Ctrl-C leaves"
+        return self._escapes.how_to_leave if self._escapes is not None else ""
 
     def ended(self, ending: Ending) -> None:
         """Handle the end of the session by the other side, with its reason."""
@@ -261,7 +296,7 @@ class ConsoleSession:
 
     def typed(self, data: bytes) -> None:
         """Input was read."""
-        is_sent = not (self._read_only or self._notices.is_observer)
+        is_sent = not (self._read_only or self._display.notices.is_observer)
         if self._escapes is None:
             pieces: list[Typed] = [data]
         else:
@@ -284,7 +319,9 @@ class ConsoleSession:
             self._end(Outcome())
         elif typed is Command.HELP:
             assert self._escapes is not None
-            self._say("\n".join(self._escapes.help()))
+            self._display.tell("\n".join(self._escapes.help()))
+        elif typed is Command.STATUS:
+            self._display.tell("\n".join(self._status()))
         elif typed is Command.SUSPEND:
             self._suspend()
         else:
@@ -293,10 +330,23 @@ class ConsoleSession:
     def _wish(self, wish: Break | Role) -> bool:
         """:return: whether the stream supports the request."""
         if self._read_only:
-            self._say(NOTHING_TO_ASK)
+            self._display.tell(NOTHING_TO_ASK)
             return False
         self._send(wish)
         return True
+
+    def _status(self) -> list[str]:
+        # Imported here, because the program starts faster without it.
+        from twisted_exec.cli.console.status import status
+
+        now, since = self._clock.seconds(), self._attached_at
+        return status(
+            self._stream,
+            seconds=now - since if since is not None else None,
+            outage=self._outage.status() if self._outage is not None else "",
+            notices=self._display.notices,
+            read_only=self._read_only,
+        )
 
     def input_ended(self) -> None:
         """There is no more input."""
@@ -304,9 +354,9 @@ class ConsoleSession:
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
             return
-        if self._deadline is None and self._is_limited:
+        if "timeout" not in self._timers and self._is_limited:
             seconds = SCRIPT_SECONDS + (self._linger_seconds or 0)
-            self._deadline = self._clock.callLater(seconds, self.timed_out, NEVER_QUIET)
+            self._timers.after("limit", seconds, lambda: self.timed_out(NEVER_QUIET))
         if (
             self._linger_seconds is None
             and self._stream is not None
@@ -314,7 +364,7 @@ class ConsoleSession:
         ):
             self._stream.end_input()
         else:
-            self._quiet = self._clock.callLater(self._quiet_seconds, self._fell_quiet)
+            self._await_quiet()
 
     def window_changed(self) -> None:
         """The terminal may have a new size."""
@@ -324,7 +374,7 @@ class ConsoleSession:
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
-        self._sink = None
+        self._display.sink = None
         if self._outcome is None:
             message = f"cannot write output: {error.strerror}" if error is not None else ""
             self._end(Outcome(1 if error is not None else 0, message))
@@ -341,65 +391,27 @@ class ConsoleSession:
         else:
             self._finish(Outcome(signal=number))
 
-    # Back-pressure.
-
-    def stream_stuck(self) -> None:
-        """The stream takes no more input for now."""
-        self._stuck = True
-        if not self._interactive and self._source is not None:
-            self._source.pauseProducing()
-
-    def stream_ready(self) -> None:
-        """The stream takes input."""
-        self._stuck = False
-        waiting, self._type_ahead, self._ahead_bytes = self._type_ahead, [], 0
-        for data in waiting:
-            self._send(data)
-        if self._source is not None and self._outcome is None and not self._stuck:
-            self._source.resumeProducing()
-
-    def output_stuck(self) -> None:
-        """The user's output takes no more for now."""
-        self._output_paused = True
-        if self._stream is not None:
-            self._stream.pause_output()
-
-    def output_ready(self) -> None:
-        """The user's output takes more."""
-        self._output_paused = False
-        if self._stream is not None:
-            self._stream.resume_output()
-
     def _send(self, what: bytes | Break | Role) -> None:
-        if self._stream is not None and not self._stuck:
-            if isinstance(what, bytes):
-                self._stream.write(what)
-            else:
-                self._stream.wish(what)
-            return
-        self._type_ahead.append(what)
-        self._ahead_bytes += len(what) if isinstance(what, bytes) else 1
-        if self._ahead_bytes >= TYPE_AHEAD_BYTES and self._source is not None:
-            self._source.pauseProducing()
+        if self._input is not None:
+            self._input.send(what)
 
     # The end.
 
-    @property
-    def _quiet_seconds(self) -> float:
-        return QUIET_SECONDS if self._linger_seconds is None else self._linger_seconds
+    def _await_quiet(self) -> None:
+        seconds = QUIET_SECONDS if self._linger_seconds is None else self._linger_seconds
+        self._timers.after("quiet", seconds, self._fell_quiet)
 
     def _fell_quiet(self) -> None:
-        self._quiet = None
-        if self._stuck or self._output_paused:  # the silence may be due to our own pause
-            self._quiet = self._clock.callLater(self._quiet_seconds, self._fell_quiet)
-        elif why := self._notices.not_sent:
+        is_stuck = self._input is not None and self._input.is_stuck
+        if is_stuck or self._display.is_paused:  # the silence may be due to our own pause
+            self._await_quiet()
+        elif why := self._display.notices.not_sent:
             self._end(Outcome(1, f"{NOT_SENT}: {why}"))
         else:
             self._end(Outcome())
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
         """Handle the end of the time for the session."""
-        self._deadline = None
         outcome = Outcome(TIMED_OUT_CODE, line)
         if self._outcome is None:
             self._end(outcome)
@@ -416,27 +428,27 @@ class ConsoleSession:
             return
         self._outcome = outcome
         if in_haste:
-            self._farewell = self._clock.callLater(_FAREWELL_SECONDS, self._finish, outcome)
-        if self._source is not None:
-            self._source.stop()
+            self._timers.after(
+                "farewell", _FAREWELL_SECONDS, lambda: self._finish(outcome), steady=True
+            )
+        if self._input is not None:
+            self._input.close()
         attempt, self._connecting = self._connecting, None
         if attempt is not None:
             attempt.cancel()
         if self._stream is not None:
             self._stream.leave()
-        if self._sink is not None:
-            self._sink.unregisterProducer()
-            self._sink.loseConnection()
+        self._display.close()
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        if self._outcome is not None and self._stream is None and self._sink is None:
+        if self._outcome is not None and self._stream is None and self._display.sink is None:
             self._finish(self._outcome)
 
     def _finish(self, outcome: Outcome) -> None:
-        for timer in (self._quiet, self._deadline, self._farewell):
-            if timer is not None and timer.active():
-                timer.cancel()
+        self._timers.cancel_all()
+        if self._outage is not None:
+            self._outage.stop()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.abort()
@@ -452,37 +464,3 @@ def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
     return 0 if ending.ok else 1
-
-
-@implementer(IPushProducer)
-class _InputFlow:
-    """The stream paces the user's input through this."""
-
-    def __init__(self, session: ConsoleSession) -> None:
-        self._session = session
-
-    def pauseProducing(self) -> None:
-        self._session.stream_stuck()
-
-    def resumeProducing(self) -> None:
-        self._session.stream_ready()
-
-    def stopProducing(self) -> None:
-        """The stream is gone; ``detached`` tells."""
-
-
-@implementer(IPushProducer)
-class _OutputFlow:
-    """The user's output paces the stream through this."""
-
-    def __init__(self, session: ConsoleSession) -> None:
-        self._session = session
-
-    def pauseProducing(self) -> None:
-        self._session.output_stuck()
-
-    def resumeProducing(self) -> None:
-        self._session.output_ready()
-
-    def stopProducing(self) -> None:
-        """The output is gone; ``output_lost`` tells."""

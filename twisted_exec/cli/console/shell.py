@@ -78,38 +78,38 @@ class Run(Script):
         # The line may have text of another user, which must not run.
         self._type(_KILL_LINE + b"\r")
         self._receive = self._wake
-        self._after("quiet", SETTLE_SECONDS * 2, self._ask)
-        self._after("limit", MOST_SETTLE_SECONDS, self._ask)
+        self._timers.after("quiet", SETTLE_SECONDS * 2, self._ask)
+        self._timers.after("limit", MOST_SETTLE_SECONDS, self._ask)
 
     def _wake(self, data: bytes) -> bytes:
-        self._after("quiet", SETTLE_SECONDS, self._ask)
+        self._timers.after("quiet", SETTLE_SECONDS, self._ask)
         return b""
 
     def _ask(self) -> None:
-        self._cancel("quiet")
-        self._cancel("limit")
+        self._timers.cancel("quiet")
+        self._timers.cancel("limit")
         if self._is_at_login():
             return
         nonce = self._nonce.decode()
         self._receive = self._answered
         self._type(f" printf '@%s@@%s@\\n' R{nonce} R{nonce}\r".encode())
-        self._after("probe", PROBE_SECONDS, self._unanswered)
+        self._timers.after("probe", PROBE_SECONDS, self._unanswered)
 
     def _answered(self, data: bytes) -> bytes:
         self._buffer = (self._buffer + data)[-_HELD_BYTES:]
         if self._probe in self._buffer:
-            self._cancel("probe")
+            self._timers.cancel("probe")
             self._wait_for_prompt()
         return b""
 
     def _wait_for_prompt(self) -> None:
         """Type the next line when the shell is quiet: it may discard what comes before its prompt."""
         self._receive = self._await_prompt
-        self._after("quiet", SETTLE_SECONDS / 3, self._run)
-        self._after("limit", SETTLE_SECONDS * 2, self._run)
+        self._timers.after("quiet", SETTLE_SECONDS / 3, self._run)
+        self._timers.after("limit", SETTLE_SECONDS * 2, self._run)
 
     def _await_prompt(self, data: bytes) -> bytes:
-        self._after("quiet", SETTLE_SECONDS / 3, self._run)
+        self._timers.after("quiet", SETTLE_SECONDS / 3, self._run)
         return b""
 
     def _ignore(self, data: bytes) -> bytes:
@@ -129,8 +129,8 @@ class Run(Script):
         return True
 
     def _run(self) -> None:
-        self._cancel("quiet")
-        self._cancel("limit")
+        self._timers.cancel("quiet")
+        self._timers.cancel("limit")
         line = self._lines.pop(0)
         if self._lines:
             self._wait_for_prompt()

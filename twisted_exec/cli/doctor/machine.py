@@ -21,12 +21,16 @@ from twisted_exec.cli.suggestion import suggest_machine
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.streaming.remotecommand.client import ConsoleClient
+from twisted_exec.streaming.remotecommand.client import ConsoleStream
 from twisted_exec.wire.remotecommand.messages import Ending
+from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE
 
 LINE_SECONDS = 1.0
 """A broken line ends the session at once; a session that lasts so long is good."""
+
+CONSOLE_SUBRESOURCE = "console"
+"""The virtual subresource whose verbs are the rights at a console."""
 
 _LEFT_SECONDS = 5.0
 
@@ -108,31 +112,51 @@ class _MachineCheck:
 
     async def _check_rights(self) -> None:
         plural = self._dialect.workload.plural
-        rights = (("create", "exec", True), ("get", "", False), ("get", "log", False))
-        allowed = []
-        for verb, subresource, is_needed in rights:
-            what = f"{verb} {plural}/{subresource}" if subresource else f"{verb} {plural}"
-            try:
-                status = await self._review(verb, subresource)
-            except APIError as problem:
-                self._report.skipped("rights", f"the server does not answer: {problem.message}")
-                return
-            if status.get("allowed"):
-                allowed.append(what)
-                continue
-            reason = str(status.get("reason") or status.get("evaluationError") or "")
-            message = f"may not {what} in namespace {self._namespace}"
-            message += f": {reason}" if reason else ""
-            remedy = (
-                "ask an administrator for it, such as: kubectl create rolebinding NAME "
-                f"--clusterrole=edit --user=USER -n {self._namespace}"
-            )
-            if is_needed:
-                self._report.error("rights", message, remedy)
-            else:
-                self._report.warning("rights", message, remedy)
+        try:
+            allowed = await self._console_rights()
+            for subresource in ("", "log"):
+                what = f"get {plural}/{subresource}" if subresource else f"get {plural}"
+                status = await self._review("get", subresource)
+                if status.get("allowed"):
+                    allowed.append(what)
+                else:
+                    self._report.warning("rights", *self._lacking(what, status))
+        except APIError as problem:
+            self._report.skipped("rights", f"the server does not answer: {problem.message}")
+            return
         if allowed:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
+
+    async def _console_rights(self) -> list[str]:
+        """
+        Return the user's rights at the console, and report if they do not suffice.
+
+        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although it
+        denies them.
+        """
+        plural = self._dialect.workload.plural
+        opening = await self._review("create", "exec")
+        rights = [f"create {plural}/exec"] if opening.get("allowed") else []
+        for right in sorted(Right, reverse=True):
+            status = await self._review(right.verb, CONSOLE_SUBRESOURCE)
+            if status.get("allowed"):
+                if right is Right.OBSERVE and not rights:
+                    typing = f"{Right.DRIVE.verb} {plural}/{CONSOLE_SUBRESOURCE}"
+                    self._report.warning("rights", *self._lacking(typing, {}))
+                return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
+        if not rights:
+            self._report.error("rights", *self._lacking(f"create {plural}/exec", opening))
+        return rights
+
+    def _lacking(self, what: str, status: Object) -> tuple[str, str]:
+        """Return message and remedy about a right that the user does not have."""
+        reason = str(status.get("reason") or status.get("evaluationError") or "")
+        message = f"may not {what} in namespace {self._namespace}"
+        remedy = (
+            "ask an administrator for it, such as: kubectl create rolebinding NAME "
+            f"--clusterrole=edit --user=USER -n {self._namespace}"
+        )
+        return message + (f": {reason}" if reason else ""), remedy
 
     async def _review(self, verb: str, subresource: str) -> Object:
         attributes = {
@@ -367,7 +391,7 @@ class _Visitor:
         finally:
             self._waiting = None
 
-    def attached(self, stream: ConsoleClient) -> None:
+    def attached(self, stream: ConsoleStream) -> None:
         """See ``ConsoleUser``."""
 
     def data_received(self, data: bytes) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.poollet.consoles.dialling import Dialler
-    from twisted_exec.streaming.remotecommand.client import ConsoleClient, ConsoleUser
+    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
 
 _TIMEOUT_SECONDS = 30.0
@@ -79,7 +79,7 @@ class _Program(Program):
 
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
-    ) -> Deferred[ConsoleClient]:
+    ) -> Deferred[ConsoleStream]:
         """See :meth:`Program.attempt`."""
         from twisted.internet.defer import Deferred
 
@@ -88,7 +88,7 @@ class _Program(Program):
 
     async def _attempt(
         self, user: ConsoleUser, reactor: Any, stream_options: StreamOptions
-    ) -> ConsoleClient:
+    ) -> ConsoleStream:
         from twisted_exec.cli.iri.commands import connect
         from twisted_exec.poollet.consoles.dialling import Dialler
 
@@ -152,7 +152,7 @@ async def open_console(
     machine_uid: str = "",
     protocols: Sequence[str] | None = None,
     timeout_seconds: float = _TIMEOUT_SECONDS,
-) -> ConsoleClient:
+) -> ConsoleStream:
     """
     Get the URL of a console from a runtime, and open it.
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -47,7 +48,7 @@ from twisted_exec.api.status import (
     NotFound,
 )
 from twisted_exec.kube.credentials.cache import renewed, settled
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport.connection import (
     endpoint,
@@ -58,12 +59,17 @@ from twisted_exec.kube.transport.connection import (
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import (
     ATTEMPTS,
+    SILENCE_SECONDS,
     ConsoleClient,
+    ConsoleStream,
     ConsoleUser,
+    FirstUser,
+    MarkUser,
     connect,
 )
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
+from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 if TYPE_CHECKING:
@@ -103,6 +109,13 @@ async def _resources(client: KubeClient, group: str, version: str) -> Sequence[s
 
 AGENT = "kubectl-console (twisted-exec)"
 
+GIVE_UP_SECONDS = 300.0
+"""
+Time to resume the session of a protocol, which may have nobody who decides to leave.
+
+Servers keep sessions for a minute by default.
+"""
+
 TIMEOUT_SECONDS = 30.0
 """Time limit for the connection, and another for the answer: later hops have their own limits."""
 
@@ -121,11 +134,15 @@ def open_console(
     among: Sequence[Dialect] = DIALECTS,
     agent: str = AGENT,
     reason: str = "",
-) -> Deferred[ConsoleClient]:
+    resume: bool = True,
+    silence_seconds: float = SILENCE_SECONDS,
+    give_up_seconds: float | None = None,
+) -> Deferred[ConsoleStream]:
     """
     Open the console of one machine.
 
-    :param user: receives the events of the session, ``attached`` first.
+    :param user: receives the events of the session, ``attached`` first.  It may have the callbacks of
+        :class:`~twisted_exec.streaming.remotecommand.resumable_user.ResumableUser`.
     :param server: the endpoint, instead of the one that ``config`` names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
@@ -136,6 +153,12 @@ def open_console(
         order.
     :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param resume: after a loss of the connection open the next one, if the server can resume
+        sessions: at the same path, with current credentials, at the addresses of the server's name
+        in turn.
+    :param silence_seconds: silence after which the connection of such a session is lost.
+    :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
+        reach.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
         or 504 naming the server if it cannot be reached; with
@@ -146,7 +169,7 @@ def open_console(
     if reason:
         query += f"&reason={quote(reason, safe='')}".encode("ascii")
 
-    async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleClient:
+    async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleStream:
         try:
             return await opened_at("exec", shown_config, dialect)
         except APIError as refused:
@@ -177,24 +200,86 @@ def open_console(
 
     async def opened_at(
         subresource: str, shown_config: ClientConfig, dialect: Dialect
+    ) -> ConsoleStream:
+        if not resume:
+            return await connected(subresource, shown_config, dialect, user)
+
+        turns = count(1)
+
+        def reopened(header: str, next_user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
+            turn = next(turns)
+
+            async def opened_again(renewed_config: ClientConfig) -> ConsoleClient:
+                return await connected(
+                    subresource, renewed_config, dialect, next_user, [protocol], header, turn
+                )
+
+            return Deferred.fromCoroutine(_again(config, reactor, opened_again))
+
+        first = FirstUser(user, reopened, reactor, give_up_seconds)
+        await connected(subresource, shown_config, dialect, first, header=MARKS)
+        return first.stream
+
+    async def connected(
+        subresource: str,
+        shown_config: ClientConfig,
+        dialect: Dialect,
+        its_user: ConsoleUser,
+        its_protocols: Sequence[str] = protocols,
+        header: str = "",
+        first_address: int = 0,
     ) -> ConsoleClient:
         where = dialect.workload.path(namespace, name, subresource)
         head = request_head(shown_config, where, query, agent)
+        api_server = server or endpoint(
+            shown_config, reactor, timeout_seconds=timeout_seconds, first_address=first_address
+        )
         with naming_server(config):
             return await connect(
-                server or endpoint(shown_config, reactor, timeout_seconds=timeout_seconds),
+                api_server,
                 head,
-                user,
+                its_user,
                 clock=reactor,
                 timeout_seconds=timeout_seconds,
-                protocols=protocols,
+                protocols=its_protocols,
+                resume=header,
+                silence_seconds=silence_seconds,
             )
 
     opening = opened_among(opened, config, reactor, among, timeout_seconds, server)
     return Deferred.fromCoroutine(opening)
 
 
+async def _again(
+    config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[ConsoleClient]]
+) -> ConsoleClient:
+    """
+    Open a session's next connection.
+
+    :raises BadGateway: there are no credentials at present, for example because a plugin has no
+        network either.
+    """
+    try:
+        return await _with_current_credentials(config, reactor, opened)
+    except KubeConfigError as problem:
+        raise BadGateway(str(problem)) from None
+
+
 T = TypeVar("T")
+
+
+async def _with_current_credentials(
+    config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[T]]
+) -> T:
+    """Open something; after a 401 once more, if there are other credentials then."""
+    settled_config = await settled(config, reactor)
+    try:
+        return await opened(settled_config)
+    except APIError as refused:
+        other = await renewed(config, reactor, settled_config) if refused.code == 401 else None
+        if other is None:
+            raise
+    return await opened(other)
 
 
 async def opened_among(
@@ -213,14 +298,10 @@ async def opened_among(
     """
 
     async def shown_again(dialect: Dialect) -> T:
-        settled_config = await settled(config, reactor)
-        try:
-            return await opened(settled_config, dialect)
-        except APIError as refused:
-            other = await renewed(config, reactor, settled_config) if refused.code == 401 else None
-            if other is None:
-                raise
-        return await opened(other, dialect)
+        def opened_once(shown_config: ClientConfig) -> Awaitable[T]:
+            return opened(shown_config, dialect)
+
+        return await _with_current_credentials(config, reactor, opened_once)
 
     first, *others = among
     try:
@@ -336,7 +417,11 @@ class ConsoleEndpoint:
 
     ``connect`` fails as :func:`open_console` does.
 
+    A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
+    connections.
+
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param resume: as of :func:`open_console`, and so is ``give_up_seconds``.
     """
 
     def __init__(
@@ -350,9 +435,12 @@ class ConsoleEndpoint:
         server: IStreamClientEndpoint | None = None,
         among: Sequence[Dialect] = DIALECTS,
         reason: str = "",
+        resume: bool = True,
+        give_up_seconds: float | None = GIVE_UP_SECONDS,
     ) -> None:
         self._config, self._among = config, among
         self._reason = reason
+        self._resume, self._give_up_seconds = resume, give_up_seconds
         self._address = ConsoleAddress(config.server, namespace, name)
         self._reactor = reactor
         self._timeout_seconds = timeout_seconds
@@ -372,6 +460,8 @@ class ConsoleEndpoint:
             server=self._server,
             among=self._among,
             reason=self._reason,
+            resume=self._resume,
+            give_up_seconds=self._give_up_seconds,
         )
 
         def opened(_: object) -> IProtocol:
@@ -397,11 +487,17 @@ class _ProtocolUser:
         self._ending: Ending | None = None
         self.transport: _ConsoleTransport | None = None
 
-    def attached(self, stream: ConsoleClient) -> None:
+    def attached(self, stream: ConsoleStream) -> None:
+        # Imported here: terminal programs have no protocol, and start faster without it.
+        from twisted_exec.kube.interfaces import IResumableProtocol
+
         self.protocol = self._factory.buildProtocol(self._address)
         if self.protocol is None:
             stream.abort()
             return
+        if IResumableProtocol.providedBy(self.protocol):
+            for callback in ("outage", "resumed", "notice", "skipped"):
+                setattr(self, callback, getattr(self.protocol, callback))
         self.transport = _ConsoleTransport(stream, self._address)
         self.protocol.makeConnection(self.transport)
 
@@ -426,7 +522,7 @@ class _ProtocolUser:
 class _ConsoleTransport:
     """The transport of a protocol on a console's stream."""
 
-    def __init__(self, stream: ConsoleClient, address: ConsoleAddress) -> None:
+    def __init__(self, stream: ConsoleStream, address: ConsoleAddress) -> None:
         self._stream, self._address = stream, address
         self.connected = True
         self.disconnecting = False
@@ -511,15 +607,18 @@ def parse_console(
     timeout: str = str(TIMEOUT_SECONDS),
     dialect: str = "",
     reason: str = "",
+    resume: str = "yes",
 ) -> IStreamClientEndpoint:
     """
-    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT:reason=TEXT``
+    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT:reason=TEXT:resume=no``
 
     The kubeconfig is read at each ``connect``, so renewed credentials are used.
 
-    :raises ValueError: the name is missing, the timeout is not a number, the dialect is unknown, or
-        the reason is not valid.
+    :raises ValueError: the name is missing, the timeout is not a number, the dialect is unknown,
+        the reason is not valid, or ``resume`` is neither ``yes`` nor ``no``.
     """
+    if resume not in ("yes", "no"):
+        raise ValueError(f"console: resume={resume} is neither yes nor no")
     if not name:
         raise ValueError("console: needs the name of a machine, as in console:demo-vm")
     among = (by_name(dialect),) if dialect else DIALECTS
@@ -528,7 +627,15 @@ def parse_console(
     except APIError as refusal:
         raise ValueError(f"console: {refusal.message}") from None
     return _FromKubeconfig(
-        reactor, name, namespace, kubeconfig, context, float(timeout), among, reason
+        reactor,
+        name,
+        namespace,
+        kubeconfig,
+        context,
+        float(timeout),
+        among,
+        reason,
+        resume == "yes",
     )
 
 
@@ -543,6 +650,7 @@ class _FromKubeconfig:
     timeout_seconds: float
     among: Sequence[Dialect]
     reason: str
+    resume: bool
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         async def connected() -> IProtocol:
@@ -555,6 +663,7 @@ class _FromKubeconfig:
                 timeout_seconds=self.timeout_seconds,
                 among=self.among,
                 reason=self.reason,
+                resume=self.resume,
             )
             return await console.connect(protocolFactory)
 

@@ -1,0 +1,284 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.outage`, in a session whose connection is lost.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from tests.cli.console.test_session import FakeStream, SessionCase
+from twisted_exec.cli.console.escape import parse_escape
+from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
+from twisted_exec.wire.remotecommand.messages import Break
+from twisted_exec.wire.resume import Position
+
+
+class ResumableStream(FakeStream):
+    """A stream whose notices are marks, and which connects again by itself."""
+
+    is_resumable = True
+    round_trip_seconds: float | None = 0.0123
+    position: Position | None = Position("0" * 16, 4711)
+    resumes = 0
+    session = "3f2a"
+
+    def network_changed(self) -> None:
+        self.told.append("network changed")
+
+
+class RecordingScript:
+    """Records what a session passes on to its script."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def noticed(self, text: str) -> None:
+        self.events.append(text)
+
+    def skipped(self, text: str) -> None:
+        self.events.append(f"skipped: {text}")
+
+    def outage(self) -> None:
+        self.events.append("outage")
+
+    def resumed(self) -> None:
+        self.events.append("resumed")
+
+    def failed(self, line: str) -> None:
+        self.events.append(f"failed: {line}")
+
+
+class OutageCase(SessionCase):
+    """A session of a resumable stream; ``said`` has the messages of the program."""
+
+    def begin(self, timeout: float | None = None, **more: Any) -> None:
+        self.said: list[str] = []
+        more.setdefault("escapes", parse_escape("^],~"))
+        super().begin(timeout, say=self.said.append, **more)
+
+    def attach(self, **more: Any) -> ResumableStream:
+        stream = ResumableStream(**more)
+        self.session.attached(stream)
+        return stream
+
+
+class OutageTests(OutageCase):
+    """A connection that is lost, and comes back."""
+
+    def test_lines(self) -> None:
+        """The user reads when the connection is lost, how to leave, and how long the loss lasted."""
+        for escapes, hint in (
+            ("^],~", " (Ctrl-] leaves)"),
+            ("~", " (~. leaves)"),
+            ("none", ""),
+        ):
+            self.begin(escapes=parse_escape(escapes))
+            self.attach()
+            self.session.outage("the server has not answered for 20 seconds")
+            self.clock.advance(0.49)
+            self.assertEqual(self.said, [])
+            self.clock.advance(0.01)
+            self.assertEqual(self.said, [f"connection lost; reconnecting{hint}"])
+            self.session.resumed(3.24, 0)
+            self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_short(self) -> None:
+        """A loss of less than half a second is not worth a line."""
+        self.begin()
+        self.attach()
+        for _ in range(3):
+            self.session.outage("connection lost")
+            self.clock.advance(0.4)
+            self.session.resumed(0.4, 0)
+        self.clock.advance(1)
+        self.assertEqual(self.said, [])
+
+    def test_uncertain(self) -> None:
+        """The user always reads that keys may not have reached the machine."""
+        for quiet in (False, True):
+            self.begin(quiet=quiet)
+            self.attach()
+            for seconds, keys in ((0.1, 1), (125.0, 17)):
+                self.session.outage("connection lost")
+                self.session.resumed(seconds, keys)
+            end = "may not have reached the machine"
+            self.assertEqual(
+                self.said,
+                [
+                    f"reconnected after 0.1 s; 1 key {end}",
+                    f"reconnected after 2 min 5 s; 17 keys {end}",
+                ],
+            )
+
+    def test_quiet(self) -> None:
+        """With ``--quiet`` there are no lines about the connection."""
+        self.begin(quiet=True)
+        self.attach()
+        self.session.outage("connection lost")
+        self.clock.advance(5)
+        self.session.resumed(5, 0)
+        self.assertEqual(self.said, [])
+
+    def test_messages_begin_lines(self) -> None:
+        """Behind a message the cursor is at the beginning of a line."""
+        self.begin()
+        self.attach()
+        self.session.data_received(b"$ ")
+        self.assertTrue(self.session.mid_line)
+        self.session.outage("connection lost")
+        self.clock.advance(1)
+        self.assertFalse(self.session.mid_line)
+
+    def test_keys(self) -> None:
+        """The stream gets what is typed during an outage; Ctrl-C is a key for the machine."""
+        self.begin()
+        stream = self.attach()
+        self.session.outage("connection lost")
+        self.session.typed(b"\x03ls\r")
+        self.session.typed(b"~B")
+        self.assertEqual((stream.sent, stream.told), (b"\x03ls\r|", [Break()]))
+
+    def test_leave(self) -> None:
+        """The keys that leave work during an outage, at once."""
+        for keys in (b"~.", b"x\x1d"):
+            self.begin()
+            stream = self.attach()
+            self.session.outage("connection lost")
+            self.session.typed(keys)
+            self.assertEqual(stream.told, ["leave"])
+            self.session.detached("left")
+            self.sink.flush()
+            self.assertEqual(self.outcome(), Outcome())
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_refused(self) -> None:
+        """A session that cannot be resumed ends with the reason."""
+        self.begin()
+        self.attach()
+        self.session.outage("connection lost")
+        self.clock.advance(2)
+        self.session.detached('machine "vm" not found')
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(1, 'machine "vm" not found'))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_network(self) -> None:
+        """The stream hears of changes of the network while the connection is lost, and only then."""
+        watched: list[str] = []
+
+        def watch(changed: Callable[[], None]) -> Callable[[], None]:
+            watched.append("begin")
+            changed()
+            return lambda: watched.append("end")
+
+        self.begin(watch_network=watch)
+        stream = self.attach()
+        self.assertEqual(watched, [])
+        self.session.outage("connection lost")
+        self.session.outage("connection lost")
+        self.assertEqual((watched, stream.told), (["begin"], ["network changed"]))
+        self.session.resumed(1, 0)
+        self.assertEqual(watched, ["begin", "end"])
+        self.session.outage("connection lost")
+        self.session.failed("gone")
+        self.session.detached("gone")
+        self.sink.flush()
+        self.assertEqual(watched, ["begin", "end"] * 2)
+
+
+class ScriptOutageTests(OutageCase):
+    """A script whose connection is lost."""
+
+    def begin(self, timeout: float | None = None, **more: Any) -> None:
+        super().begin(timeout, **{"interactive": False, **more})
+
+    def test_linger(self) -> None:
+        """An outage is no silence of the machine: the linger time begins anew after it."""
+        self.begin(linger_seconds=2)
+        stream = self.attach()
+        self.session.input_ended()
+        self.clock.advance(1.5)
+        self.session.outage("connection lost")
+        self.clock.pump([60] * 60)
+        self.assertEqual(stream.told, [])
+        self.session.resumed(3600, 0)
+        self.clock.advance(1.9)
+        self.assertEqual(stream.told, [])
+        self.clock.advance(0.1)
+        self.assertEqual(stream.told, ["leave"])
+
+    def test_input_ends_during_an_outage(self) -> None:
+        """The linger time does not begin during an outage."""
+        self.begin(linger_seconds=2)
+        stream = self.attach()
+        self.session.outage("connection lost")
+        self.session.input_ended()
+        self.clock.advance(100)
+        self.assertEqual(stream.told, [])
+        self.session.resumed(100, 0)
+        self.clock.advance(2)
+        self.assertEqual(stream.told, ["leave"])
+
+    def test_limit(self) -> None:
+        """The minute after the end of input begins anew, too."""
+        self.begin()
+        stream = self.attach()
+        self.session.input_ended()
+        self.session.outage("connection lost")
+        self.clock.advance(SCRIPT_SECONDS * 2)
+        self.session.resumed(SCRIPT_SECONDS * 2, 0)
+        self.clock.advance(SCRIPT_SECONDS - 1)
+        self.assertEqual(stream.told, ["end of input"])
+        self.clock.advance(1)
+        self.assertEqual(stream.told, ["end of input", "leave"])
+
+    def test_timeout(self) -> None:
+        """``--timeout`` counts during an outage."""
+        self.begin(timeout=5)
+        self.attach()
+        self.session.outage("connection lost")
+        self.clock.advance(5)
+        self.session.detached("left")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(124, TIMED_OUT))
+
+    def test_interrupt(self) -> None:
+        """Ctrl-C ends a script during an outage, and the line about the loss says so."""
+        self.begin()
+        stream = self.attach()
+        self.session.outage("connection lost")
+        self.clock.advance(1)
+        self.assertEqual(self.said, ["connection lost; reconnecting (Ctrl-C leaves)"])
+        self.session.interrupted(signal.SIGINT)
+        self.assertEqual(stream.told, ["leave"])
+        self.session.detached("left")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(signal=signal.SIGINT))
+
+    def test_uncertain(self) -> None:
+        """A script fails if nobody knows whether its input reached the machine."""
+        self.begin(linger_seconds=2)
+        stream = self.attach()
+        self.session.typed(b"reboot\n")
+        self.session.input_ended()
+        self.session.outage("connection lost")
+        self.session.resumed(2, 7)
+        self.assertEqual(stream.told, ["leave"])
+        self.session.detached("left")
+        self.sink.flush()
+        line = "the connection was lost, and 7 keys may not have reached the machine"
+        self.assertEqual(self.outcome(), Outcome(1, line))
+        self.assertEqual(self.said, [])
+
+    def test_script_is_uncertain(self) -> None:
+        """A script that drives the session hears of it."""
+        script = RecordingScript()
+        self.begin(script=script)
+        self.attach()
+        self.session.outage("connection lost")
+        self.session.resumed(2, 1)
+        event = "failed: the connection was lost, and 1 key may not have reached the machine"
+        self.assertEqual(script.events, ["outage", event])

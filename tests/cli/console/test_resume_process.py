@@ -1,0 +1,177 @@
+"""
+``kubectl-console`` as a process whose connection is lost.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+
+from tests.cli.console.test_program_process import ConsoleProcess, TerminalCase
+from twisted_exec.kube.kubeconfig.loader import ClientConfig
+from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.testing.resumable_console import ResumableConsole
+from twisted_exec.wire.remotecommand.messages import COMPLETED, Ending, TerminalSize
+
+reactor: Any = _reactor
+
+LONG = [(503, None)] * 4
+"""Refusals that make an outage last for more than half a second."""
+
+
+class ResumeCase(TerminalCase):
+    """``self.console`` is a console whose sessions can be resumed."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.console = ResumableConsole(reactor)
+        endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+        port = await endpoint.listen(self.console)
+        self.addCleanup(lambda: maybeDeferred(port.stopListening))
+        self.config = ClientConfig(f"http://127.0.0.1:{port.getHost().port}")
+
+    @property
+    def typed(self) -> bytes:
+        """The text that reached the line."""
+        return b"".join(item for item in self.console.line if isinstance(item, bytes))
+
+    async def until_typed(self, expected: bytes) -> None:
+        """Wait until the line has got this."""
+        while len(self.typed) < len(expected):
+            await self._settle()
+        self.assertEqual(self.typed, expected)
+
+    def lose(self, *refusals: tuple[int, int | None]) -> None:
+        """Cut the connection; refuse the next attempts."""
+        self.console.refusals = [*refusals]
+        for connection in self.console.live:
+            connection.cut()
+
+    async def prompt(self, *arguments: str) -> ConsoleProcess:
+        """Start the program on a terminal; fires when it shows the machine's prompt."""
+        self.console.print(b"$ ")
+        process = self.start_on_terminal(*arguments)
+        await process.until(rb"\$ ")
+        return process
+
+
+class TerminalTests(ResumeCase):
+    """A user at a terminal."""
+
+    async def test_goes_on(self) -> None:
+        """Output and keys continue; two lines and the status say what happened."""
+        process = await self.prompt()
+        process.type(b"ls\r")
+        await self.until_typed(b"ls\r")
+        self.lose(*LONG)
+        self.console.print(b"bin\r\n")
+        await process.until(rb"\$ \r\nconnection lost; reconnecting \(Ctrl-\] leaves\)\r\n")
+        process.type(b"pwd\r")
+        await process.until(rb"\r\nbin\r\n")
+        await process.until(rb"\r\nreconnected after \d\.\d s\r\n")
+        await self.until_typed(b"ls\rpwd\r")
+        process.type(b"~s")
+        await process.until(rb"\r\n  output      at byte 7\r\n(.*\r\n)*.*yes; resumed 1 time\r\n")
+        process.type(b"~.")
+        await self.ends_so(process, 0)
+
+    async def test_short_loss(self) -> None:
+        """A short loss passes without a word, and nothing is repeated."""
+        process = await self.prompt()
+        for number in range(3):
+            self.lose()
+            self.console.print(b"%d" % number)
+            await process.until(b"%d" % number)
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertTrue(process.stdout.endswith(b"helps.\r\n$ 012\r\n"), process.stdout)
+
+    async def test_leave(self) -> None:
+        """The escape keys leave during the outage."""
+        process = await self.prompt()
+        self.lose(*[(503, None)] * 1000)
+        await process.until(rb"reconnecting")
+        process.type(b"~.")
+        await self.ends_so(process, 0)
+
+    async def test_size(self) -> None:
+        """The size that the terminal has got during the outage is sent after it."""
+        process = await self.prompt()
+        self.lose(*LONG)
+        await process.until(rb"reconnecting")
+        self.set_size(TerminalSize(132, 43))
+        process.signal(signal.SIGWINCH)
+        await process.until(rb"reconnected")
+        while self.console.sizes[-1] != TerminalSize(132, 43):
+            await self._settle()
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+
+    async def test_uncertain_keys(self) -> None:
+        """After a restart of the machine's end the user reads how many keys are uncertain."""
+        process = await self.prompt("--quiet")
+        process.type(b"ls\r")
+        await self.until_typed(b"ls\r")
+        self.console.restart()
+        await process.until(rb"reconnected after \d\.\d s; 3 keys may not have reached the machine")
+        process.type(b"pwd\r")
+        await self.until_typed(b"ls\rpwd\r")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+
+    async def test_refused(self) -> None:
+        """A session that is over ends with the server's reason."""
+        process = await self.prompt()
+        self.lose((404, None))
+        await self.ends_so(process, 1)
+        self.assertRegex(process.stdout, rb"\r\nthe session could not be resumed: [^\r]+\r\n\Z")
+
+
+class PipeTests(ResumeCase):
+    """A script."""
+
+    async def test_goes_on(self) -> None:
+        """The linger time begins anew after an outage that lasts longer than it."""
+        process = self.start("--linger", "0.5")
+        process.type(b"uname\n")
+        process.transport.closeStdin()
+        await self.until_typed(b"uname\n")
+        self.lose(*LONG)
+        self.console.print(b"Linux\n")
+        await self.ends_with(process, 0)
+        self.assertEqual(process.stdout, b"Linux\n")
+
+    async def test_end_of_input(self) -> None:
+        """The end of the input reaches the machine's side once, also over an outage."""
+        process = self.start()
+        process.type(b"uname\n")
+        await self.until_typed(b"uname\n")
+        self.lose(*LONG)
+        process.transport.closeStdin()
+        while None not in self.console.line:
+            await self._settle()
+        self.console.end(Ending(COMPLETED))
+        await self.ends_with(process, 0)
+        self.assertEqual(self.console.line.count(None), 1)
+
+    async def test_uncertain_input(self) -> None:
+        """A script whose input may not have reached the machine fails."""
+        process = self.start("--linger", "30")
+        process.type(b"reboot\n")
+        await self.until_typed(b"reboot\n")
+        self.console.restart()
+        line = "the connection was lost, and 7 keys may not have reached the machine"
+        await self.ends_with(process, 1, line)
+
+    async def test_no_resume(self) -> None:
+        """With ``--no-resume`` a lost connection is the end."""
+        self.console.print(b"up")
+        process = self.start("--no-resume")
+        await process.until(b"up")
+        self.lose()
+        await self.ends_with(process, 1, LOST)
+        self.assertEqual(len(self.console.connections), 1)

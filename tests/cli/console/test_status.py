@@ -1,0 +1,82 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.status`, in a session.
+"""
+
+from __future__ import annotations
+
+from tests.cli.console.test_outage import OutageCase
+from tests.cli.console.test_session import FakeStream
+from twisted_exec.console.floor import HINT
+from twisted_exec.streaming.remotecommand.client import LOST
+
+
+class StatusTests(OutageCase):
+    """``~s``."""
+
+    def status(self) -> list[str]:
+        self.said.clear()
+        self.session.typed(b"~s")
+        return self.said[0].split("\n")
+
+    def test_resumable(self) -> None:
+        """The status has the time, the role, the round trip, the offset, and how often it resumed."""
+        self.begin()
+        stream = self.attach()
+        self.clock.advance(3725)
+        expected = [
+            "connected for 1 h 2 min",
+            "  session     3f2a",
+            "  role        writer",
+            "  round trip  12.3 ms",
+            "  output      at byte 4711",
+            "  resumable   yes",
+        ]
+        self.assertEqual(self.status(), expected)
+        stream.resumes, stream.round_trip_seconds = 2, None
+        status = self.status()
+        self.assertIn("  resumable   yes; resumed 2 times", status)
+        self.assertIn("  round trip  unknown", status)
+        self.assertEqual((stream.sent, stream.told), (b"", []))
+
+    def test_outage(self) -> None:
+        """During an outage the status says since when, and why."""
+        self.begin()
+        self.attach()
+        self.clock.advance(60)
+        self.session.outage("the server has not answered for 20 seconds")
+        self.clock.advance(12)
+        first = self.status()[0]
+        reason = "the server has not answered for 20 seconds"
+        self.assertEqual(first, f"connection lost 12.0 s ago ({reason}); reconnecting")
+        self.session.resumed(12, 0)
+        self.session.outage(LOST)
+        self.assertEqual(self.status()[0], "connection lost 0.0 s ago; reconnecting")
+
+    def test_roles(self) -> None:
+        """The status names the writer, if a notice did."""
+        self.begin()
+        self.attach()
+        for text, role in (
+            (f"the writer of this console is ada; you are an observer {HINT}", "the writer is ada"),
+            (f"ada has left; this console has no writer {HINT}", "this console has no writer"),
+        ):
+            self.session.notice(text)
+            self.assertIn(f"  role        observer; {role}", self.status())
+        self.session.notice("you are the writer of this console")
+        self.assertIn("  role        writer", self.status())
+        self.begin(read_only=True)
+        self.attach()
+        self.assertIn("  role        observer", self.status())
+
+    def test_ordinary(self) -> None:
+        """An ordinary session says that a loss ends it."""
+        self.begin()
+        self.session.attached(FakeStream())
+        status = self.status()
+        self.assertEqual(status[0], "connected for 0.0 s")
+        self.assertIn("  resumable   no: the session ends if its connection is lost", status)
+
+    def test_not_connected(self) -> None:
+        """Before the session is connected there is no status."""
+        self.begin()
+        self.assertEqual(self.status(), ["not connected yet"])

@@ -1,0 +1,95 @@
+"""
+The parts around a :class:`~twisted_exec.cli.console.session.ConsoleSession`, as it sees them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from twisted.internet.interfaces import IPushProducer
+
+from twisted_exec.wire.remotecommand.messages import Break, Role, TerminalSize
+from twisted_exec.wire.resume import Position
+
+
+class Stream(Protocol):
+    """The stream to the machine."""
+
+    @property
+    def can_half_close(self) -> bool: ...
+    def write(self, data: bytes) -> None: ...
+    def registerProducer(self, producer: object, streaming: bool) -> None: ...
+    def pause_output(self) -> None: ...
+    def resume_output(self) -> None: ...
+    def end_input(self) -> None: ...
+    def resize(self, size: TerminalSize) -> None: ...
+    def wish(self, wish: Break | Role) -> None: ...
+    def leave(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class ResumableStream(Stream, Protocol):
+    """
+    A stream that connects again by itself, and calls the session's ``outage`` and ``resumed``.
+
+    The session tells it from others by :attr:`is_resumable`, which others lack.
+    """
+
+    @property
+    def is_resumable(self) -> bool:
+        """True from ``attached`` on: notices come as marks, and a lost connection is no end."""
+
+    @property
+    def session(self) -> str:
+        """The id of the session."""
+
+    @property
+    def position(self) -> Position | None:
+        """Position of the next byte of output; ``None`` before the first mark."""
+
+    @property
+    def round_trip_seconds(self) -> float | None:
+        """Time of the last ping to the machine's end and back; ``None`` if unknown."""
+
+    @property
+    def resumes(self) -> int:
+        """The number of resumed connections so far."""
+
+    def network_changed(self) -> None:
+        """Try at once to connect again, if the connection is lost."""
+
+
+class Source(Protocol):
+    """The user's input: a producer that can be stopped for good."""
+
+    def pauseProducing(self) -> None: ...
+    def resumeProducing(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Sink(Protocol):
+    """The user's output."""
+
+    def write(self, data: bytes) -> None: ...
+    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...
+    def unregisterProducer(self) -> None: ...
+    def loseConnection(self) -> None: ...
+
+
+class SessionScript(Protocol):
+    """A script that drives the session, as far as it has to know more than the output."""
+
+    def noticed(self, text: str) -> None:
+        """Handle a message for the user of the session."""
+
+    def skipped(self, text: str) -> None:
+        """Handle a gap in the output."""
+
+    def outage(self) -> None:
+        """Wait without a limit: the connection is lost."""
+
+    def resumed(self) -> None:
+        """Go on: the connection is back."""
+
+    def failed(self, line: str) -> None:
+        """Do nothing any more: the session fails with this message."""

@@ -1,0 +1,83 @@
+"""
+The user's input on its way to the stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from twisted_exec.wire.remotecommand.messages import Break, Role
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.interfaces import Source, Stream
+
+TYPE_AHEAD_BYTES = 64 << 10
+
+
+@implementer(IPushProducer)
+class TypeAhead:
+    """
+    Passes input on to the stream, which paces it, and keeps it while the stream takes none.
+
+    A slow stream pauses a pipe.  But a keyboard is still read while the stream is stuck, up to
+    :data:`TYPE_AHEAD_BYTES`; otherwise the escape key would not leave a stuck session.
+
+    :param reads_on: the source is a keyboard.
+    :ivar is_stuck: the stream takes no more input for now.
+    """
+
+    def __init__(self, source: Source, *, reads_on: bool) -> None:
+        self.is_stuck = False
+        self._source: Source | None = source
+        self._reads_on = reads_on
+        self._stream: Stream | None = None
+        self._waiting: list[bytes | Break | Role] = []
+        self._bytes = 0
+
+    def open(self, stream: Stream) -> None:
+        """Send to this stream from now on, what was typed before it was open first."""
+        self._stream = stream
+        stream.registerProducer(self, True)
+        if not self.is_stuck:
+            self.resumeProducing()
+
+    def send(self, what: bytes | Break | Role) -> None:
+        """Send input, or a request in order with it."""
+        if self._stream is not None and not self.is_stuck:
+            if isinstance(what, bytes):
+                self._stream.write(what)
+            else:
+                self._stream.wish(what)
+            return
+        self._waiting.append(what)
+        self._bytes += len(what) if isinstance(what, bytes) else 1
+        if self._bytes >= TYPE_AHEAD_BYTES and self._source is not None:
+            self._source.pauseProducing()
+
+    def close(self) -> None:
+        """Read no more input, and drop what waits."""
+        source, self._source, self._stream = self._source, None, None
+        self._waiting = []
+        if source is not None:
+            source.stop()
+
+    def pauseProducing(self) -> None:
+        """The stream takes no more for now."""
+        self.is_stuck = True
+        if not self._reads_on and self._source is not None:
+            self._source.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The stream takes input."""
+        self.is_stuck = False
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        for each in waiting:
+            self.send(each)
+        if self._source is not None and not self.is_stuck:
+            self._source.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The stream is gone; the session hears of that otherwise."""
