@@ -20,6 +20,7 @@ from . import (
     listing,
     one_hop,
     reconcile,
+    resume,
     scale,
     spaces,
     spdy,
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "trace": trace.main,
     "journal": journal.main,
     "revocation": revocation_bench.main,
+    "resume": resume.main,
 }
 
 

@@ -30,6 +30,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, QueueMetrics, SessionMetrics
 from twisted_exec.poollet.alerts.controller import AlertMetrics
 from twisted_exec.poollet.machines import actor, plan, references
+from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.metrics import ShippingMetrics
 from twisted_exec.shipping.shipper import Shipper
 from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
@@ -83,6 +84,7 @@ class ObservingPageTests(SynchronousTestCase):
         SessionMetrics(registry).refused(403)
         QueueMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
+        KeptSessions(Clock(), 60, registry)
         JournalMetrics(registry, JournalStore("", Clock()))
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)

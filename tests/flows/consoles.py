@@ -84,16 +84,26 @@ class Screen(Protocol):
         self.ended.callback(reason.value)
 
 
-def endpoint(kubeconfig: str, machine: str, **more: str) -> IStreamClientEndpoint:
+def endpoint(
+    kubeconfig: str, machine: str, *, resume: bool = False, **more: str
+) -> IStreamClientEndpoint:
     """The console of a machine in the kubeconfig's namespace."""
     config = load(kubeconfig)
-    return ConsoleEndpoint(config, config.namespace, machine, reactor, **more)  # type: ignore[arg-type]
+    return ConsoleEndpoint(
+        config,
+        config.namespace,
+        machine,
+        reactor,
+        resume=resume,
+        **more,  # type: ignore[arg-type]
+    )
 
 
-def watch(kubeconfig: str, machine: str, **more: str) -> Deferred[Screen]:
+def watch(kubeconfig: str, machine: str, *, resume: bool = False, **more: str) -> Deferred[Screen]:
     """
     Open a machine's console.
 
+    :param resume: connect again after a loss; the test then has to leave the console.
     :param more: further arguments of the endpoint, such as ``reason``.
     """
-    return connectProtocol(endpoint(kubeconfig, machine, **more), Screen())
+    return connectProtocol(endpoint(kubeconfig, machine, resume=resume, **more), Screen())

@@ -73,7 +73,10 @@ class Deployment:
 
     :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
     :param dialects: of the API server; the poollet uses the first one.
+    :cvar pool_address: the address that poollets publish.
     """
+
+    pool_address = "127.0.0.1"
 
     api: Program
     runtime: Program
@@ -233,7 +236,7 @@ class Deployment:
     async def poollet_of(self, dialect: Dialect, pool: str, *options: str) -> Program:
         """Start a poollet of one dialect; fires when its pool is registered."""
         serving, _client = self.pki.issue_poollet(
-            pool, ["localhost", "127.0.0.1"], dialect=dialect, replace=True
+            pool, ["localhost", self.pool_address], dialect=dialect, replace=True
         )
         kubeconfig = self.write_poollet_kubeconfig(pool)
         program = self.twistd(
@@ -247,7 +250,7 @@ class Deployment:
             f"--tls-private-key-file={serving.key}",
             f"--requestheader-client-ca-file={self.pki.forwarding_ca}",
             "--requestheader-allowed-names=exec-apiserver",
-            "--addresses=InternalIP=127.0.0.1",
+            f"--addresses=InternalIP={self.pool_address}",
             f"--runtime-ca-file={self.pki.serving_ca}",
             f"--audit-log={self.path('poollet.audit')}",
             self.drain,

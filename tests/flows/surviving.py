@@ -213,7 +213,7 @@ class Survival:
     async def _sessions(self, dying: Replica, staying: Replica) -> tuple[Screen, Screen]:
         screens = []
         for replica in (dying, staying):
-            screen = await watch(replica.kubeconfig, "sh")
+            screen = await watch(replica.kubeconfig, "sh", resume=False)
             screens.append(screen)
             # The first drives, the second observes; both see the typed keys.
         (first, second) = screens

@@ -87,9 +87,9 @@ class KilledTests(TestCase):
             newest = max(int(version) for version in known.values() if version.isdigit())
             self.assertGreaterEqual(int(listed["metadata"]["resourceVersion"]), newest)
 
-    async def the_rest(self) -> Screen:
+    async def the_rest(self, *options: str) -> Screen:
         """Start runtime and poollet, and open the console of a shell that has set a variable."""
-        await self.deployment.start_runtime()
+        await self.deployment.start_runtime(*options)
         await self.deployment.start_poollet()
         await self.deployment.client.create(
             kinds.MACHINECLASSES.resource,
@@ -115,17 +115,25 @@ class KilledTests(TestCase):
 
     async def test_poollet(self) -> None:
         """
-        A killed poollet loses its sessions but not its machines, and finds them after the restart.
+        A killed poollet loses neither its machines nor its sessions, and finds them after the restart.
         """
         screen = await self.the_rest()
         await self.deployment.poollet.stop(signal.SIGKILL)
+        screen.type(b"echo still-$remembered\n")
+        await self.deployment.start_poollet()
+        await screen.until(rb"\nstill-42\r\n")
+        again = await self.reopened()
+        await again.ask(b"echo again-$remembered\n", rb"\nagain-42\r\n")
+        await again.leave()
+        await screen.leave()
+
+    async def test_poollet_does_not_come_back(self) -> None:
+        """A session whose poollet stays away ends with the reason."""
+        screen = await self.the_rest("--rejoin-seconds=1")
+        await self.deployment.poollet.stop(signal.SIGKILL)
         lost: Any = await screen.ended
         self.assertIsInstance(lost, ConsoleLost)
-        self.assertIsNone(lost.ending)
-        await self.deployment.start_poollet()
-        again = await self.reopened()
-        await again.ask(b"echo still-$remembered\n", rb"\nstill-42\r\n")
-        await again.leave()
+        self.assertIn("the connection behind this hop was lost", lost.ending.message)
 
     async def test_poollet_while_deleting(self) -> None:
         """A restarted poollet deletes machines whose deletion was requested while it was down."""
@@ -153,8 +161,8 @@ class KilledTests(TestCase):
         screen = await self.the_rest()
         before = await self.deployment.client.get(MACHINES, "sh", "default")
         await self.deployment.runtime.stop(signal.SIGKILL)
-        await screen.ended
         await self.deployment.start_runtime()
+        await screen.ended
         again = await self.reopened()
         await again.ask(b"echo anew-$remembered-\n", rb"\nanew--\r\n")
         await again.leave()

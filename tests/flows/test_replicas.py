@@ -191,7 +191,8 @@ class RollingRestartTests(ReplicasTestCase):
             await self.restart(self.replicas.replicas[name], self.replicas.replicas[other(name)])
 
     async def restart(self, going: Replica, staying: Replica) -> None:
-        screen, kept = await watch(going.kubeconfig, "sh"), await watch(staying.kubeconfig, "sh")
+        screen = await watch(going.kubeconfig, "sh", resume=False)
+        kept = await watch(staying.kubeconfig, "sh")
         kubectl = self.attach(going)
         await kubectl.until(rb"n-\d+\r?\n")
         watching = self.watched(going)

@@ -212,13 +212,13 @@ class SessionsTests(TestCase):
         for one in (ada, attached, driving):
             await one.until(rb"b43b\r\n")
         expected = [
-            ["sh", "ada", "Drive", "Observer", "127.0.0.1"],
-            ["sh", "bob", "Drive", "Observer", "127.0.0.1"],
-            ["sh", "bob", "TakeOver", "Writer", "127.0.0.1"],
+            ["sh", "ada", "Drive", "Observer", "<none>", "127.0.0.1"],
+            ["sh", "bob", "Drive", "Observer", "<none>", "127.0.0.1"],
+            ["sh", "bob", "TakeOver", "Writer", "<none>", "127.0.0.1"],
         ]
         # The poollet reports the roles with its next listing.
         rows = await self.rows()
-        while sorted(row.split()[1:6] for row in rows) != expected:
+        while sorted(row.split()[1:7] for row in rows) != expected:
             await pause()
             rows = await self.rows()
         (name,) = (row.split()[0] for row in rows if "ada" in row.split())

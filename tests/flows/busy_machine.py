@@ -1,0 +1,51 @@
+"""
+A machine that prints numbered lines without end and records what is typed.
+
+``python busy_machine.py DIRECTORY BYTES_PER_SECOND`` appends each key to the file ``typed`` of the
+directory.  When there is a file ``stop``, it prints the rest of the present line and ``END``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+import tty
+
+LINE_BYTES = 16
+_PIECE_BYTES = 4096
+
+
+def printed(size: int) -> bytes:
+    """Return the first bytes that the machine prints."""
+    lines = size // LINE_BYTES + 1
+    return b"".join(b"%015d\n" % number for number in range(lines))[:size]
+
+
+def main(directory: str, bytes_per_second: float) -> None:
+    tty.setraw(0)
+    record = os.open(
+        os.path.join(directory, "typed"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+    )
+    stop = os.path.join(directory, "stop")
+    number, began = 0, time.monotonic()
+    while not os.path.exists(stop):
+        if select.select([0], [], [], 0.005)[0]:
+            os.write(record, os.read(0, 65536))
+        allowed = (time.monotonic() - began) * bytes_per_second - number * LINE_BYTES
+        lines = min(int(allowed), _PIECE_BYTES) // LINE_BYTES
+        _write(b"".join(b"%015d\n" % each for each in range(number, number + lines)))
+        number += lines
+    _write(b"END\n")
+    while data := os.read(0, 65536):
+        os.write(record, data)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))
