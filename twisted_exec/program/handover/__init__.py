@@ -1,0 +1,3 @@
+"""
+Hand-over: a successor takes the place of a running program, and its sessions go on.
+"""

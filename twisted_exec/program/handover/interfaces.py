@@ -1,0 +1,67 @@
+"""
+Interfaces between a program's service and the hand-over of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import Attribute, Interface
+
+
+@dataclass(frozen=True)
+class Handed:
+    """
+    The state that a service hands over to the service of its successor.
+
+    :param values: JSON values.
+    :param descriptors: open file descriptors; the receiver owns its copies.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    descriptors: Sequence[int] = ()
+
+
+class IHandsOver(Interface):
+    """
+    A service that a successor can continue, in another process on the same host.
+
+    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`.  In
+    the new process :meth:`inherit` comes before ``startService``.  Listening sockets are handed over
+    by the program and are no part of the state.
+    """
+
+    state_version = Attribute(
+        "Version of the state, an int.  A successor of an older version is refused."
+    )
+
+    def freeze() -> Deferred[Handed]:
+        """
+        Stop the use of everything that only one process may use; sessions stay open.
+
+        :return: fires with the state for the successor.
+        """
+
+    def thaw() -> Deferred[None]:
+        """Go on as before: the successor did not become ready."""
+
+    def retire(linger_seconds: float) -> Deferred[None]:
+        """
+        Leave everything but the present sessions to the successor, which is ready.
+
+        Sessions that their clients resume, or that a hop before this one rejoins, are cut.
+
+        :param linger_seconds: how long the others are served.
+        :return: fires when no session is left.  ``stopService`` then touches nothing that the
+            successor uses.
+        """
+
+    def inherit(handed: Handed) -> None:
+        """
+        Continue from the state of a predecessor.
+
+        :raises ValueError: the state is not valid.
+        """
