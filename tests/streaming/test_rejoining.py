@@ -21,7 +21,7 @@ from twisted_exec.streaming.enduring import (
     PING_BYTES,
     EnduringStream,
 )
-from twisted_exec.streaming.rejoining import KEPT_BYTES, EnduringSplice, KeptBytes, Rejoiner
+from twisted_exec.streaming.rejoining import KEPT_BYTES, EnduringSplice, Rejoiner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.frame_boundaries import frame_boundaries
@@ -386,17 +386,13 @@ class BoundsTests(SynchronousTestCase):
 
     def test_user_typed_too_much(self) -> None:
         """The user's bytes are kept up to a limit."""
-        kept = KeptBytes(10)
-        for _ in range(5):
-            kept.add(b"abcd")
-        self.assertTrue(kept.has(20))
-        self.assertEqual(kept.behind(18), b"cd")
-        self.assertEqual(kept.behind(20), b"")
-        self.assertTrue(kept.has(10))
-        self.assertFalse(kept.has(7))
-        self.assertFalse(kept.has(21))
-        self.assertEqual(kept.behind(10), b"cdabcdabcd")
-        self.assertGreater(KEPT_BYTES, 1 << 16)
+        chain = self.chain
+        for _ in range(2 * KEPT_BYTES // 50_000):
+            chain.user.transport.write(frame(bytes(50_000)))
+            chain.network.pump()
+        chain.cut()
+        self.assertFalse(chain.splice.can_rejoin(0))
+        self.assertTrue(chain.splice.can_rejoin(chain.stream.received))
 
     def test_nothing_kept_without_wait(self) -> None:
         """A stream that does not wait ends with its connection."""

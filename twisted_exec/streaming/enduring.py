@@ -39,6 +39,7 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Conflict
 from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.tls.turns import IFramed
 
 MOST_KEPT_BYTES = 1 << 20
@@ -87,9 +88,7 @@ class EnduringStream:
         self._began = False
         self._peer: Any = None
         self._host: Any = None
-        self._kept: deque[bytes] = deque()  # sent, and perhaps not received
-        self._kept_from = 0  # the offset of their first byte
-        self._sent = 0
+        self._kept = KeptBytes(MOST_KEPT_BYTES)  # sent, and perhaps not received
         self._asked: deque[int] = deque()  # bytes before each ping that is not answered yet
         self._is_asking = False
         self._producer: Any = None
@@ -103,11 +102,6 @@ class EnduringStream:
         """Return the protocol for a connection of this stream."""
         return _Connection(self)
 
-    @property
-    def is_over(self) -> bool:
-        """True if the stream cannot be rejoined."""
-        return not self.connected
-
     def check(self, received: int) -> None:
         """
         Check whether another connection can continue the stream.
@@ -115,8 +109,8 @@ class EnduringStream:
         :param received: the bytes of the stream that the other side has got.
         :raises Conflict: it cannot.
         """
-        if self.is_over or not self._kept_from <= received <= self._sent:
-            raise Conflict("the stream cannot be continued: what was lost is not kept any more")
+        if not self.connected or not self._kept.has(received):
+            raise Conflict("the stream cannot be continued: the lost bytes are no longer kept")
 
     def wait_at_most(self, seconds: float) -> None:
         """Wait no longer than this for another connection, from now on."""
@@ -135,7 +129,7 @@ class EnduringStream:
         if old is not None:
             self._wait(Failure(ConnectionLost()))  # the new connection may be lost at once
             old.transport.abortConnection()
-        self._forget_until(received)
+        self._kept.forget_until(received)
         return _Connection(self)
 
     # Called by connections
@@ -214,26 +208,16 @@ class EnduringStream:
         """The client has answered a ping."""
         if self._asked:
             # If an earlier ping was not answered at all, this forgets less than it could.
-            self._forget_until(self._asked.popleft())
+            self._kept.forget_until(self._asked.popleft())
 
     def _ask(self) -> None:
-        before = self._sent
+        before = self._kept.end
         if self.ping is not None and self.ping():
             self._asked.append(before)
 
-    def _forget_until(self, offset: int) -> None:
-        kept = self._kept
-        while kept and self._kept_from + len(kept[0]) <= offset:
-            self._kept_from += len(kept.popleft())
-        if kept and self._kept_from < offset:
-            kept[0] = kept[0][offset - self._kept_from :]
-            self._kept_from = offset
-
     def _keep(self, data: bytes) -> None:
-        self._kept.append(data)
-        self._sent += len(data)
-        self._forget_until(self._sent - MOST_KEPT_BYTES)
-        if self._sent - self._kept_from >= PING_BYTES and not self._asked and not self._is_asking:
+        self._kept.add(data)
+        if len(self._kept) >= PING_BYTES and not self._asked and not self._is_asking:
             self._is_asking = True  # a ping is written, too
             self._ask()
             self._is_asking = False

@@ -55,7 +55,7 @@ class EnduringStreams:
         Return the stream that a request rejoins.
 
         :raises NotFound: there is none with this key, or it is another user's.
-        :raises Conflict: what was lost is not kept any more.
+        :raises Conflict: the lost bytes are no longer kept.
         """
         found, stream = self._streams.get(_digest(rejoin.key), (None, None))
         if stream is None or found != owner:

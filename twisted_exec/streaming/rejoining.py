@@ -13,7 +13,6 @@ message is incomplete.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, one_line
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
+from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
@@ -35,40 +35,11 @@ from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
 KEPT_BYTES = 256 << 10
 """The user's last bytes that are kept, because the machine's end may not have got them."""
 
-
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 
 _FINAL = frozenset({400, 403, 404, 409, 410, 501})
 """Status codes after which another attempt is of no use."""
-
-
-class KeptBytes:
-    """
-    The last bytes of one direction.
-
-    :param most: how many are kept.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._pieces: deque[bytes] = deque()
-        self._first = self._end = 0
-
-    def add(self, data: bytes) -> None:
-        """Keep bytes that are sent now."""
-        self._pieces.append(data)
-        self._end += len(data)
-        while self._end - self._first - len(self._pieces[0]) >= self._most:
-            self._first += len(self._pieces.popleft())
-
-    def has(self, offset: int) -> bool:
-        """Return whether all bytes from an offset on are kept."""
-        return self._first <= offset <= self._end
-
-    def behind(self, offset: int) -> bytes:
-        """Return the bytes from an offset on, which are kept."""
-        return b"".join(self._pieces)[offset - self._first :]
 
 
 class EnduringSplice(Splice):
@@ -112,7 +83,8 @@ class EnduringSplice(Splice):
 
         :param received: the user's bytes that the machine's end has got.
         """
-        self._again = self._kept.behind(received)
+        self._kept.forget_until(received)
+        self._again = b"".join(self._kept)
         return self.machine
 
     def give_up(self, ending: Ending) -> None:

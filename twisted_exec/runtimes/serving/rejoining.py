@@ -61,7 +61,7 @@ class Rejoining:
         :param subject: the facts of the token; they must be those of the session.
         :param terms: what the hop before holds the session to now.
         :raises NotFound: there is no such stream.
-        :raises Conflict: what was lost is not kept any more.
+        :raises Conflict: the lost bytes are no longer kept.
         :raises ConnectionDone: the hop has left.
         """
         owner = Owner(subject.session, subject.user, subject.uid)

@@ -1,0 +1,62 @@
+"""
+The last bytes that were sent in one direction of a stream.
+
+An end keeps them until the other end has received them, so that it can send them again over another
+connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+
+class KeptBytes:
+    """
+    Sent bytes, by their offsets in the stream.
+
+    :param limit_bytes: the last bytes that are kept.  Older ones are dropped by whole pieces: to cut
+        a piece would copy it again and again.
+    :ivar first: the offset of the first byte that is kept.
+    :ivar end: the offset behind the last byte.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.first = self.end = 0
+        self._limit_bytes = limit_bytes
+        self._pieces: deque[bytes] = deque()
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return self.end - self.first
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the pieces, oldest first."""
+        return iter(self._pieces)
+
+    def add(self, data: bytes) -> None:
+        """Keep bytes that are sent now."""
+        self._pieces.append(data)
+        self.end += len(data)
+        while len(self) - len(self._pieces[0]) >= self._limit_bytes:
+            self._drop_piece()
+
+    def has(self, offset: int) -> bool:
+        """Return whether all bytes from an offset on are kept."""
+        return self.first <= offset <= self.end
+
+    def forget_until(self, offset: int) -> None:
+        """Drop the bytes before an offset, which were received."""
+        pieces = self._pieces
+        while pieces and self.first + len(pieces[0]) <= offset:
+            self._drop_piece()
+        if pieces and self.first < offset:
+            pieces[0] = pieces[0][offset - self.first :]
+            self.first = offset
+
+    def clear(self) -> None:
+        """Drop all bytes."""
+        self.forget_until(self.end)
+
+    def _drop_piece(self) -> None:
+        self.first += len(self._pieces.popleft())
