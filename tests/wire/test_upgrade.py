@@ -22,6 +22,7 @@ from twisted_exec.wire.upgrade import (
     forwarded_response_headers,
     is_answer,
     is_cross_site,
+    last_value,
     negotiate,
     read_origin,
     requested_upgrade,
@@ -48,6 +49,8 @@ class HeaderTests(SynchronousTestCase):
         """``values`` returns all lines of a header in order; names ignore case."""
         headers = [(b"A", b"1"), (b"b", b"2"), (b"a", b"3")]
         self.assertEqual(values(headers, b"a"), [b"1", b"3"])
+        self.assertEqual(last_value(headers, b"a"), b"3")
+        self.assertEqual(last_value(headers, b"c"), b"")
 
     def test_tokens(self) -> None:
         """``tokens`` joins repeated lines and comma-separated lists."""

@@ -47,11 +47,10 @@ from twisted_exec.streaming.sessions.registry import (
     forwarded_machine_uid,
     forwarded_session_id,
 )
-from twisted_exec.streaming.sessions.resuming import resume_headers
+from twisted_exec.streaming.sessions.resuming import rejoin_headers, resume_headers
 from twisted_exec.streaming.sessions.terms import forwarded_terms, terms_headers
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
-from twisted_exec.wire.rejoin import REJOIN_HEADER
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _PROXIES = 256
@@ -163,7 +162,7 @@ class Gate:
         terms = terms_headers(context.request)
         machine_uid = forwarded_machine_uid(context.request)
         context.resume_headers = resume_headers(context.request)
-        rejoin = context.request.requestHeaders.getRawHeaders(REJOIN_HEADER.encode(), [b""])[-1]
+        rejoin = b"".join(rejoin_headers(context.request)[-1:])
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         context.learn(user=sender.name)

@@ -73,7 +73,7 @@ class RequestContext:
     @cached_property
     def resumption(self) -> Resumption | None:
         """
-        What the client says about resuming sessions; ``None`` if it cannot.
+        The request's header to resume sessions; ``None`` without one.
 
         :raises BadRequest: the header is not valid.
         """

@@ -34,13 +34,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Location
-from twisted_exec.streaming.rejoinable import HEADER as REJOIN
-from twisted_exec.streaming.rejoinable import (
-    OFFERED,
-    RejoinableStream,
-    accepted_offer,
-    rejoin_text,
-)
+from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.negotiation import (
     STREAM_PROTOCOL,
     UPGRADE_REQUIRED,
@@ -54,8 +48,10 @@ from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untun
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, session_id
 from twisted_exec.streaming.sessions.resuming import (
     CANNOT_RESUME,
-    HEADER,
+    REJOIN,
+    RESUME,
     Resumption,
+    accepted_offer,
     confirmed_resumption,
 )
 from twisted_exec.streaming.sessions.terms import confirmed_terms
@@ -71,6 +67,7 @@ from twisted_exec.wire.upgrade import (
     forwarded_request_headers,
     forwarded_response_headers,
     is_answer,
+    last_value,
     switching_protocols,
 )
 
@@ -235,7 +232,7 @@ class Passage:
         request, location = self._request, self._location
         ours = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade), *self._session_headers()]
         if self._resumption is not None:
-            ours.append((HEADER, self._resumption.value))
+            ours.append((RESUME, self._resumption.value))
         elif self._location.resumes:
             # A hop before this one rejoins the stream; without one this is the first.
             rejoin = self._context.rejoin
@@ -335,7 +332,7 @@ class Passage:
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
         resumption = self._confirmed_resumption(upgraded)
         protocol = chosen_protocol(upgraded.headers)
-        rejoin = rejoin_text(upgraded.headers)
+        rejoin = last_value(upgraded.headers, REJOIN)
         carried = self._carried(accepted_offer(rejoin), upgrade, protocol)
         splice = carried.stream
         if self._session.ending is not None:
@@ -345,7 +342,7 @@ class Passage:
         if text := confirmed_terms(upgraded.headers).text():
             headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
         if resumption is not None:
-            headers.append((HEADER, resumption.text().encode("ascii")))
+            headers.append((RESUME, resumption.text().encode("ascii")))
             self._session.resumable_seconds = resumption.seconds
             splice.watch_close()
         if rejoin and self._context.rejoin:

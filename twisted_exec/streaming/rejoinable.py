@@ -7,7 +7,6 @@ accept (:mod:`twisted_exec.wire.rejoin`); hops in between pass both on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,35 +21,20 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.interfaces import USER_LEFT, Ending, Location
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.registry import Session, session_id
+from twisted_exec.streaming.sessions.resuming import REJOIN
 from twisted_exec.streaming.sessions.terms import confirmed_terms
-from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
-from twisted_exec.wire.rejoin import OFFER, REJOIN_HEADER, Rejoinable, parse_offer_answer
+from twisted_exec.wire.rejoin import OFFER, REJOIN_HEADER, Rejoinable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.proxy import Proxy
 
-HEADER = REJOIN_HEADER.encode("ascii")
-OFFERED = (HEADER, OFFER.encode("ascii"))
+OFFERED = (REJOIN, OFFER.encode("ascii"))
 """The header with which this hop offers to rejoin a stream."""
 
 _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
-
-
-def rejoin_text(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the value of the header; empty without one."""
-    values = [value for name, value in headers if name.lower() == HEADER.lower()]
-    return values[-1] if values else b""
-
-
-def accepted_offer(text: bytes) -> Rejoinable | None:
-    """Return the machine's end's answer to an offer; ``None`` if it does not accept."""
-    try:
-        return parse_offer_answer(text.decode("ascii", "replace"))
-    except RemoteProtocolError:
-        return None
 
 
 class RejoinableStream(SplicedStream):
@@ -123,7 +107,7 @@ class RejoinableStream(SplicedStream):
             location = self._location = replace(await renew(), anew=location.anew)
         proxy, terms = self._proxy, self._session.terms
         headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]
-        headers.append((HEADER, text.encode("ascii")))
+        headers.append((REJOIN, text.encode("ascii")))
         if terms.text():
             headers.append((TERMS_HEADER.encode("ascii"), terms.text().encode("ascii")))
         path = location.path if location.whole else location.path_with(self._query)

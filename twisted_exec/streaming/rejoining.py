@@ -26,11 +26,13 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, one_line
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.kept_bytes import KeptBytes
+from twisted_exec.streaming.sessions.resuming import REJOIN
 from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
-from twisted_exec.wire.rejoin import REJOIN_HEADER, Rejoin, Rejoinable, parse_received
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable, parse_received
 from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
+from twisted_exec.wire.upgrade import last_value
 
 KEPT_BYTES = 256 << 10
 """The user's last bytes that are kept, because the machine's end may not have got them."""
@@ -234,10 +236,9 @@ class Rejoiner:
 
     def _go_on(self, splice: EnduringSplice, upgraded: Upgraded) -> None:
         self._working = None
-        name = REJOIN_HEADER.lower().encode()
-        values = [value for key, value in upgraded.headers if key.lower() == name]
+        text = last_value(upgraded.headers, REJOIN).decode("ascii", "replace")
         try:
-            received = parse_received(values[-1].decode("ascii", "replace") if values else "")
+            received = parse_received(text)
         except RemoteProtocolError:
             received = -1
         if received >= 0 and splice.can_rejoin(received):

@@ -21,16 +21,15 @@ user.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from twisted_exec.wire.resume import header_fields
+from twisted_exec.wire.resume import KEY, IssuedKey, header_fields, parse_issued_key
 
 REJOIN_HEADER = "X-Twisted-Exec-Rejoin"
 
 OFFER = "offer"
 """Value of the header in the request that opens a stream."""
 
-_KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
 _NUMBER = re.compile(r"[0-9]{1,18}\Z")
 _MOST_SECONDS = 3600
 
@@ -44,35 +43,16 @@ class Rejoin:
     :param received: bytes that the asking side has received.
     """
 
-    key: str
+    key: str = field(repr=False)
     received: int
 
     def text(self) -> str:
         """Return the value of the header."""
         return f"key={self.key}; received={self.received}"
 
-    def __repr__(self) -> str:
-        return f"<Rejoin behind {self.received} bytes>"  # without the key
 
-
-@dataclass(frozen=True)
-class Rejoinable:
-    """
-    The answer to an offer.
-
-    :param key: names the stream; a secret.
-    :param seconds: how long the stream waits after a loss.
-    """
-
-    key: str
-    seconds: int
-
-    def text(self) -> str:
-        """Return the value of the header."""
-        return f"key={self.key}; seconds={self.seconds}"
-
-    def __repr__(self) -> str:
-        return f"<Rejoinable for {self.seconds} s>"  # without the key
+class Rejoinable(IssuedKey):
+    """The answer to an offer; the key names the stream."""
 
 
 def parse_request(value: str) -> Rejoin | None:
@@ -84,7 +64,7 @@ def parse_request(value: str) -> Rejoin | None:
     """
     if value.strip() == OFFER:
         return None
-    fields = header_fields(REJOIN_HEADER, value, {"key": _KEY, "received": _NUMBER})
+    fields = header_fields(REJOIN_HEADER, value, {"key": KEY, "received": _NUMBER})
     return Rejoin(fields["key"], int(fields["received"]))
 
 
@@ -94,8 +74,7 @@ def parse_offer_answer(value: str) -> Rejoinable:
 
     :raises RemoteProtocolError: the value is not valid.
     """
-    fields = header_fields(REJOIN_HEADER, value, {"key": _KEY, "seconds": _NUMBER})
-    return Rejoinable(fields["key"], min(int(fields["seconds"]), _MOST_SECONDS))
+    return parse_issued_key(Rejoinable, REJOIN_HEADER, value, _MOST_SECONDS)
 
 
 def received_text(received: int) -> str:

@@ -36,7 +36,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from twisted_exec.wire.errors import RemoteProtocolError
 
@@ -47,8 +48,10 @@ MARKS = "marks"
 
 LONGEST_MARK_BYTES = 8 << 10
 
+KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
+"""Form of a key."""
+
 _LONGEST = 512
-_KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 _NUMBER = re.compile(r"[0-9]{1,19}\Z")
@@ -79,7 +82,7 @@ class Resume:
     :param position: where the output is to continue.
     """
 
-    key: str
+    key: str = field(repr=False)
     session: str
     position: Position
 
@@ -88,28 +91,29 @@ class Resume:
         at = self.position
         return f"key={self.key}; session={self.session}; epoch={at.epoch}; from={at.offset}"
 
-    def __repr__(self) -> str:
-        return f"<Resume of session {self.session} from {self.position.offset}>"  # without the key
-
 
 @dataclass(frozen=True)
-class Resumable:
+class IssuedKey:
     """
-    The answer to a client that can resume.
+    The answer of the machine's end to a side that can come back after a loss.
 
-    :param key: identifies the connection when it was lost; a secret.
-    :param seconds: how long the session waits after a loss.
+    :param key: names the lost connection or stream; a secret.
+    :param seconds: how long the machine's end waits after a loss.
     """
 
-    key: str
+    key: str = field(repr=False)
     seconds: int
 
     def text(self) -> str:
         """Return the value of the header."""
         return f"key={self.key}; seconds={self.seconds}"
 
-    def __repr__(self) -> str:
-        return f"<Resumable for {self.seconds} s>"  # without the key
+
+class Resumable(IssuedKey):
+    """The answer to a client that can resume; the key names its connection."""
+
+
+_Issued = TypeVar("_Issued", bound=IssuedKey)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def parse_request(value: str) -> Resume | None:
     if value.strip() == MARKS:
         return None
     fields = header_fields(
-        RESUME_HEADER, value, {"key": _KEY, "session": _SESSION, "epoch": _EPOCH, "from": _NUMBER}
+        RESUME_HEADER, value, {"key": KEY, "session": _SESSION, "epoch": _EPOCH, "from": _NUMBER}
     )
     position = Position(fields["epoch"], int(fields["from"]))
     return Resume(fields["key"], fields["session"], position)
@@ -168,8 +172,18 @@ def parse_answer(value: str) -> Resumable:
 
     :raises RemoteProtocolError: the value is not valid.
     """
-    fields = header_fields(RESUME_HEADER, value, {"key": _KEY, "seconds": _NUMBER})
-    return Resumable(fields["key"], min(int(fields["seconds"]), _MOST_SECONDS))
+    return parse_issued_key(Resumable, RESUME_HEADER, value, _MOST_SECONDS)
+
+
+def parse_issued_key(kind: type[_Issued], header: str, value: str, most_seconds: int) -> _Issued:
+    """
+    Read an issued key.
+
+    :param most_seconds: a longer wait counts as this one.
+    :raises RemoteProtocolError: the value is not valid.
+    """
+    fields = header_fields(header, value, {"key": KEY, "seconds": _NUMBER})
+    return kind(fields["key"], min(int(fields["seconds"]), most_seconds))
 
 
 def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) -> dict[str, str]:

@@ -213,6 +213,11 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
     return [value for key, value in headers if key.lower() == lowered]
 
 
+def last_value(headers: Headers, name: bytes) -> bytes:
+    """Return the value of the last header called ``name``; empty without one."""
+    return b"".join(values(headers, name)[-1:])
+
+
 def tokens(lines: Iterable[bytes]) -> list[bytes]:
     """
     Return the items of comma-separated lists over repeated lines, since proxies join and split

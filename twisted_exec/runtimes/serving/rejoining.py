@@ -4,9 +4,9 @@ Requests of the hop before that rejoin an open stream, see :mod:`twisted_exec.wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from twisted_exec.api.status import BadRequest, NotFound
+from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import Reservation
 from twisted_exec.streaming.enduring_streams import EnduringStreams, Owner
 from twisted_exec.streaming.http.site import Request
@@ -14,31 +14,10 @@ from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade,
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, choose_protocol
 from twisted_exec.streaming.sessions.registry import Session, Sessions
-from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.rejoin import REJOIN_HEADER, Rejoin, parse_request, received_text
+from twisted_exec.streaming.sessions.resuming import REJOIN
+from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values
-
-HEADER = REJOIN_HEADER.encode("ascii")
-
-
-def requested_rejoin(request: Request) -> tuple[bool, Rejoin | None]:
-    """
-    Read the header of a request.
-
-    :return: whether the hop before offers to rejoin the stream, and the stream that it rejoins.
-    :raises BadRequest: the header is not valid.
-    """
-    headers: Sequence[bytes] = request.requestHeaders.getRawHeaders(HEADER, [])
-    if not headers:
-        return False, None
-    if len(headers) > 1:
-        raise BadRequest(f"a request has at most one header {REJOIN_HEADER}")
-    try:
-        rejoin = parse_request(headers[0].decode("ascii", "replace"))
-    except RemoteProtocolError as problem:
-        raise BadRequest(str(problem)) from None
-    return rejoin is None, rejoin
 
 
 class Rejoining:
@@ -94,7 +73,7 @@ def _response(request: Request, session: str, received: int, terms: Terms) -> by
     upgrade, protocol = is_upgrade(request), choose_protocol(request).encode("ascii")
     headers = [
         (b"Audit-Id", session.encode("ascii")),
-        (HEADER, received_text(received).encode("ascii")),
+        (REJOIN, received_text(received).encode("ascii")),
     ]
     if upgrade == SPDY:
         headers.append((STREAM_PROTOCOL, protocol))

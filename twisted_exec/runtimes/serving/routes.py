@@ -40,7 +40,7 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.runtimes.serving.attachments import NotifyingAttachment
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
-from twisted_exec.runtimes.serving.rejoining import Rejoining, requested_rejoin
+from twisted_exec.runtimes.serving.rejoining import Rejoining
 from twisted_exec.runtimes.serving.resuming import Resuming, resumption_of
 from twisted_exec.streaming.enduring_streams import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
@@ -68,6 +68,8 @@ from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.resuming import (
     Resumption,
+    rejoin_headers,
+    requested_rejoin,
 )
 from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
 from twisted_exec.tls.unix import peer_uid
@@ -156,7 +158,7 @@ class StreamRoutes(ServerRoutes):
             origins = self._server.listening.allowed_origins
             refuse_other_sites(request, origins)
             terms = forwarded_terms(terms_headers(request))
-            is_offered, rejoin = requested_rejoin(request)
+            is_offered, rejoin = requested_rejoin(rejoin_headers(request))
             resumption = resumption_of(request, protocol)
             reservation = self._reserve(request, names["token"], EXEC)
         if rejoin is not None:

@@ -62,7 +62,7 @@ from twisted_exec.wire.resume import (
     Resumable,
     parse_answer,
 )
-from twisted_exec.wire.upgrade import Headers, values
+from twisted_exec.wire.upgrade import Headers, last_value, values
 
 ATTEMPTS = (V5, V4, OVER_SPDY)
 """Protocols to try, in order."""
@@ -259,7 +259,7 @@ _RESUMABLE = (V5, V4)
 
 
 def _session(headers: Headers) -> str:
-    return b"".join(values(headers, b"audit-id")[-1:]).decode("ascii", "replace")
+    return last_value(headers, b"audit-id").decode("ascii", "replace")
 
 
 def _answer(upgraded: Upgraded) -> Resumable | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol as Typing
@@ -52,6 +52,7 @@ from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.wire.session_terms import FULL, Terms, stricter
 from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.upgrade import Headers, last_value
 
 _REASONS = frozenset(
     {
@@ -577,10 +578,9 @@ def forwarded_machine_uid(request: IRequest) -> str:
     return unquote(value.decode("ascii", "replace"))
 
 
-def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def session_id(headers: Headers) -> str | None:
     """Return the id of a session at the next hop, from the headers of its answer."""
-    ids = [value for name, value in headers if name.lower() == b"audit-id"]
-    return _session_id(ids[-1]) if ids else None
+    return _session_id(last_value(headers, b"audit-id"))
 
 
 def _session_id(value: bytes) -> str | None:

@@ -6,7 +6,7 @@ See :mod:`twisted_exec.wire.session_terms`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from twisted.web.iweb import IRequest
@@ -15,6 +15,7 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.sessions.registry import is_session_id
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms, parse_terms, stricter
+from twisted_exec.wire.upgrade import Headers, last_value
 
 _MOST = 4
 """Headers of one request; a hop sends one."""
@@ -64,12 +65,11 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
     return terms
 
 
-def confirmed_terms(headers: Iterable[tuple[bytes, bytes]]) -> Terms:
+def confirmed_terms(headers: Headers) -> Terms:
     """Return the terms that the next hop has confirmed in its answer; ``FULL`` if it has not."""
-    name = TERMS_HEADER.lower().encode()
-    values = [value for key, value in headers if key.lower() == name]
+    text = last_value(headers, TERMS_HEADER.encode()).decode("ascii", "replace")
     try:
-        return parse_terms(values[-1].decode("ascii", "replace")) if values else FULL
+        return parse_terms(text) if text else FULL
     except RemoteProtocolError:
         return FULL
 
