@@ -165,6 +165,10 @@ class Floor:
         if participant.role is Role.WRITER:
             self.remind(participant)
 
+    def restore(self, participant: Participant) -> None:
+        """Add a session that goes on from an earlier process, with the role that it had there."""
+        self._participants.append(participant)
+
     def leave(self, participant: Participant) -> None:
         """Remove a session.  Repeated calls do nothing."""
         if participant in self._participants:

@@ -26,23 +26,33 @@ class Line(Protocol):
     transport: Any  # provides ILineTransport
 
     def __init__(self, core: SharedConsole) -> None:
-        self._core = core
+        self._core: SharedConsole | None = core
+
+    def let_go(self) -> None:
+        """Ignore from now on what the line does."""
+        self.transport.unregisterProducer()
+        self._core = None
 
     def dataReceived(self, data: bytes) -> None:
-        self._core._printed(data)
+        if self._core is not None:
+            self._core._printed(data)
 
     def notice_received(self, text: bytes) -> None:
         """Show a notice of the line to the viewers; the journal has only what the machine printed."""
-        self._core._noticed(text)
+        if self._core is not None:
+            self._core._noticed(text)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._core._line_lost(ending_of(reason))
+        if self._core is not None:
+            self._core._line_lost(ending_of(reason))
 
     def pauseProducing(self) -> None:
-        self._core._set_line_writable(False)
+        if self._core is not None:
+            self._core._set_line_writable(False)
 
     def resumeProducing(self) -> None:
-        self._core._set_line_writable(True)
+        if self._core is not None:
+            self._core._set_line_writable(True)
 
     def stopProducing(self) -> None:
         """Do nothing: ``connectionLost`` follows."""

@@ -12,7 +12,7 @@ until the user has read everything again, output is not skipped to catch up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
@@ -105,6 +105,22 @@ class Output:
         self.offset, self.skipped = offset, 0
         if self._marks is not None:
             self._send_position(self._marks, exact)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next byte for the user, who does not know of skipped output yet."""
+        return self.offset - self.skipped
+
+    @property
+    def notices(self) -> Mapping[bytes, int]:
+        """Notices that wait, and the offset after which each is sent."""
+        return self._notices
+
+    def restore(self, offset: int, oldest: int, notices: Mapping[bytes, int]) -> None:
+        """Continue the output of an earlier process, once there is a stream."""
+        self.offset, self.oldest = offset, oldest
+        self._notices.update(notices)
+        self._catching_up = True
 
     def suspend(self) -> None:
         """Stop writing until there is another stream, and skip nothing."""

@@ -90,6 +90,9 @@ class _Lifecycle(Protocol):
     def opened(self, line: Line) -> None:
         """The line is connected."""
 
+    def let_go(self) -> None:
+        """Give up the line, which goes on."""
+
     def over(self, ending: Ending) -> None:
         """The line ended, could not be opened, or the console was ended."""
 
@@ -104,6 +107,7 @@ class SharedConsole:
         be before the line is open.
     :param acted: called with take-overs and with discarded input, see :mod:`.acts`.
     :ivar ending: how the console ended; ``None`` while it lasts.
+    :ivar unsent: input that the line gets before any other once it is open.
     """
 
     def __init__(
@@ -125,6 +129,7 @@ class SharedConsole:
         self.floor = Floor()
         self.last_output_at = clock.seconds()
         self.ending: Ending | None = None
+        self.unsent = b""
         self.size = size
         self._console = console
         self._line: Line | None = None
@@ -136,6 +141,7 @@ class SharedConsole:
         self._waiting: list[Deferred[Ending]] = []
         self._opening: Deferred[Any] | None = None
         self._opened: Deferred[None] = Deferred()
+        self._left_meanwhile: list[str] | None = None  # a list while the console is suspended
         self._lifecycle = _build(self)
         if size is not None:
             console.window_changed(size)
@@ -171,7 +177,7 @@ class SharedConsole:
 
     def open(self) -> Deferred[None]:
         """
-        Open the line; call once.
+        Open the line; call once, and again after :meth:`suspend`.
 
         :return: fires when the line is open; fails as the console's ``connect`` does, after
             the viewers were ended, or with :class:`LineEnded` if the console is over already.
@@ -182,6 +188,42 @@ class SharedConsole:
     def end(self, ending: Ending) -> None:
         """End every viewer with this status and close the line.  Repeated calls do nothing."""
         self._lifecycle.over(ending)
+
+    def suspend(self) -> None:
+        """
+        Let go of the line, which goes on without this console, and of the journal.
+
+        Viewers stay: they get no output, and their input waits.  Must not be called while the line is
+        being opened.
+        """
+        self._left_meanwhile = []
+        self._update_input()
+        for viewer in list(self._viewers):
+            viewer.suspend()
+        self._lifecycle.let_go()
+
+    def unsuspend(self, console: IConsole | None = None) -> None:
+        """
+        Go on after :meth:`suspend`; the line is opened by :meth:`open`.
+
+        :param console: the line from now on, if it is another object.
+        """
+        left, self._left_meanwhile = self._left_meanwhile or [], None
+        for joined_as in left:
+            self.journal.left(joined_as)
+        if console is not None:
+            self._console = console
+            if self.size is not None:
+                console.window_changed(self.size)
+        self._update_input()
+        for viewer in list(self._viewers):
+            viewer.unsuspend()
+        self._attendance_changed()
+
+    @property
+    def is_suspended(self) -> bool:
+        """True from :meth:`suspend` to :meth:`unsuspend`."""
+        return self._left_meanwhile is not None
 
     def when_over(self) -> Deferred[Ending]:
         """:return: fires when the line has ended or the console was ended."""
@@ -194,6 +236,9 @@ class SharedConsole:
 
     def window_changed(self, size: TerminalSize) -> None:
         """Resize the line; before it is open, the console remembers the size."""
+        if self.is_suspended:
+            self.size = size
+            return
         if size != self.size:
             self.journal.resized(size.rows, size.columns)
         self.size = size
@@ -252,6 +297,17 @@ class SharedConsole:
             self._attendance_changed()
         self._pace()
 
+    def restore_size(self, size: TerminalSize) -> None:
+        """Take note of the size that the line has had since before this process."""
+        self.size = size
+        self._console.window_changed(size)
+
+    def _restored(self, viewer: Viewer) -> None:
+        """Add a viewer that goes on from an earlier process, in which it had joined."""
+        self._viewers.append(viewer)
+        self.floor.restore(viewer)
+        viewer.expect()
+
     def _went_away(self, viewer: Viewer) -> None:
         self.floor.follow_presence()
         self._attendance_changed()
@@ -267,7 +323,10 @@ class SharedConsole:
     def _left(self, viewer: Viewer) -> None:
         if viewer in self._viewers:
             self._viewers.remove(viewer)
-            self.journal.left(viewer.joined_as)
+            if self._left_meanwhile is None:
+                self.journal.left(viewer.joined_as)
+            else:
+                self._left_meanwhile.append(viewer.joined_as)
         if self.ending is None:
             self.floor.leave(viewer)
             self._attendance_changed()
@@ -287,7 +346,7 @@ class SharedConsole:
             self._update_input()
 
     def _role_changed(self, viewer: Viewer) -> None:
-        if viewer in self._viewers:
+        if viewer in self._viewers and not self.is_suspended:
             self.journal.role_changed(viewer.joined_as, viewer.role.name.lower())
 
     def _typed(self, data: bytes) -> None:
@@ -337,7 +396,7 @@ class SharedConsole:
 
     def _update_input_of(self, viewer: Viewer) -> None:
         # Input that is withheld is discarded at once, and not sent when more people have come.
-        if self._input_flowing or viewer.is_withheld:
+        if not self.is_suspended and (self._input_flowing or viewer.is_withheld):
             viewer.resume_input()
         else:
             viewer.pause_input()
@@ -401,16 +460,30 @@ class SharedConsole:
 
     def _go_live(self, line: Line) -> None:
         self._line = line
+        unsent, self.unsent = self.unsent, b""
+        if unsent:
+            line.transport.write(unsent)
         line.transport.registerProducer(line, True)
         self._set_line_writable(True)
 
-    def _finish(self, ending: Ending) -> None:
-        self.ending = ending
+    def _let_go(self) -> None:
         line, self._line = self._line, None
+        assert line is not None
+        self._line_writable = self._line_paused = False
+        self._stop_timers()
+        line.let_go()
+        self._opened = Deferred()
+
+    def _stop_timers(self) -> None:
         self._unwatched.stop()
         if self._breaking is not None:
             self._breaking.cancel()
             self._breaking = None
+
+    def _finish(self, ending: Ending) -> None:
+        self.ending = ending
+        line, self._line = self._line, None
+        self._stop_timers()
         for viewer in list(self._viewers):
             viewer.finish(ending)
         if line is not None:
@@ -424,7 +497,7 @@ class SharedConsole:
 
 
 def _build_machine() -> Any:
-    """Build the lifecycle: New, Opening, Live, Over."""
+    """Build the lifecycle: New, Opening, Live, Over; a line that is let go of is new again."""
     builder = TypeMachineBuilder(_Lifecycle, SharedConsole)
     new, opening, live, over = (builder.state(name) for name in ("New", "Opening", "Live", "Over"))
 
@@ -435,6 +508,13 @@ def _build_machine() -> Any:
     @opening.upon(_Lifecycle.opened).to(live)
     def go_live(_: _Lifecycle, core: SharedConsole, line: Line) -> None:
         core._go_live(line)
+
+    @live.upon(_Lifecycle.let_go).to(new)
+    def let_go(_: _Lifecycle, core: SharedConsole) -> None:
+        core._let_go()
+
+    new.upon(_Lifecycle.let_go).loop().returns(None)
+    over.upon(_Lifecycle.let_go).loop().returns(None)
 
     @new.upon(_Lifecycle.over).to(over)
     @opening.upon(_Lifecycle.over).to(over)

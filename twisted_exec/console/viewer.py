@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from .shared_console import SharedConsole
 
 _STALLED_SECONDS = 10.0
+_RETURN_SECONDS = 10.0
+"""From the change of the process until a session that has no stream yet counts as away."""
 
 
 @implementer(IOperable, IResumableAttachment, IPushProducer)
@@ -71,7 +73,8 @@ class Viewer:
         self._ended = False
         self._stall: IDelayedCall | None = None
         self._quiet: IDelayedCall | None = None
-        self._input_ended_at = 0.0
+        self._return: IDelayedCall | None = None
+        self._input_ended_at: float | None = None
         self._size: TerminalSize | None = None
         self._unsent: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
@@ -189,6 +192,8 @@ class Viewer:
             return
         if self._transport is not None:  # the user has noticed a loss before this process
             self._leave_stream()
+        if self._return is not None and self._return.active():
+            self._return.cancel()
         could_write = self.may_write
         self._use(transport)
         self.terms, self.is_away = transport.terms, False
@@ -206,6 +211,48 @@ class Viewer:
 
     def heard(self) -> None:
         """Do nothing: the position of the user is known from the request that resumes."""
+
+    def suspend(self) -> None:
+        """Let the stream rest, with the console; one that sends its ending goes on."""
+        if self.is_ending:
+            return
+        self._cancel_timers()
+        self.output.suspend()
+        if self._transport is not None:
+            self._transport.unregisterProducer()
+            if IMarkTransport.providedBy(self._transport):
+                self._transport.hold_acks(True)
+
+    def unsuspend(self) -> None:
+        """Go on after :meth:`suspend`."""
+        if self.is_ending:
+            return
+        if self._transport is not None:
+            self.output.use(self._transport)
+            self._transport.registerProducer(self, True)
+            if IMarkTransport.providedBy(self._transport):
+                self._transport.hold_acks(False)
+            self.output.pump()
+        if self._input_ended_at is not None:
+            self._wait_for_quiet(self._console.limits.quiet_seconds)
+
+    def take_stream(self) -> IAttachmentTransport | None:
+        """Leave the console, which is suspended; return the stream, of which the caller is the owner now."""
+        transport, self._transport = self._transport, None
+        self._leave()
+        return transport
+
+    def expect(self) -> None:
+        """Wait for the stream of a session that goes on from an earlier process."""
+        if self._input_ended_at is not None:
+            self._wait_for_quiet(self._console.limits.quiet_seconds)
+        if not self.is_away:
+            # Nobody shall notice the change of the process, unless the user is not back soon.
+            self._return = self._console.clock.callLater(_RETURN_SECONDS, self._not_back)
+
+    def _not_back(self) -> None:
+        self.is_away = True
+        self._console._went_away(self)
 
     def _leave_stream(self) -> None:
         assert self._transport is not None
@@ -350,7 +397,7 @@ class Viewer:
         """
         if self._unsent is not None:
             self.finish(self._unsent)
-        elif self._quiet is None:
+        elif self._input_ended_at is None:
             self._input_ended_at = self._console.clock.seconds()
             self._wait_for_quiet(self._console.limits.quiet_seconds)
 
@@ -393,7 +440,7 @@ class Viewer:
             return
         self._ending = ending
         self.output.last = self._console.journal.end
-        if self.is_away:
+        if self._transport is None:
             self._leave()
         else:
             self._send_ending()
@@ -425,8 +472,8 @@ class Viewer:
     def _check_quiet(self) -> None:
         if self._ended:
             return
-        quiet_since = max(self._input_ended_at, self._console.last_output_at)
-        if self.is_away or self.output.offset < self._console.journal.end:
+        quiet_since = max(self._input_ended_at or 0.0, self._console.last_output_at)
+        if self._transport is None or self.output.offset < self._console.journal.end:
             quiet_since = self._console.clock.seconds()
         quiet_until = quiet_since + self._console.limits.quiet_seconds
         remaining = quiet_until - self._console.clock.seconds()
@@ -438,6 +485,6 @@ class Viewer:
             self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
 
     def _cancel_timers(self) -> None:
-        for timer in (self._stall, self._quiet):
+        for timer in (self._stall, self._quiet, self._return):
             if timer is not None and timer.active():
                 timer.cancel()

@@ -427,6 +427,9 @@ class IMarkTransport(IAttachmentTransport):
     def send_mark(mark: At | Notice) -> None:
         """Send a mark, in order with the output.  The stream itself sends the marks Ack."""
 
+    def hold_acks(held: bool) -> None:
+        """Send no Ack until this is called with false, even if more input is settled."""
+
 
 class IConsole(IStreamClientEndpoint):
     """

@@ -240,6 +240,9 @@ class MarkStream:
             if self.capacity <= 0 and self.producer is not None:
                 self.producer.pauseProducing()
 
+    def hold_acks(self, held: bool) -> None:
+        """Do nothing: this stream sends no Ack."""
+
     def send_mark(self, mark: At | Notice) -> None:
         assert self.ending is None, "a mark after the end"
         self.sent.append(mark)

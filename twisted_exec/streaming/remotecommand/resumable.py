@@ -61,13 +61,13 @@ class Acknowledgements:
         self._clock, self._send = clock, send
         self._settled = self._sent = settled
         self._sent_at = clock.seconds()
-        self._is_blocked = False
+        self._is_blocked = self._is_held = False
         self._timer: IDelayedCall | None = None
 
     def settled(self, count: int) -> None:
         """Take note of the number of settled pieces."""
         self._settled = count
-        if self._is_blocked:
+        if self._is_blocked or self._is_held:
             return
         if count - self._sent >= _ACK_PIECES:
             self._acknowledge()
@@ -78,6 +78,14 @@ class Acknowledgements:
     def set_blocked(self, blocked: bool) -> None:
         """Take note whether output is blocked."""
         self._is_blocked = blocked
+        self._go_on()
+
+    def hold(self, held: bool) -> None:
+        """Send nothing until this is called with false."""
+        self._is_held = held
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._settled != self._sent:
             self.settled(self._settled)
 
@@ -91,7 +99,7 @@ class Acknowledgements:
 
     def _due(self) -> None:
         self._timer = None
-        if not self._is_blocked and self._settled != self._sent:
+        if not (self._is_blocked or self._is_held) and self._settled != self._sent:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
@@ -131,6 +139,9 @@ class ResumableServer(ConsoleServer):
 
     def send_mark(self, mark: At | Notice) -> None:
         self._send_mark(mark)
+
+    def hold_acks(self, held: bool) -> None:
+        self._acks.hold(held)
 
     def _send_mark(self, mark: Mark) -> None:
         if not self._ending:
