@@ -425,7 +425,7 @@ class SharedConsole:
             self._line.transport.resumeProducing()
 
     def _fastest_is_behind(self) -> bool:
-        """Whether even the fastest viewer is too far behind, or has not caught up again."""
+        """Return whether even the fastest viewer is too far behind, or has not caught up again."""
         # A viewer that has just skipped is at the end without having read anything.
         reading = [each for each in self._viewers if not each.output.skipped] or self._viewers
         behind = self.journal.end - max(each.output.offset for each in reading)

@@ -168,12 +168,12 @@ class IResumableProtocol(Interface):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: bytes of input, BREAKs and other requests that are dropped, because nobody
-            knows whether the machine got them, and those behind them.
+        :param uncertain: bytes of input, BREAKs and other requests that are dropped, because the
+            machine may have received them already, and those behind them.
         """
 
     def notice(text: str) -> None:
         """A message for people, such as that another user has taken over the console."""
 
     def skipped(count: int | None) -> None:
-        """Output is missing here: its number of bytes, or ``None`` if nobody knows it."""
+        """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""

@@ -425,7 +425,7 @@ class Standalone(AsyncService):
             if isinstance(service, Poollet):
                 sessions = service.sessions
                 await let_sessions_end(self._reactor, self.settings.drain_seconds, sessions.__len__)
-                # Nobody can resume a session elsewhere: the runtime stops, too.
+                # No session can be resumed elsewhere: the runtime stops, too.
                 ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
                 sessions.end(lambda _: True, ending)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))

@@ -21,7 +21,7 @@ _MOST_STREAMS = 20_000
 
 @dataclass(frozen=True)
 class Owner:
-    """Who may rejoin a stream; all of it must be the same again."""
+    """The session, user and machine of a stream; only the same ones may rejoin it."""
 
     session: str
     user: str
@@ -57,8 +57,8 @@ class EnduringStreams:
         :raises NotFound: there is none with this key, or it is another user's.
         :raises Conflict: the lost bytes are no longer kept.
         """
-        found, stream = self._streams.get(_digest(rejoin.key), (None, None))
-        if stream is None or found != owner:
+        owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))
+        if stream is None or owner_of_stream != owner:
             raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
         stream.check(rejoin.received)
         return stream

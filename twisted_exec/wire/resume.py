@@ -21,10 +21,10 @@ the client, where clients of Kubernetes expect nothing and are sent nothing.
 mark                     meaning
 ======================== ==============================================================
 ``{"At":N,"Epoch":"E"}`` the next byte of output has the offset N in the journal E.  With
-                         ``"Exact":false`` nobody knows how much output is missing before it
+                         ``"Exact":false`` the amount of output missing before it is unknown
 ``{"Ack":N}``            N pieces of input are settled: they reached the line, or were
-                         discarded and will not be sent.  ``null``: nobody knows how
-                         many; counting begins anew at 0
+                         discarded and will not be sent.  ``null``: their number is
+                         unknown; counting begins anew at 0
 ``{"Notice":TEXT}``      a message for the user
 ======================== ==============================================================
 
@@ -134,7 +134,7 @@ class Ack:
     """
     Input is settled.
 
-    :param count: the number of pieces since the session began; ``None`` if nobody knows how many.
+    :param count: the number of pieces since the session began; ``None`` if unknown.
     """
 
     count: int | None

@@ -384,7 +384,7 @@ class SessionObjects(StoreFollower):
                 self._work(record)
 
     def _end_absent(self, uid: str) -> None:
-        """A machine is gone: nobody comes back to its console."""
+        """End the sessions of absent users of a machine that is gone."""
         for record in list(self._records.values()):
             if record.away_since is not None and record.session.subject.uid == uid and record.live:
                 self._end(record)

@@ -86,7 +86,7 @@ class Display:
         self._show_notice(text, notice(text))
 
     def skipped(self, count: int | None) -> None:
-        """Show that so many bytes of the output are missing; ``None`` if nobody knows how many."""
+        """Show that so many bytes of the output are missing; ``None`` for an unknown number."""
         text = "output is missing here" if count is None else f"{count} bytes skipped"
         if self._script is not None:
             self._script.skipped(text)

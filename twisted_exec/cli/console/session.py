@@ -223,7 +223,7 @@ class ConsoleSession:
             self._display.notice(one_line(text))
 
     def skipped(self, count: int | None) -> None:
-        """Handle a gap in the output, of so many bytes; ``None`` if nobody knows how many."""
+        """Handle a gap in the output, of so many bytes; ``None`` for an unknown number."""
         if self._outcome is None:
             self._display.skipped(count)
 

@@ -38,7 +38,7 @@ class TypeAhead:
         self._bytes = 0
 
     def open(self, stream: Stream) -> None:
-        """Send to this stream from now on, what was typed before it was open first."""
+        """Send to this stream from now on, first the input typed before it was open."""
         self._stream = stream
         stream.registerProducer(self, True)
         if not self.is_stuck:

@@ -111,7 +111,7 @@ AGENT = "kubectl-console (twisted-exec)"
 
 GIVE_UP_SECONDS = 300.0
 """
-Time to resume the session of a protocol, which may have nobody who decides to leave.
+Time to resume the session of a protocol, which may have no user to give it up.
 
 Servers keep sessions for a minute by default.
 """

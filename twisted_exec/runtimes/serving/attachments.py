@@ -85,7 +85,7 @@ class Connection:
     :param keys: the keys that resume the session until the user sends something over this stream,
         by their digest, each with the session id of its stream.
     :param key: the digest of this stream's key.
-    :param settled: settled pieces of input before this stream; ``None`` if nobody knows how many.
+    :param settled: settled pieces of input before this stream; ``None`` if unknown.
     :param live: ends the stream.
     :param ended: is called at the end of the stream.
     """

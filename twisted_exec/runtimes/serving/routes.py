@@ -309,7 +309,7 @@ class StreamRoutes(ServerRoutes):
         session, ending = parse_ending(request.args)
         stream = self._stream(request, session)
         if ending.reason == USER_LEFT:
-            stream.cut()  # nobody reads a reason, and nobody comes back
+            stream.cut()  # the user reads no reason and does not come back
         else:
             stream.end(ending)
 

@@ -62,7 +62,7 @@ class InputLog:
 
     def sendable(self) -> Iterator[Item]:
         """
-        Iterate over the input that may be sent now; what was yielded counts as sent.
+        Iterate over the input that may be sent now; each item counts as sent when it is yielded.
 
         The iterator ends when the server must first send an Ack.
         """
@@ -114,7 +114,7 @@ class InputLog:
 
     def begin_anew(self) -> int:
         """
-        Count anew: nobody knows how much of the input is settled.
+        Count anew, because the number of settled pieces is unknown.
 
         If anything is uncertain, all input is dropped, also what was not sent: behind a hole it may
         mean something else to the machine.  The end of the input is kept.

@@ -36,8 +36,8 @@ class Resumption:
 
     :param answer: the answer to the client, which identifies this stream after a loss.
     :param position: where the output of a resumed session continues; ``None`` for a new session.
-    :param settled: pieces of input that earlier streams of the session settled; ``None`` if nobody
-        knows how many.
+    :param settled: pieces of input that earlier streams of the session settled; ``None`` if
+        unknown.
     """
 
     answer: Resumable
@@ -50,8 +50,8 @@ class Acknowledgements:
     Tells a client how much of its input is settled.
 
     That is at most one mark a second, and one for each 4 KiB.  The first one of a burst follows
-    after a moment, so that it covers the burst.  There is a timer only while something is to be
-    said, and nothing is sent while output is blocked.
+    after a moment, so that it covers the burst.  There is a timer only while a mark is due, and
+    no mark is sent while output is blocked.
 
     :param send: sends a mark.
     :param settled: pieces that the client knows to be settled.

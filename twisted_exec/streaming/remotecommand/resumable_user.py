@@ -26,15 +26,15 @@ class ResumableUser(ConsoleUser, Typing):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: pieces of input that are dropped because nobody knows whether the machine
-            got them, and those behind them.
+        :param uncertain: pieces of input that are dropped, because the machine may have received
+            them already, and those behind them.
         """
 
     def notice(self, text: str) -> None:
         """A message for people."""
 
     def skipped(self, count: int | None) -> None:
-        """Output is missing here; ``None`` if nobody knows how much."""
+        """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""
 
 
 class Messages:

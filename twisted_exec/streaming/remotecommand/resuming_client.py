@@ -4,15 +4,15 @@ The user's end of a session that outlives its connections.
 After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
 next byte of output that its user lacks.  The server answers with an Ack, from which on the input is
 sent again (:mod:`.input_log`).  So nothing is missing and nothing is repeated in either direction.
-What cannot be known is said: output that the server no longer has, and input that may have reached
-the machine although nobody can say so.
+The user gets a message about output that the server no longer has, and about input that may or may
+not have reached the machine.
 
 A session ends with a status of the server, or because its user leaves, or because the server refuses
 to resume it.  A user who leaves while there is no connection leaves at once: the server waits for
 as long as it has said, and others can take over meanwhile.
 
-Only the newest connection counts.  What arrives over another one is ignored, and an attempt that is
-given up closes its connection.
+Only the newest connection counts.  Data from earlier ones is ignored, and an attempt that is given up
+closes its connection.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ResumingClient:
 
     @property
     def position(self) -> Position | None:
-        """Where the next byte of output is from; ``None`` before the first mark."""
+        """The position of the next byte of output; ``None`` before the first mark."""
         return self._position
 
     @property

@@ -1,6 +1,5 @@
 """
-What the user of a session sends: keys, requests and sizes of the terminal, on their way to the
-attachment.
+Input of a session's user on its way to the attachment: keys, requests and sizes of the terminal.
 
 Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the end of
 input.  A piece is settled when the attachment has it, or when it was discarded for good.
@@ -42,8 +41,8 @@ class UserInput:
     :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
     :ivar settled: pieces of input that are settled.
-    :ivar on_settled: is called with that number when it changes; ``None`` if nobody needs it
-        exactly.
+    :ivar on_settled: is called with that number when it changes; ``None`` if the exact
+        number does not matter.
     :ivar bytes_to_machine: delivered keys.
     """
 
@@ -115,12 +114,12 @@ class UserInput:
         self._queue.resume()
 
     def drop(self) -> None:
-        """Drop what waits, but not the end of input: the user may not drive any more."""
+        """Drop waiting input, but not the end of input: the user may not drive any more."""
         if dropped := self._queue.drop():
             self._settle(dropped)
 
     def close(self) -> None:
-        """Deliver nothing any more.  What waits is not settled."""
+        """Deliver nothing any more.  Waiting input is not settled."""
         self._is_closed = True
         self._queue.close()
         self.on_settled = None

@@ -377,7 +377,7 @@ def encode_notice(text: str) -> bytes:
 
 
 def encode_gap(skipped_bytes: int | None) -> bytes:
-    """Return the notice in place of missing output; ``None`` if nobody knows how much is missing."""
+    """Return the notice in place of missing output; ``None`` if the number is unknown."""
     if skipped_bytes is None:
         return encode_notice("output is missing here")
     return encode_notice(f"{skipped_bytes} bytes skipped")
