@@ -11,6 +11,8 @@ from twisted_exec.wire.resume import (
     LONGEST_MARK_BYTES,
     Ack,
     At,
+    Attendance,
+    Mark,
     MarkDecoder,
     Notice,
     Position,
@@ -83,6 +85,10 @@ class MarkTests(SynchronousTestCase):
         )
         self.assertEqual(encode_mark(Ack(3)), b'{"Ack":3}\n')
         self.assertEqual(encode_mark(Ack(None)), b'{"Ack":null}\n')
+        self.assertEqual(encode_mark(Attendance(2)), b'{"Viewers":2}\n')
+        self.assertEqual(
+            encode_mark(Attendance(2, "ada", 7)), b'{"Viewers":2,"Writer":"ada","Seconds":7}\n'
+        )
 
     @given(
         st.lists(
@@ -94,11 +100,18 @@ class MarkTests(SynchronousTestCase):
                 ),
                 st.builds(Ack, st.none() | st.integers(0, (1 << 63) - 1)),
                 st.builds(Notice, st.text(max_size=200)),
+                st.builds(Attendance, st.integers(0, 9999)),
+                st.builds(
+                    Attendance,
+                    st.integers(0, 9999),
+                    st.text(min_size=1, max_size=64),
+                    st.integers(0, 1 << 40),
+                ),
             )
         ),
         st.integers(1, 50),
     )
-    def test_any_split(self, marks: list[At | Ack | Notice], size: int) -> None:
+    def test_any_split(self, marks: list[Mark], size: int) -> None:
         data = b"".join(map(encode_mark, marks))
         decoder, found = MarkDecoder(), []
         for start in range(0, len(data), size):
@@ -121,6 +134,10 @@ class MarkTests(SynchronousTestCase):
             b"x\n",
             b"[]\n",
             b'{"At":1}\n',
+            b'{"Viewers":-1}\n',
+            b'{"Viewers":true}\n',
+            b'{"Viewers":1,"Writer":1}\n',
+            b'{"Viewers":1,"Writer":"ada","Seconds":1.5}\n',
             b'{"At":-1,"Epoch":"0123456789abcdef"}\n',
             b'{"At":1,"Epoch":"x"}\n',
             b'{"At":true,"Epoch":"0123456789abcdef"}\n',

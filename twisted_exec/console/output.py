@@ -18,7 +18,7 @@ from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.wire.remotecommand.messages import encode_gap
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.resume import At, Attendance, Notice
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
@@ -37,6 +37,7 @@ class Output:
     """
 
     __slots__ = (
+        "_attendance",
         "_catching_up",
         "_drained",
         "_journal",
@@ -63,13 +64,14 @@ class Output:
         self._paused = True
         self._pumping = False
         self._catching_up = False
+        self._attendance: Attendance | None = None  # not sent yet
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
 
     # The stream.
 
     def use(self, stream: IAttachmentTransport) -> None:
         """Set the stream; :meth:`start` or :meth:`resume` follows."""
-        self._stream, self._paused = stream, False
+        self._stream, self._paused, self._attendance = stream, False, None
         self._marks = stream if IMarkTransport.providedBy(stream) else None
 
     def start(self, offset: int) -> None:
@@ -161,6 +163,12 @@ class Output:
             del self._notices[next(iter(self._notices))]
         self.pump()
 
+    def tell_attendance(self, attendance: Attendance) -> None:
+        """Send the number of sessions and the writer, if the stream has marks; only the newest counts."""
+        if self._marks is not None:
+            self._attendance = attendance
+            self.pump()
+
     def pump(self) -> None:
         """Write output and notices until the stream accepts no more."""
         if self._pumping:
@@ -186,6 +194,10 @@ class Output:
         :return: whether anything was written, or a gap was found.
         """
         assert self._stream is not None
+        if self._marks is not None and self._attendance is not None:
+            attendance, self._attendance = self._attendance, None
+            self._marks.send_mark(attendance)
+            return True
         if self.skipped:
             self._report_gap()
             return True

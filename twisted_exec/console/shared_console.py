@@ -50,6 +50,7 @@ from .attendance import missing_people, missing_place
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
 from .line import Line, LineEnded
+from .presence import Presence
 from .rate_limit import ReadRateLimit
 from .viewer import Viewer
 
@@ -134,6 +135,7 @@ class SharedConsole:
         self._console = console
         self._line: Line | None = None
         self._viewers: list[Viewer] = []
+        self._presence = Presence(clock, self.floor, self._viewers)
         self._line_paused = False
         self._unwatched = ReadRateLimit(clock, self._pace, self._pace, UNWATCHED_BYTES_PER_SECOND)
         self._line_writable = False
@@ -336,6 +338,7 @@ class SharedConsole:
         """Follow a change of the viewers, their roles or their terms: tell the writers about input."""
         if self.ending is not None:
             return
+        self._presence.changed()
         missing = self.missing_people
         changed = [
             each.people_changed(missing if each.role is Role.WRITER else "")
@@ -476,6 +479,7 @@ class SharedConsole:
 
     def _stop_timers(self) -> None:
         self._unwatched.stop()
+        self._presence.stop()
         if self._breaking is not None:
             self._breaking.cancel()
             self._breaking = None

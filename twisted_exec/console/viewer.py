@@ -34,6 +34,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
+from twisted_exec.wire.resume import Attendance
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -135,6 +136,11 @@ class Viewer:
     def forces(self) -> bool:
         """True if the session asked to take over."""
         return self._options is not None and self._options.force
+
+    @property
+    def reads_marks(self) -> bool:
+        """True if the stream has marks beside the output."""
+        return IMarkTransport.providedBy(self._transport)
 
     @property
     def is_ending(self) -> bool:
@@ -429,6 +435,10 @@ class Viewer:
     def tell(self, notice: bytes) -> None:
         """Queue a notice; it follows everything that the machine has printed until now."""
         self.output.tell(notice)
+
+    def tell_attendance(self, attendance: Attendance) -> None:
+        """Send the number of sessions and the writer, if the stream has marks."""
+        self.output.tell_attendance(attendance)
 
     def finish(self, ending: Ending) -> None:
         """

@@ -36,7 +36,7 @@ from twisted_exec.wire.remotecommand.messages import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import At, Notice, Position
+from twisted_exec.wire.resume import At, Attendance, Notice, Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -424,7 +424,7 @@ class IMarkTransport(IAttachmentTransport):
         "Pieces of input since the session began that reached the attachment, or were discarded (int)."
     )
 
-    def send_mark(mark: At | Notice) -> None:
+    def send_mark(mark: At | Attendance | Notice) -> None:
         """Send a mark, in order with the output.  The stream itself sends the marks Ack."""
 
     def hold_acks(held: bool) -> None:

@@ -19,7 +19,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import At, Notice, Position
+from twisted_exec.wire.resume import At, Attendance, Notice, Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -205,7 +205,7 @@ class MarkStream:
         self.session, self.user, self.capacity, self.terms = session, user, capacity, terms
         self.options = options or StreamOptions()
         self.settled = 0
-        self.sent: list[bytes | At | Notice] = []
+        self.sent: list[bytes | At | Attendance | Notice] = []
         self.ending: Ending | None = None
         self.input_paused = False
         self.producer: Any = None
@@ -243,7 +243,7 @@ class MarkStream:
     def hold_acks(self, held: bool) -> None:
         """Do nothing: this stream sends no Ack."""
 
-    def send_mark(self, mark: At | Notice) -> None:
+    def send_mark(self, mark: At | Attendance | Notice) -> None:
         assert self.ending is None, "a mark after the end"
         self.sent.append(mark)
 

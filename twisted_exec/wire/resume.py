@@ -26,6 +26,8 @@ mark                     meaning
                          discarded and will not be sent.  ``null``: their number is
                          unknown; counting begins anew at 0
 ``{"Notice":TEXT}``      a message for the user
+``{"Viewers":N}``        so many sessions are open at the console.  ``"Writer":NAME`` is the
+                         user who has had the floor for ``"Seconds":N``; absent without one
 ======================== ==============================================================
 
 The first marks of a stream are Ack and At, before any output.  Another At follows each gap in the
@@ -147,7 +149,22 @@ class Notice:
     text: str
 
 
-Mark = At | Ack | Notice
+@dataclass(frozen=True)
+class Attendance:
+    """
+    The sessions at the console.
+
+    :param viewers: their number, with those whose connections are lost.
+    :param writer: the user who has the floor; empty if the console has no writer.
+    :param seconds: how long this user has had it.
+    """
+
+    viewers: int
+    writer: str = ""
+    seconds: int = 0
+
+
+Mark = At | Ack | Notice | Attendance
 
 
 def parse_request(value: str) -> Resume | None:
@@ -216,6 +233,10 @@ def encode_mark(mark: Mark) -> bytes:
             document["Exact"] = False
     elif isinstance(mark, Ack):
         document = {"Ack": mark.count}
+    elif isinstance(mark, Attendance):
+        document = {"Viewers": mark.viewers}
+        if mark.writer:
+            document |= {"Writer": mark.writer, "Seconds": mark.seconds}
     else:
         document = {"Notice": mark.text[: LONGEST_MARK_BYTES // 16]}
     return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
@@ -257,8 +278,24 @@ def _mark(line: bytes) -> Mark | None:
         if document["Ack"] is not None and not _is_count(document["Ack"]):
             raise RemoteProtocolError("a mark Ack has no valid number")
         return Ack(document["Ack"])
+    if "Viewers" in document:
+        return _attendance(document)
     text = document.get("Notice")
     return Notice(text) if isinstance(text, str) else None
+
+
+def _attendance(document: dict[str, object]) -> Attendance:
+    viewers, seconds = document["Viewers"], document.get("Seconds", 0)
+    writer = document.get("Writer", "")
+    if not (
+        isinstance(viewers, int)
+        and isinstance(seconds, int)
+        and isinstance(writer, str)
+        and _is_count(viewers)
+        and _is_count(seconds)
+    ):
+        raise RemoteProtocolError("a mark Viewers has no valid number or name")
+    return Attendance(viewers, writer, seconds)
 
 
 def _is_count(value: object) -> bool:

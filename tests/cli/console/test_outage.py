@@ -12,7 +12,7 @@ from tests.cli.console.test_session import FakeStream, SessionCase
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
 from twisted_exec.wire.remotecommand.messages import Break
-from twisted_exec.wire.resume import Position
+from twisted_exec.wire.resume import Attendance, Position
 
 
 class ResumableStream(FakeStream):
@@ -22,6 +22,7 @@ class ResumableStream(FakeStream):
     round_trip_seconds: float | None = 0.0123
     position: Position | None = Position("0" * 16, 4711)
     resumes = 0
+    attendance: Attendance | None = None
     session = "3f2a"
 
     def network_changed(self) -> None:

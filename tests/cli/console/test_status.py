@@ -8,6 +8,7 @@ from tests.cli.console.test_outage import OutageCase
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.wire.resume import Attendance
 
 
 class StatusTests(OutageCase):
@@ -37,6 +38,16 @@ class StatusTests(OutageCase):
         self.assertIn("  resumable   yes; resumed 2 times", status)
         self.assertIn("  round trip  unknown", status)
         self.assertEqual((stream.sent, stream.told), (b"", []))
+
+    def test_attendance(self) -> None:
+        """The status says who has had the floor for how long, and how many sessions are open."""
+        self.begin()
+        stream = self.attach()
+        stream.attendance = Attendance(3, "bob\x1b", 125)
+        status = self.status()
+        self.assertEqual(status[3:5], ["  writer      bob?, for 2 min 5 s", "  viewers     3"])
+        stream.attendance = Attendance(1)
+        self.assertEqual(self.status()[3], "  viewers     1")
 
     def test_outage(self) -> None:
         """During an outage the status says since when, and why."""

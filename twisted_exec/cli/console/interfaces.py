@@ -9,7 +9,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IPushProducer
 
 from twisted_exec.wire.remotecommand.messages import Break, Role, TerminalSize
-from twisted_exec.wire.resume import Position
+from twisted_exec.wire.resume import Attendance, Position
 
 
 class Stream(Protocol):
@@ -46,6 +46,10 @@ class ResumableStream(Stream, Protocol):
     @property
     def position(self) -> Position | None:
         """Position of the next byte of output; ``None`` before the first mark."""
+
+    @property
+    def attendance(self) -> Attendance | None:
+        """The sessions at the console; ``None`` if the server has not said it."""
 
     @property
     def round_trip_seconds(self) -> float | None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twisted_exec.cli.console.outage import duration
-from twisted_exec.console.floor import RoleNotices
+from twisted_exec.console.floor import RoleNotices, display_name
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Stream
-    from twisted_exec.wire.resume import Position
+    from twisted_exec.wire.resume import Attendance, Position
 
 
 def status(
@@ -30,9 +30,12 @@ def status(
     """
     if stream is None or seconds is None:
         return ["not connected yet"]
+    attendance = getattr(stream, "attendance", None)
     facts = {
         "session": getattr(stream, "session", ""),
         "role": _role(notices, read_only),
+        "writer": _writer(attendance),
+        "viewers": str(attendance.viewers) if attendance is not None else "",
         "round trip": _milliseconds(getattr(stream, "round_trip_seconds", None)),
         "output": _offset(getattr(stream, "position", None)),
         "resumable": "no: the session ends if its connection is lost",
@@ -49,6 +52,12 @@ def _role(notices: RoleNotices, read_only: bool) -> str:
     if notices.writer == "nobody":
         return "observer; this console has no writer"
     return f"observer; the writer is {notices.writer}" if notices.writer else "observer"
+
+
+def _writer(attendance: Attendance | None) -> str:
+    if attendance is None or not attendance.writer:
+        return ""
+    return f"{display_name(attendance.writer)}, for {duration(attendance.seconds)}"
 
 
 def _milliseconds(seconds: float | None) -> str:

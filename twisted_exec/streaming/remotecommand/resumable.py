@@ -22,7 +22,7 @@ from twisted_exec.streaming.interfaces import IMarkTransport, IResumableAttachme
 from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import Ack, At, Mark, Notice, Resumable, encode_mark
+from twisted_exec.wire.resume import Ack, At, Attendance, Mark, Notice, Resumable, encode_mark
 
 _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0
@@ -137,7 +137,7 @@ class ResumableServer(ConsoleServer):
     def settled(self) -> int:
         return self._input.settled
 
-    def send_mark(self, mark: At | Notice) -> None:
+    def send_mark(self, mark: At | Attendance | Notice) -> None:
         self._send_mark(mark)
 
     def hold_acks(self, held: bool) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
@@ -39,7 +40,7 @@ from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refu
 from twisted_exec.streaming.remotecommand.resumable_user import Messages
 from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Position, Resumable, Resume
+from twisted_exec.wire.resume import MARKS, Ack, At, Attendance, Mark, Position, Resumable, Resume
 
 CANNOT_RESUME = "the server cannot resume this session"
 
@@ -95,6 +96,8 @@ class ResumingClient:
         self._connection = SessionConnection(self)
         self._keys: list[tuple[Resumable, str]] = []  # of the newest connection and the one before
         self._position: Position | None = None
+        self._attendance: Attendance | None = None
+        self._attendance_at = 0.0
         self.resumes = 0
         self._input = InputLog()
         self._input_ended = False
@@ -121,6 +124,15 @@ class ResumingClient:
     def position(self) -> Position | None:
         """The position of the next byte of output; ``None`` before the first mark."""
         return self._position
+
+    @property
+    def attendance(self) -> Attendance | None:
+        """The sessions at the console, as the server said last; ``None`` if it did not."""
+        last = self._attendance
+        if last is None:
+            return None
+        passed = int(self._clock.seconds() - self._attendance_at)
+        return replace(last, seconds=last.seconds + passed)
 
     @property
     def round_trip_seconds(self) -> float | None:
@@ -245,6 +257,8 @@ class ResumingClient:
                 raise RemoteProtocolError("the first mark is not Ack")
             elif isinstance(mark, At):
                 self._place(connection, mark)
+            elif isinstance(mark, Attendance):
+                self._attendance, self._attendance_at = mark, self._clock.seconds()
             elif self._state is _State.OPEN:
                 self._messages.notice(mark.text)
         except RemoteProtocolError as problem:

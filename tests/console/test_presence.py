@@ -1,0 +1,95 @@
+"""
+Tests for :mod:`twisted_exec.console.presence`: the marks that name the number of sessions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted_exec.streaming.interfaces import Role
+from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.wire.resume import Attendance
+
+from .test_viewer import DELETED, READ_ONLY, ViewerCase
+
+
+class PresenceTests(ViewerCase):
+    """Sessions come, go and change their roles."""
+
+    def told(self, stream: MarkStream) -> list[Attendance]:
+        """Return the marks about the sessions that a stream got."""
+        self.clock.advance(0.5)
+        return [each for each in stream.sent if isinstance(each, Attendance)]
+
+    def newest(self, stream: MarkStream) -> Any:
+        return self.told(stream)[-1]
+
+    def test_writer(self) -> None:
+        """A mark has the number of sessions, the writer, and for how long it is the writer."""
+        _, ann = self.attach(user="ann")
+        self.assertEqual(self.told(ann), [Attendance(1, "ann", 0)])
+        self.clock.advance(60)
+        _, bob = self.attach(user="bob")
+        self.assertEqual(self.told(bob), [Attendance(2, "ann", 61)])
+        self.assertEqual(self.newest(ann), Attendance(2, "ann", 61))
+
+    def test_take_over(self) -> None:
+        """The time of another writer begins anew."""
+        self.attach(user="ann")
+        viewer, bob = self.attach(user="bob")
+        self.clock.advance(60)
+        viewer.wished(Role.WRITER)
+        self.assertEqual(self.newest(bob), Attendance(2, "bob", 0))
+
+    def test_no_writer(self) -> None:
+        """Without a writer there is no time."""
+        _, ann = self.attach(user="ann", options=READ_ONLY)
+        self.assertEqual(self.newest(ann), Attendance(1))
+
+    def test_many(self) -> None:
+        """Many changes at once are one mark."""
+        _, ann = self.attach(user="ann")
+        for _ in range(50):
+            self.watch()
+        self.assertEqual(self.told(ann), [Attendance(51, "ann", 0)])
+
+    def test_away(self) -> None:
+        """A session whose connection is lost counts, and its user is told when it is back."""
+        ann, _ = self.attach(user="ann")
+        _, bob = self.attach(user="bob")
+        self.clock.advance(1)
+        ann.away()
+        self.assertEqual(self.newest(bob), Attendance(2, "ann", 1))
+        self.assertEqual(self.newest(self.resume(ann, 0)), Attendance(2, "ann", 2))
+
+    def test_left(self) -> None:
+        """A session that has ended does not count."""
+        ann, _ = self.attach(user="ann")
+        _, bob = self.attach(user="bob")
+        ann.detached("client closed")
+        self.assertEqual(self.newest(bob), Attendance(1))
+
+    def test_slow_client(self) -> None:
+        """A client that reads nothing gets the newest mark only, when it reads again."""
+        viewer, ann = self.attach(user="ann")
+        viewer.pauseProducing()
+        for _ in range(5):
+            self.watch()
+            self.assertEqual(self.told(ann), [])
+        viewer.resumeProducing()
+        self.assertEqual(self.told(ann), [Attendance(6, "ann", 2)])
+
+    def test_ordinary_streams(self) -> None:
+        """Without a client that reads marks there is nothing to do."""
+        self.watch()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_end(self) -> None:
+        """Nothing is left to do at the end of the console, and when all clients have gone."""
+        viewer, _ = self.attach(user="ann")
+        viewer.detached("client closed")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.attach(user="ann")
+        self.shared.end(DELETED)
+        self.clock.advance(60)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,75 @@
+"""
+The sessions at a console, and the writer, for users whose clients show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.wire.resume import Attendance
+
+from .floor import Floor
+
+_DELAY_SECONDS = 0.5
+"""Many sessions may open or end at once."""
+
+
+class Present(Protocol):
+    """One session at a console."""
+
+    @property
+    def is_ending(self) -> bool:
+        """True if the session has ended or is about to."""
+
+    @property
+    def reads_marks(self) -> bool:
+        """True if the session's stream has marks."""
+
+    def tell_attendance(self, attendance: Attendance) -> None:
+        """Send the mark."""
+
+
+class Presence:
+    """
+    Tells the sessions of one console about changes of their number and of the writer.
+
+    :param sessions: the open sessions, which change.
+    """
+
+    def __init__(self, clock: IReactorTime, floor: Floor, sessions: Sequence[Present]) -> None:
+        self._clock, self._floor, self._sessions = clock, floor, sessions
+        self._writer, self._since = "", 0.0
+        self._call: IDelayedCall | None = None
+
+    @property
+    def attendance(self) -> Attendance:
+        """The present state."""
+        viewers = sum(not each.is_ending for each in self._sessions)
+        if not self._writer:
+            return Attendance(viewers)
+        return Attendance(viewers, self._writer, int(self._clock.seconds() - self._since))
+
+    def changed(self) -> None:
+        """A session has come, left or changed its role."""
+        writer = self._floor.writer if self._floor.writers else ""
+        if writer != self._writer:
+            self._writer, self._since = writer, self._clock.seconds()
+        if not any(each.reads_marks for each in self._sessions):
+            self.stop()
+        elif self._call is None:
+            self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
+
+    def stop(self) -> None:
+        """Tell nobody about the last changes.  Repeated calls do nothing."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _tell(self) -> None:
+        self._call = None
+        attendance = self.attendance
+        for each in list(self._sessions):
+            each.tell_attendance(attendance)
