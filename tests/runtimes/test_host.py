@@ -309,7 +309,7 @@ class ResumeTests(ResumeCase):
                 await self.open("s2", bad.text(), user=name)
             self.assertEqual(caught.exception.code, code)
         text = metrics_text(self.machines.streams.registry).decode()
-        self.assertIn('twisted_exec_resumed_sessions_total{result="refused"} 1.0', text)
+        self.assertIn('twisted_exec_resume_requests_total{result="refused"} 1.0', text)
         self.assertNotIn(request.key, self.records.getvalue())
 
     async def test_stop(self) -> None:
@@ -368,7 +368,7 @@ class RestartTests(ResumeCase):
         lines = bytes(user.got + back.got).split(b"\n")[:-1]
         self.assertEqual(lines, [b"%08x" % number for number in range(len(lines))])
         text = metrics_text(self.machines.streams.registry).decode()
-        self.assertIn('twisted_exec_resumed_sessions_total{result="restarted"} 1.0', text)
+        self.assertIn('twisted_exec_resume_requests_total{result="restarted"} 1.0', text)
         # The earlier key was used; the session goes on with the newer one.
         back.stream.abort()
         await self.until(lambda: len(self.machines.streams.kept_sessions.absences))

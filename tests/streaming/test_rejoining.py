@@ -523,7 +523,7 @@ class RejoinerTests(SynchronousTestCase):
         self.answers = [refuse(404)]
         self.chain.cut()
         self.chain.network.pump()
-        self.assertIn("no such stream", self.status())
+        self.assertIn("no such stream; open the console again", self.status())
         self.assertEqual(self.chain.ends, [INTERNAL])
 
     def test_time_over(self) -> None:
@@ -541,6 +541,7 @@ class RejoinerTests(SynchronousTestCase):
         self.chain.cut()
         self.chain.network.pump()
         self.assertTrue(connected.aborted)
+        self.assertIn("status; open the console again", self.status())
         self.assertEqual(self.chain.ends, [INTERNAL])
 
     def test_too_little_kept(self) -> None:

@@ -172,6 +172,11 @@ def _ignore() -> None:
     """Do nothing."""
 
 
+def _lost(reason: str = "") -> Ending:
+    """Return the status for a user whose stream cannot be rejoined."""
+    return Ending(INTERNAL, f"{LOST}{reason}; open the console again")
+
+
 class Rejoiner:
     """
     Looks for another connection to the machine's end of a stream.
@@ -212,7 +217,7 @@ class Rejoiner:
     def _failed(self, failure: Failure, splice: EnduringSplice) -> None:
         if not failure.check(CancelledError):
             self._log.failure("cannot rejoin a stream", failure)
-            splice.give_up(Ending(INTERNAL, LOST))
+            splice.give_up(_lost())
 
     async def _rejoin(self, splice: EnduringSplice) -> None:
         until = self._clock.seconds() + self._answer.seconds
@@ -223,7 +228,7 @@ class Rejoiner:
             except (UpgradeRefused, APIError) as refusal:
                 error = refusal.as_api_error() if isinstance(refusal, UpgradeRefused) else refusal
                 if error.code in _FINAL or self._clock.seconds() + pause >= until:
-                    splice.give_up(Ending(INTERNAL, f"{LOST}: {one_line(error.message)}"))
+                    splice.give_up(_lost(f": {one_line(error.message)}"))
                     return
                 await deferLater(self._clock, pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -246,4 +251,4 @@ class Rejoiner:
             self._rejoined()
         else:
             upgraded.abort()
-            splice.give_up(Ending(INTERNAL, LOST))
+            splice.give_up(_lost())

@@ -201,7 +201,7 @@ class KeptCase(SynchronousTestCase):
 
     def results(self) -> dict[str, float]:
         found = {
-            result: self.metric(f'resumed_sessions_total{{result="{result}"}}')
+            result: self.metric(f'resume_requests_total{{result="{result}"}}')
             for result in ("resumed", "restarted", "refused", "limited")
         }
         return {result: count for result, count in found.items() if count}

@@ -144,7 +144,7 @@ class KeptSessions:
         self._earlier_used: set[bytes] = set()
         self._refusals: dict[str, tuple[float, int]] = {}  # since when, and how many, by user
         self._results = Counter(
-            "twisted_exec_resumed_sessions",
+            "twisted_exec_resume_requests",
             "Requests to resume a session, by result.",
             ["result"],
             registry=registry,
