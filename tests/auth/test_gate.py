@@ -189,6 +189,19 @@ class GateTests(CredentialsCase):
         gate = self.gate(proxy_is_caller=True)
         self.assertEqual(self.identified(gate, named, proxy).subject.session, "s-0")
 
+    def test_rejoin(self) -> None:
+        """Only a hop before, where it is the caller of its users, may offer to rejoin a stream."""
+        proxy = client_identity("proxy", ca="forwarding")
+        header = {"X-Twisted-Exec-Rejoin": ["offer"]}
+        named = {"X-Remote-User": ["jane"], **header}
+        poollet = self.gate(proxy_is_caller=True)
+        self.assertEqual(self.identified(poollet, named, proxy).rejoin, b"offer")
+        self.assertEqual(self.identified(self.gate(), named, proxy).rejoin, b"")
+        for gate in (poollet, self.gate()):
+            context = self.identified(gate, {**self.token, **header})
+            self.assertEqual(context.rejoin, b"")
+            self.assertFalse(context.request.requestHeaders.hasHeader("X-Twisted-Exec-Rejoin"))
+
     def test_retired_proxy(self) -> None:
         """A session of a proxy's user goes on until the CA of the proxy is removed from the file."""
         gate = self.gate()
