@@ -29,7 +29,7 @@ from twisted_exec.apiserver import service as apiserver
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.exec import ConsoleEndpoint, ConsoleLost
+from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.observe.audit import JSONLinesAudit

@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.exec import ConsoleLost
+from twisted_exec.kube.consoles.endpoint import ConsoleLost
 from twisted_exec.kube.interfaces import Object
 
 from .consoles import Screen, watch

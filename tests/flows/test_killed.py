@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.consoles.exec import ConsoleLost
+from twisted_exec.kube.consoles.endpoint import ConsoleLost
 
 from .consoles import Screen, watch
 from .deployment import Deployment, gone, machine, pause

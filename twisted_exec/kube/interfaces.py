@@ -153,7 +153,7 @@ class ILeader(Interface):
 
 class IResumableProtocol(Interface):
     """
-    A protocol at a :class:`~twisted_exec.kube.consoles.exec.ConsoleEndpoint` that handles losses of the
+    A protocol at a :class:`~twisted_exec.kube.consoles.endpoint.ConsoleEndpoint` that handles losses of the
     connection, and messages, itself.
 
     Without this interface a protocol reads messages and gaps in the output, and notices nothing of a

@@ -21,11 +21,12 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from tests.kube.consoles.test_exec import Collector
+from tests.kube.consoles.test_endpoint import Collector
 from tests.kube.plugins import PluginScript
 from tests.streaming.remotecommand.resuming import ResumingUser
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.consoles.exec import ConsoleEndpoint, ConsoleLost, open_console
+from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint, ConsoleLost
+from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.interfaces import IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
