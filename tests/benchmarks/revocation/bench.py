@@ -34,8 +34,9 @@ _LONGEST_SECONDS = 20.0
 _EARLY_SECONDS = 0.1
 
 
-def watch(opened: Sequence[Opening], ends: dict[int, float], ready: Callable[[], None]) -> None:
-    """Note when each session has ended: its status has come, or the connection is lost."""
+def watch(withdrawal: Withdrawal, ends: dict[int, float], ready: Callable[[], None]) -> None:
+    """Note when each session has ended: its status or notice has come, or the connection is lost."""
+    opened = withdrawal.opened
     selector = selectors.DefaultSelector()
     for number, each in enumerate(opened):
         selector.register(each.descriptor, selectors.EVENT_READ, (number, each))
@@ -45,7 +46,7 @@ def watch(opened: Sequence[Opening], ends: dict[int, float], ready: Callable[[],
     while len(ends) < len(opened) and time.time() < deadline:
         for key, _ in selector.select(0.2):
             number, each = key.data
-            if has_ended(each):
+            if has_ended(each, withdrawal.signs):
                 ends[number] = time.time()
                 first = first or ends[number]
                 selector.unregister(key.fd)
@@ -55,12 +56,12 @@ def watch(opened: Sequence[Opening], ends: dict[int, float], ready: Callable[[],
     selector.close()
 
 
-def has_ended(session: Opening) -> bool:
-    """Read what there is; true if the session's status or the end of the connection is in it."""
+def has_ended(session: Opening, signs: Sequence[bytes]) -> bool:
+    """Read what there is; true if one of the signs or the end of the connection is in it."""
     assert session.line is not None
     try:
         while data := session.line.recv(65536):
-            if b'"status":"Failure"' in data or b'"status": "Failure"' in data:
+            if any(sign in data for sign in signs):
                 return True
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return False
@@ -75,7 +76,7 @@ def measure(chain: Chain, cause: str, withdrawal: Withdrawal) -> None:
     time.sleep(2)  # lets the reviews of new sessions settle
     ends: dict[int, float] = {}
     ready = Event()
-    watching = Thread(target=watch, args=(opened, ends, ready.set))
+    watching = Thread(target=watch, args=(withdrawal, ends, ready.set))
     watching.start()
     ready.wait()
     if withdrawal.end:  # reviews until then would count as CPU time of the withdrawal

@@ -57,11 +57,13 @@ class Withdrawal:
     :param opened: the sessions that depend on it.
     :param send: withdraws it.
     :param end: when it ends by itself, in seconds since 1970; 0 if ``send`` ends it.
+    :param signs: texts of which one shows a client that its right has ended.
     """
 
     opened: Sequence[Opening]
     send: Callable[[], object] = lambda: None
     end: float = 0.0
+    signs: Sequence[bytes] = (b'"status":"Failure"', b'"status": "Failure"')
 
 
 class Chain:
@@ -76,6 +78,7 @@ class Chain:
             "account": self.account,
             "bootstrap": self.bootstrap,
             "token-file": self.token_file,
+            "drive": self.drive,
         }
         return {
             "role": self.role,
@@ -101,16 +104,18 @@ class Chain:
         contexts: Sequence[ssl.SSLContext],
         tokens: Sequence[str] = (),
         ports: Sequence[int] = (),
+        query: str = "",
     ) -> list[Opening]:
         """
         Open all consoles.
 
         :param ports: if they are not those that users connect to.
+        :param query: of each request; without one the sessions take no input.
         """
         ports = ports or self._to.ports
 
         def opening(number: int) -> Opening:
-            path = f"{_MACHINES}/m{number % MACHINES}/exec"
+            path = f"{_MACHINES}/m{number % MACHINES}/exec{query}"
             headers = ""
             if tokens:
                 headers = f"Authorization: Bearer {tokens[number % len(tokens)]}\r\n"
@@ -138,13 +143,13 @@ class Chain:
             self._to.requests(deletion, missing=True)
 
     def _bound(
-        self, *subjects: dict[str, str], role: dict[str, str] = _EDIT
+        self, *subjects: dict[str, str], role: dict[str, str] = _EDIT, name: str = GROUP
     ) -> AbstractContextManager[Request]:
         """Give subjects a role, by default of users who may use consoles."""
         document = {
             "apiVersion": f"{_RBAC_GROUP}/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": GROUP, "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default"},
             "roleRef": role,
             "subjects": list(subjects or [_OPERATORS]),
         }
@@ -176,8 +181,10 @@ class Chain:
             "metadata": {"name": "consoles", "namespace": "default"},
             "rules": [_CONSOLES],
         }
-        role = {"kind": "Role", "name": "consoles", "apiGroup": _RBAC_GROUP}
-        with self._created(f"{_RBAC}/roles", document) as deletion, self._bound(role=role):
+        with (
+            self._created(f"{_RBAC}/roles", document) as deletion,
+            self._bound(role=_role("consoles")),
+        ):
             opened = self._open(self._certified())
             yield Withdrawal(opened, lambda: self._to.requests(deletion))
 
@@ -251,6 +258,20 @@ class Chain:
             yield Withdrawal(
                 opened, lambda: self._to.write_file("tokens.csv", b"nobody,nobody,n\n")
             )
+
+    @contextmanager
+    def drive(self) -> Iterator[Withdrawal]:
+        """The right to drive ends, and the sessions go on as observers."""
+        rights = {"observers": "observe", "drivers": "drive"}
+        with ExitStack() as stack:
+            for name, verb in rights.items():
+                stack.enter_context(self._created(f"{_RBAC}/roles", _console_role(name, verb)))
+            stack.enter_context(self._bound(role=_role("observers")))
+            deletion = stack.enter_context(self._bound(role=_role("drivers"), name="drivers"))
+            query = "?stdin=true&stdout=true&tty=true"
+            opened = self._open(self._certified(), query=query)
+            signs = [b"from now on "]
+            yield Withdrawal(opened, lambda: self._to.requests(deletion), signs=signs)
 
     @contextmanager
     def token(self) -> Iterator[Withdrawal]:
@@ -341,6 +362,23 @@ class Chain:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{what}: not within {_PATIENCE_SECONDS:g} s")
             time.sleep(0.2)
+
+
+def _role(name: str) -> dict[str, str]:
+    return {"kind": "Role", "name": name, "apiGroup": _RBAC_GROUP}
+
+
+def _console_role(name: str, verb: str) -> dict[str, Any]:
+    rules = [
+        {"apiGroups": ["compute.ironcore.dev"], "resources": ["machines"], "verbs": ["get"]},
+        {"apiGroups": ["compute.ironcore.dev"], "resources": ["machines/console"], "verbs": [verb]},
+    ]
+    return {
+        "apiVersion": f"{_RBAC_GROUP}/v1",
+        "kind": "Role",
+        "metadata": {"name": name, "namespace": "default"},
+        "rules": rules,
+    }
 
 
 def _ending(opened: Sequence[Opening], end: float) -> Withdrawal:
