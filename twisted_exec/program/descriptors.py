@@ -51,6 +51,11 @@ _inherited: tuple[int, int] | None = None
 """Limits of this process before it raised them."""
 
 
+def inherited_descriptor_limits() -> tuple[int, int] | None:
+    """Return the limits, soft and hard, that this process was started with; ``None`` for the present ones."""
+    return _inherited
+
+
 def restore_descriptor_limit(pid: int) -> None:
     """
     Give a child process the limits that this process was started with.

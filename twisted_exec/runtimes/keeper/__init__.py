@@ -1,0 +1,3 @@
+"""
+A small process that outlives the runtime: the parent of pty machines, and a store of descriptors.
+"""

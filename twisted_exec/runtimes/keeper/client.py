@@ -1,0 +1,396 @@
+"""
+The runtime's connection to the keeper of its state directory.
+
+The keeper is started when the first machine needs it.  A message goes out when the ones before it
+were accepted by the socket, and answers arrive in the order of the requests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.program.descriptors import inherited_descriptor_limits
+from twisted_exec.runtimes.processes import Leader
+from twisted_exec.streaming.interfaces import TerminalSize
+
+from .connection import Connection, Request
+from .protocol import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, Message
+
+SOCKET = "keeper"
+"""Name of the socket in the runtime's private directory."""
+LOG = "keeper.log"
+"""Name of the keeper's log in the state directory; it has only errors of the keeper itself."""
+
+_BACKLOG = 16
+_ATTEMPTS = 3
+_ENDED = "the keeper, which holds the terminals of machines, has ended; its log is keeper.log"
+# The directory comes last: its modules must not hide those of the standard library.
+_BOOTSTRAP = (
+    "import sys; sys.path.append(sys.argv[1]); from keeper.process import main; main(sys.argv[2])"
+)
+
+
+@dataclass(frozen=True)
+class KeptCommand:
+    """
+    A command for the keeper to start in a new pseudo-terminal.
+
+    :param path: of the executable, absolute.
+    :param user: user id, group id and all groups; ``None`` for those of the runtime.
+    :param tty_group: group of the terminal if ``user`` is given; -1 for no change.
+    :param raw: start in raw mode.
+    """
+
+    path: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str
+    size: TerminalSize
+    user: tuple[int, int, Sequence[int]] | None = None
+    tty_group: int = -1
+    raw: bool = False
+
+    def fields(self) -> list[tuple[str, object]]:
+        """Return the fields of a request ``spawn``."""
+        fields: list[tuple[str, object]] = [
+            ("path", os.fsencode(self.path)),
+            ("cwd", os.fsencode(self.directory)),
+            ("rows", self.size.rows),
+            ("columns", self.size.columns),
+            ("raw", int(self.raw)),
+        ]
+        fields += [("arg", os.fsencode(each)) for each in self.arguments]
+        fields += [
+            ("env", os.fsencode(f"{name}={value}")) for name, value in self.environment.items()
+        ]
+        limits = inherited_descriptor_limits()
+        if limits is not None:
+            fields += [("soft", limits[0]), ("hard", limits[1])]
+        if self.user is not None:
+            uid, gid, groups = self.user
+            fields += [("uid", uid), ("gid", gid), ("tty-gid", self.tty_group)]
+            fields += [("group", each) for each in groups]
+        return fields
+
+
+@dataclass(frozen=True)
+class Held:
+    """
+    A descriptor that the keeper holds.
+
+    :param descriptor: a duplicate, which belongs to the receiver.
+    :param command: the command in the terminal; ``None`` for a stored descriptor.
+    :param status: of the ended command, as of :func:`os.waitpid`; ``None`` while it runs.
+    :param input: bytes that the terminal had not accepted when an earlier runtime released it.
+    """
+
+    descriptor: int
+    command: Leader | None
+    status: int | None = None
+    input: bytes = b""
+
+
+class Keeper:
+    """
+    The keeper of one state directory.
+
+    :param directory: private, with a short path; may be empty until the first use.
+    :param log: path of the keeper's log.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, directory: str, log: str) -> None:
+        self._reactor = reactor
+        self._path = os.path.join(directory, SOCKET)
+        self._log_path = log
+        self._connection: Connection | None = None
+        self._attempts = 0
+        self._ended: dict[str, Callable[[int | None], None]] = {}
+
+    # Requests.
+
+    async def holdings(self) -> dict[str, Leader | None]:
+        """
+        Return the names of what the keeper holds, each with its command; ``None`` for a descriptor.
+
+        A keeper that does not run holds nothing, and is not started.
+
+        :raises ServiceUnavailable: the keeper does not answer as expected.
+        """
+        found: dict[str, Leader | None] = {}
+        if self._connection is None and not self._connect():
+            return found
+        after = ""
+        while True:
+            answer, _ = await self._ask("list", [("after", after)])
+            names = [os.fsdecode(name) for name in answer.all("name")]
+            if not names:
+                return found
+            for name, pid, start in zip(names, answer.all("pid"), answer.all("start"), strict=True):
+                found[name] = Leader(int(pid), int(start)) if int(pid) else None
+            after = names[-1]
+
+    async def spawn(
+        self,
+        name: str,
+        command: KeptCommand,
+        ended: Callable[[int | None], None],
+        *,
+        keep: bool,
+    ) -> Held:
+        """
+        Start a command in a new pseudo-terminal.
+
+        :param ended: called once with the status of the ended command, or with ``None`` if the
+            keeper itself has ended; not before this method has returned.
+        :param keep: hold the terminal when this runtime is killed.
+        :raises ServiceUnavailable: the command cannot be started.
+        """
+        try:
+            fields = [("name", name), ("keep", int(keep)), *command.fields()]
+            answer, descriptor = await self._ask("spawn", fields)
+        except ServiceUnavailable as error:
+            raise ServiceUnavailable(f"the command cannot be started: {error.message}") from None
+        return self._received(name, answer, descriptor, ended)
+
+    async def take(
+        self, name: str, ended: Callable[[int | None], None] = lambda _: None, *, keep: bool
+    ) -> Held:
+        """
+        Get what is held under a name; this runtime owns it from now on.
+
+        :param ended: as for :meth:`spawn`, if the command runs.
+        :raises ServiceUnavailable: nothing is held under the name.
+        """
+        answer, descriptor = await self._ask("take", [("name", name), ("keep", int(keep))])
+        return self._received(name, answer, descriptor, ended)
+
+    def _received(
+        self,
+        name: str,
+        answer: Message,
+        descriptor: int | None,
+        ended: Callable[[int | None], None],
+    ) -> Held:
+        if descriptor is None:
+            raise ServiceUnavailable("the keeper has sent no descriptor")
+        os.set_blocking(descriptor, False)
+        pid, status = answer.number("pid"), answer.number("status", -1)
+        command = Leader(pid, answer.number("start")) if pid else None
+        if command is not None and status < 0:
+            self._ended[name] = ended
+        return Held(descriptor, command, None if status < 0 else status, answer.body)
+
+    async def store(self, name: str, descriptor: int, *, keep: bool) -> None:
+        """
+        Let the keeper hold a duplicate of a terminal's descriptor.
+
+        :raises ServiceUnavailable: the keeper cannot hold it.
+        """
+        duplicate = os.dup(descriptor)
+        try:
+            await self._ask("store", [("name", name), ("keep", int(keep))], descriptor=duplicate)
+        finally:
+            os.close(duplicate)
+
+    def release(self, name: str, input: bytes = b"") -> None:
+        """
+        Let the keeper hold this for a later runtime, also without ``keep``.
+
+        The caller closes its own descriptor.  See :meth:`settled`.
+
+        :param input: bytes that the terminal has not accepted; the next :meth:`take` returns them.
+        """
+        self._ended.pop(name, None)
+        if len(input) > MAX_BODY_BYTES:
+            self._log.warn("{count} bytes of input are lost", count=len(input) - MAX_BODY_BYTES)
+        self._tell("release", name, input[:MAX_BODY_BYTES])
+
+    def forget(self, name: str) -> None:
+        """Let the keeper close what it holds under a name, if anything."""
+        self._ended.pop(name, None)
+        if self._connection is not None:
+            self._tell("forget", name)
+
+    def _tell(self, kind: str, name: str, body: bytes = b"") -> None:
+        telling = Deferred.fromCoroutine(self._ask(kind, [("name", name)], body=body))
+        telling.addErrback(
+            lambda failure: self._log.warn(
+                "keeper: {kind} {name}: {why}", kind=kind, name=name, why=failure.value
+            )
+        )
+
+    async def settled(self) -> None:
+        """Wait until the keeper has answered all requests so far."""
+        if self._connection is not None:
+            await self._ask("list", [("after", "\x7f")])
+
+    async def _ask(
+        self,
+        kind: str,
+        fields: Sequence[tuple[str, object]] = (),
+        *,
+        body: bytes = b"",
+        descriptor: int | None = None,
+    ) -> tuple[Message, int | None]:
+        try:
+            data = Message(
+                kind,
+                [
+                    (key, value if isinstance(value, bytes) else os.fsencode(str(value)))
+                    for key, value in fields
+                ],
+                body,
+            ).encode()
+        except ValueError as error:
+            raise ServiceUnavailable(str(error)) from None
+        request = Request(data, descriptor)
+        if self._connection is None:
+            self._attempts = 0
+            if not self._connect():
+                self._start()
+        assert self._connection is not None
+        self._connection.send(request)
+        answer, received = await request.answered
+        if answer.kind != "ok":
+            why = os.fsdecode(answer.text("why", b"it refused the request"))
+            raise ServiceUnavailable(why)
+        return answer, received
+
+    # The connection.
+
+    def _connect(self) -> bool:
+        """
+        Connect to a keeper that runs.
+
+        :return: false if there is none.
+        :raises ServiceUnavailable: the keeper is of another user, or accepts no connection.
+        """
+        handle = socket.socket(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
+        try:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
+            handle.connect(self._path)
+            credentials = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if struct.unpack("3i", credentials)[1] not in (0, os.geteuid()):
+                raise ServiceUnavailable(f"{self._path} is a socket of another user")
+        except (FileNotFoundError, ConnectionRefusedError):
+            handle.close()
+            return False
+        except OSError as error:
+            handle.close()
+            raise ServiceUnavailable(f"{self._path}: {error.strerror}") from None
+        except BaseException:
+            handle.close()
+            raise
+        self._connection = Connection(handle, self._exited, self._lost, self._reactor)
+        return True
+
+    def _start(self) -> None:
+        """
+        Start the keeper, and connect to it.
+
+        :raises ServiceUnavailable: it cannot be started.
+        """
+        try:
+            self._spawn_process()
+        except OSError as error:
+            raise ServiceUnavailable(
+                f"the keeper of the machines' terminals cannot be started: {error.strerror}"
+            ) from None
+        if not self._connect():
+            raise ServiceUnavailable("the keeper of the machines' terminals cannot be reached")
+
+    def _spawn_process(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            # Listening here means that no connection has to wait for the new process.
+            os.fchmod(listener.fileno(), 0o600)
+            try:
+                os.unlink(self._path)  # of a keeper that was killed
+            except FileNotFoundError:
+                pass
+            listener.bind(self._path)
+            listener.listen(_BACKLOG)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+            log = os.open(self._log_path, flags | os.O_CLOEXEC, 0o600)
+            devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                package = os.path.dirname(os.path.abspath(__file__))
+                words = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP]
+                self._reactor.spawnProcess(
+                    _Child(),
+                    sys.executable,
+                    [*words, os.path.dirname(package), self._path],
+                    env={},  # secrets of the runtime's own stay there
+                    path="/",
+                    childFDs={0: listener.fileno(), 1: devnull, 2: log},
+                )
+            finally:
+                os.close(log)
+                os.close(devnull)
+
+    async def close(self) -> None:
+        """Disconnect, after all requests were answered; a keeper that holds nothing then ends."""
+        if self._connection is not None:
+            try:
+                await self._ask("leave")
+            except ServiceUnavailable:
+                pass  # it has ended
+        self._ended.clear()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    # Called by the connection.
+
+    def _exited(self, name: str, status: int) -> None:
+        """Report the end of a command."""
+        ended = self._ended.pop(name, None)
+        if ended is not None:
+            ended(status)
+
+    def _lost(self, requests: Sequence[Request], was_greeted: bool) -> None:
+        """Handle the end of the connection, with requests that were not answered."""
+        self._connection = None
+        self._attempts += 1
+        if not was_greeted and self._attempts < _ATTEMPTS:
+            # It had nothing to hold, and ended when this runtime connected.
+            try:
+                if not self._connect():
+                    self._start()
+            except ServiceUnavailable as error:
+                _fail(requests, error)
+                return
+            assert self._connection is not None
+            for request in requests:
+                self._connection.send(request)
+            return
+        ended, self._ended = self._ended, {}
+        if ended:
+            self._log.error(_ENDED)
+        _fail(requests, ServiceUnavailable(_ENDED))
+        for report in ended.values():
+            report(None)
+
+
+def _fail(requests: Sequence[Request], error: ServiceUnavailable) -> None:
+    for request in requests:
+        if not request.answered.called:
+            request.answered.errback(error)
+
+
+class _Child(ProcessProtocol):
+    """Does nothing; with it Twisted reaps the process."""

@@ -1,0 +1,127 @@
+"""
+The connections of the keeper, and what it holds.
+
+The keeper imports this module without the rest of the project.
+"""
+
+from __future__ import annotations
+
+import _socket  # socket imports selectors and enum, which take 1 MiB
+import os
+import sys
+import termios
+
+from .protocol import MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
+
+_INT_BYTES = 4
+_CREDENTIALS_BYTES = 12
+_MSG_CMSG_CLOEXEC = 0x40000000  # recvmsg(2)
+
+
+class Holding:
+    """
+    One descriptor.
+
+    :param owner: the client that is told about the end, and without ``keep`` also the one with
+        which the holding ends.
+    :ivar descriptor: -1 after it was closed.
+    :ivar status: of the ended command, as of wait(2); ``None`` while it runs.
+    :ivar body: input that the terminal has not accepted.
+    """
+
+    def __init__(self, descriptor: int, owner: Peer | None, keep: bool) -> None:
+        self.descriptor = descriptor
+        self.owner = owner
+        self.keep = keep
+        self.pid = self.start = 0
+        self.status: int | None = None
+        self.body = b""
+
+    def close(self) -> None:
+        """Close the descriptor without waiting."""
+        if not self.pid:
+            try:
+                # close(2) of a serial port waits for unsent output, possibly for long.
+                termios.tcflush(self.descriptor, termios.TCOFLUSH)
+            except termios.error:
+                pass  # unplugged
+        os.close(self.descriptor)
+        self.descriptor = -1
+
+
+class Peer:
+    """
+    One connection.
+
+    :ivar is_busy: a request is under way, and no other is read.
+    :ivar answer: waits to be sent, with the holding whose descriptor goes with it, or ``None``.
+    :ivar ended: names of holdings whose end is to be reported, with the status.
+    """
+
+    def __init__(self, handle: _socket.socket) -> None:
+        self.handle = handle
+        self.is_busy = False
+        self.answer: tuple[bytes, Holding | None] | None = (
+            Message("hello", [("version", VERSION)]).encode(),
+            None,
+        )
+        self.ended: dict[bytes, int] = {}
+
+    def send(self) -> None:
+        """Send as much as the socket takes, without blocking."""
+        try:
+            if self.answer is not None:
+                data, holding = self.answer
+                ancillary = []
+                if holding is not None and holding.descriptor < 0:
+                    data = Message("error", [("why", "it was forgotten")]).encode()
+                elif holding is not None:
+                    number = holding.descriptor.to_bytes(_INT_BYTES, sys.byteorder)
+                    ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, number)]
+                self.handle.sendmsg([data], ancillary)
+                self.answer = None
+            # A command may end before the request that started it is answered.
+            while self.ended and not self.is_busy:
+                name, status = next(iter(self.ended.items()))
+                self.handle.send(Message("exited", [("name", name), ("status", status)]).encode())
+                del self.ended[name]
+        except BlockingIOError:
+            pass
+
+    @property
+    def has_output(self) -> bool:
+        return self.answer is not None or (bool(self.ended) and not self.is_busy)
+
+    def receive(self) -> tuple[Message, int | None] | None:
+        """
+        Read one request, without blocking.
+
+        :return: the request, and its descriptor or ``None``; ``None`` if there is no request yet.
+        :raises EOFError: the client has closed the connection.
+        :raises BadMessage: the request is not valid.
+        """
+        try:
+            data, ancillary, flags, _ = self.handle.recvmsg(
+                MAX_MESSAGE_BYTES + 1, _socket.CMSG_SPACE(_INT_BYTES), _MSG_CMSG_CLOEXEC
+            )
+        except (BlockingIOError, InterruptedError):
+            return None
+        descriptors = []
+        for level, kind, payload in ancillary:
+            if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+                # The space for one is padded, and may hold two.
+                for at in range(0, len(payload) - _INT_BYTES + 1, _INT_BYTES):
+                    number = payload[at : at + _INT_BYTES]
+                    descriptors.append(int.from_bytes(number, sys.byteorder))
+        try:
+            if not data:
+                raise EOFError
+            cut = _socket.MSG_TRUNC | _socket.MSG_CTRUNC
+            if flags & cut or len(data) > MAX_MESSAGE_BYTES or len(descriptors) > 1:
+                raise BadMessage("the message is too long")
+            message = Message.decode(data)
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        return message, descriptors[0] if descriptors else None
