@@ -15,12 +15,13 @@ from twisted.internet.task import LoopingCall
 
 from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.streaming.remotecommand.client import SILENCE_SECONDS
 from twisted_exec.wire.remotecommand.messages import Ending
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from . import busy_machine
 from .cables import Cable
 from .deployment import Deployment, pause
+from .programs import Program
 
 reactor: Any = _reactor
 
@@ -28,6 +29,9 @@ BUSY = "busy"
 """Class of the busy machine."""
 
 BYTES_PER_SECOND = 300_000
+
+_ERROR = re.compile(rb".*(Traceback|Unhandled)")
+_MOST_ERROR = 4000
 
 _CLASSES = """
 classes:
@@ -56,15 +60,15 @@ class CabledDeployment(Deployment):
     :ivar middle: between API server and poollet.
     :ivar far: between poollet and runtime.
     :ivar load: the directory of the busy machine.
+    :ivar started: all programs that were started.
     """
 
     pool_address = "127.0.0.2"
 
-    def __init__(
-        self, directory: str, *, speed: int = BYTES_PER_SECOND, resume_seconds: int | None = None
-    ) -> None:
+    def __init__(self, directory: str, *, resume_seconds: int | None = None) -> None:
         super().__init__(directory)
         self.near, self.middle, self.far = Cable(), Cable(), Cable()
+        self.started: list[Program] = []
         self.load = (self.directory / "load").resolve()
         self.load.mkdir()
         classes = _CLASSES.format(
@@ -72,7 +76,7 @@ class CabledDeployment(Deployment):
             python=sys.executable,
             program=busy_machine.__file__,
             directory=self.load,
-            speed=speed,
+            speed=BYTES_PER_SECOND,
         )
         (self.directory / "runtime.yaml").write_text(classes)
         self._resume = [] if resume_seconds is None else [f"--resume-seconds={resume_seconds}"]
@@ -81,12 +85,29 @@ class CabledDeployment(Deployment):
     def cables(self) -> dict[str, Cable]:
         return {"near": self.near, "middle": self.middle, "far": self.far}
 
-    async def start(self) -> None:
+    def twistd(self, plugin: str, *options: str) -> Program:
+        program = super().twistd(plugin, *options)
+        self.started.append(program)
+        return program
+
+    def errors(self) -> list[str]:
+        """Return the errors that the programs have logged."""
+        return [
+            each.output[match.start() :][:_MOST_ERROR].decode(errors="replace")
+            for each in self.started
+            if (match := _ERROR.search(each.output))
+        ]
+
+    async def start_programs(self, *runtime_options: str) -> None:
+        """Start cables and programs; fires when the pool is registered."""
         await self.near.listen()
         await self.far.listen()
         await self.start_api()
-        await self.start_runtime()
+        await self.start_runtime(*runtime_options)
         await self.start_poollet()
+
+    async def start(self) -> None:
+        await self.start_programs()
         for name in (BUSY, "shell"):
             await self.create_class(name, "64Mi")
 
@@ -184,14 +205,10 @@ class Typist:
         self._paused = False
 
     @classmethod
-    async def at(
-        cls, kubeconfig: str, machine: str, *, silence_seconds: float = SILENCE_SECONDS
-    ) -> Typist:
+    async def at(cls, kubeconfig: str, machine: str, *, options: StreamOptions = CONSOLE) -> Typist:
         """Open the console of a machine."""
         user, config = cls(), load(kubeconfig)
-        await open_console(
-            config, config.namespace, machine, user, reactor, silence_seconds=silence_seconds
-        )
+        await open_console(config, config.namespace, machine, user, reactor, options=options)
         return user
 
     @property

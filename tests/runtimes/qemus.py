@@ -89,6 +89,25 @@ COUNTER = bytes.fromhex(
     "fcebc4"
 )
 
+# Firmware that prints 00000000, 00000001 and so on, a line each, without end, and each key as two bytes
+# between two lines: = and the key.  Assembled by GNU as:
+#
+#         xor %ebx, %ebx
+#   next: mov $8, %cx
+#   digit: rol $4, %ebx ; mov %bl, %al ; and $15, %al ; add $'0', %al
+#         cmp $'9', %al ; jbe show ; add $39, %al
+#   show: call put ; loop digit
+#         mov $'\n', %al ; call put ; inc %ebx ; mov $2000, %si
+#   rest: mov $0x3fd, %dx ; in %dx, %al ; test $1, %al ; jz idle
+#         mov $'=', %al ; call put ; mov $0x3f8, %dx ; in %dx, %al ; call put
+#   idle: dec %si ; jnz rest ; jmp next
+#   put:  as above
+TYPED_COUNTER = bytes.fromhex(
+    "6631dbb9080066c1c30488d8240f04303c3976020427e82500e2ebb00ae8"
+    "1e006643bed007bafd03eca801740cb03de80c00baf803ece805004e75e9"
+    "ebc588c4bafd03eca82074fb88e0baf803eec3"
+)
+
 
 def tiny_rom() -> bytes:
     """64 KiB of firmware with the code above."""
