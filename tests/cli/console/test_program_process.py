@@ -88,6 +88,7 @@ MODULES = [
     "streaming.remotecommand.carriers",
     "streaming.remotecommand.client",
     "streaming.remotecommand.negotiation",
+    "streaming.remotecommand.pings",
     "streaming.remotecommand.websocket_carrier",
     "tls.client",
     "tls.descriptor",

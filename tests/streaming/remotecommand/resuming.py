@@ -14,12 +14,8 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.remotecommand.client import (
-    ConsoleClient,
-    FirstUser,
-    MarkUser,
-    connect,
-)
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, FirstUser, connect
+from twisted_exec.streaming.remotecommand.interfaces import MarkUser
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5

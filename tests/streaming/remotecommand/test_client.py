@@ -356,32 +356,6 @@ class StreamTests(ClientTestCase):
         self.assertEqual(self.user.detached_with, ["the server has not answered for 61 seconds"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_living_server(self) -> None:
-        """Output is a sign of life as well."""
-        for _ in range(100):
-            self.clock.advance(5)
-            self.backend.send(b"\x01.")
-        self.assertEqual(self.user.detached_with, [])
-
-    def test_stopped_terminal(self) -> None:
-        """While this side reads nothing it does not expect answers."""
-        self.clock.advance(5)
-        self.client.pause_output()
-        for _ in range(100):
-            self.clock.advance(5)
-        self.client.resume_output()
-        for _ in range(12):
-            self.clock.advance(5)
-        self.assertEqual(self.user.detached_with, [])
-
-    def test_stuck_server(self) -> None:
-        """Pings do not pile up before a server that reads nothing."""
-        self.backend.transport.producer.pauseProducing()
-        for _ in range(100):
-            self.clock.advance(5)
-        self.assertEqual(self.backend.transport.value(), b"")
-        self.assertEqual(self.user.detached_with, [])
-
 
 class MarkedUser(RecordingUser):
     """Records marks and output in their order."""

@@ -739,21 +739,21 @@ class PaceTests(TranslateTestCase):
         client.write(data[:131072])
         self.network.pump()
         client.carrier.ping()
-        client._unanswered_since = 1.0
+        client._pings._unanswered_since = 1.0
         self.network.pump()
-        self.assertIsNone(client._unanswered_since)
+        self.assertIsNone(client._pings._unanswered_since)
         client.write(data[131072:])
         self.network.pump()
         limit = (256 << 10) + 2 * BUFFER_BYTES + 40000
         self.assertLess(max(len(each.queued) for each in self.proxy_ends()), limit)
         client.carrier.socket.sendPing()
-        client._unanswered_since = 1.0
+        client._pings._unanswered_since = 1.0
         self.network.pump()
-        self.assertEqual(client._unanswered_since, 1.0)
+        self.assertEqual(client._pings._unanswered_since, 1.0)
         theirs.resumeProducing()
         self.network.pump()
         self.assertEqual(self.attachment.received, data)
-        self.assertIsNone(client._unanswered_since)
+        self.assertIsNone(client._pings._unanswered_since)
 
 
 class ReversedTests(TalkTests):

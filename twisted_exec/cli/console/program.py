@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.script import Script
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+    from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
 
 PATIENCE_SECONDS = 60.0

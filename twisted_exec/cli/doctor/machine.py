@@ -21,7 +21,7 @@ from twisted_exec.cli.suggestion import suggest_machine
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.streaming.remotecommand.client import ConsoleStream
+from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream
 from twisted_exec.wire.remotecommand.messages import Ending
 from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.poollet.consoles.dialling import Dialler
-    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+    from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
 
 _TIMEOUT_SECONDS = 30.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
@@ -39,8 +39,10 @@ from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, open_console
 from twisted_exec.kube.interfaces import IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.streaming.remotecommand.client import ConsoleStream
 from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream
 
 GIVE_UP_SECONDS = 300.0
 """

@@ -31,22 +31,19 @@ from twisted_exec.kube.transport.connection import (
     identity_headers,
 )
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.remotecommand.client import (
-    ATTEMPTS,
-    SILENCE_SECONDS,
-    ConsoleClient,
-    ConsoleStream,
-    ConsoleUser,
-    FirstUser,
-    MarkUser,
-    connect,
-)
+from twisted_exec.streaming.remotecommand.client import ATTEMPTS, ConsoleClient, FirstUser, connect
+from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
+    from twisted_exec.streaming.remotecommand.interfaces import (
+        ConsoleStream,
+        ConsoleUser,
+        MarkUser,
+    )
 
 
 async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:

@@ -18,10 +18,9 @@ silence of the server counts as a lost connection much sooner.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-from typing import Protocol as Typing
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
@@ -47,6 +46,7 @@ from twisted_exec.streaming.remotecommand.negotiation import (
     OtherProtocol,
     of_the_protocol,
 )
+from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS, Pings
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.messages import (
@@ -64,82 +64,20 @@ from twisted_exec.wire.resume import (
 )
 from twisted_exec.wire.upgrade import Headers, last_value, values
 
+if TYPE_CHECKING:
+    from twisted_exec.streaming.remotecommand.interfaces import (
+        ConsoleStream,
+        ConsoleUser,
+        Reopen,
+    )
+
 ATTEMPTS = (V5, V4, OVER_SPDY)
 """Protocols to try, in order."""
-
-PING_SECONDS = 5
-PONG_SECONDS = 61
-"""As kubectl: a ping every 5 s; a server that does not answer for 61 s is dead."""
-
-SILENCE_SECONDS = 20.0
-"""The same for a session that can be resumed, counted from the last sign of life."""
-
-_TICK_SECONDS = 0.01
 
 LOST = "connection lost before the session's status"
 
 LEAVE_SECONDS = 5.0
 """Time limit for the server to answer our Close."""
-
-
-class ConsoleStream(Typing):
-    """A session's stream, as its user sees it: one connection, or several in succession."""
-
-    @property
-    def session(self) -> str: ...
-    @property
-    def transport(self) -> Any: ...
-    @property
-    def protocol(self) -> str: ...
-    @property
-    def can_half_close(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-    def end_input(self) -> None: ...
-    def resize(self, size: TerminalSize) -> None: ...
-    def wish(self, wish: Break | Role) -> None: ...
-    def pause_output(self) -> None: ...
-    def resume_output(self) -> None: ...
-    def registerProducer(self, producer: Any, streaming: bool) -> None: ...
-    def unregisterProducer(self) -> None: ...
-    def leave(self) -> None: ...
-    def abort(self) -> None: ...
-
-
-class ConsoleUser(Typing):
-    """Callbacks of a :class:`ConsoleStream`."""
-
-    def attached(self, stream: ConsoleStream) -> None:
-        """The stream is open; called once, first of all."""
-
-    def data_received(self, data: bytes) -> None:
-        """Output of the machine, 1 byte or more."""
-
-    def ended(self, ending: Ending) -> None:
-        """The server ended the session with this status; :meth:`detached` follows."""
-
-    def detached(self, reason: str) -> None:
-        """
-        The stream is closed; called exactly once, last of all.
-
-        Without :meth:`ended` before, and unless this side left, the connection was lost before
-        the session's status; ``reason`` then says so.
-        """
-
-
-class MarkUser(ConsoleUser, Typing):
-    """Callbacks of a stream that can be resumed."""
-
-    def mark_received(self, mark: Mark) -> None:
-        """Handle a mark, in order with the output."""
-
-
-Reopen = Callable[[str, MarkUser, str], "Deferred[ConsoleClient]"]
-"""
-Opens the next connection of a session.
-
-It gets the value of the header, the connection's user and the protocol, and fails with an
-:class:`~twisted_exec.api.status.APIError`.
-"""
 
 
 class FirstUser:
@@ -284,7 +222,6 @@ class ConsoleClient:
 
     :ivar session: id of the session on every hop, for support; may be empty.
     :ivar resumable: the server's answer if the session can be resumed.
-    :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if unknown.
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached; fails with 502.
     """
@@ -301,10 +238,8 @@ class ConsoleClient:
     ) -> None:
         self.session, self.resumable = session, resumable
         self.broke_protocol = False
-        self._silence_seconds = silence_seconds
-        self._ping_seconds = (
-            PING_SECONDS if resumable is None else min(PING_SECONDS, silence_seconds / 4)
-        )
+        silence_limit = None if resumable is None else silence_seconds
+        self._pings = Pings(clock, silence_limit, self._silent)
         self._marks = MarkDecoder()
         self.opening: Deferred[ConsoleClient] = Deferred(lambda _: self.abort())
         self._user, self._clock = user, clock
@@ -321,12 +256,7 @@ class ConsoleClient:
         self._why = ""  # a reason known before the connection is lost
         self._gone: str | None = None  # reason of the loss of the connection
         self._detached = False
-        self._unanswered_since: float | None = None
-        self._heard_at = 0.0
-        self.round_trip_seconds: float | None = None
-        self._pinged_at: float | None = None
         self._timer: IDelayedCall | None = None
-        self._due_at = 0.0
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
         """
@@ -359,17 +289,18 @@ class ConsoleClient:
         """Return whether the end of input can be signalled (version 5, or SPDY)."""
         return self.carrier.can_half_close
 
+    @property
+    def round_trip_seconds(self) -> float | None:
+        """Time of the last ping to the machine's end and back; ``None`` if unknown."""
+        return self._pings.round_trip_seconds
+
     def hand_over(self, user: ConsoleUser) -> None:
         """Call another user from now on."""
         self._user = user
 
     def probe(self, seconds: float) -> None:
         """Ping a server that may be out of reach; without a sign of life in time it is lost."""
-        if self.resumable is None or self._over or self._paused:
-            return
-        self._unanswered_since = self._clock.seconds()
-        self._heard_at = self._unanswered_since + seconds - self._silence_seconds
-        self._ping()
+        self._pings.probe(seconds)
 
     # For the user.
 
@@ -401,12 +332,13 @@ class ConsoleClient:
     def pause_output(self) -> None:
         """Stop delivery; the machine's end is held back."""
         self._paused = True
+        self._pings.pause()
         self.carrier.transport.pauseProducing()
 
     def resume_output(self) -> None:
         """Resume delivery."""
         self._paused = False
-        self._begin_listening()
+        self._pings.resume()
         self._deliver()
         if not self._paused and self._gone is None:
             self.carrier.transport.resumeProducing()
@@ -428,7 +360,7 @@ class ConsoleClient:
         self._left = True
         self.resume_output()  # the server's Close must be read
         self.carrier.close()
-        self._arm(LEAVE_SECONDS, self.carrier.hang_up)
+        self._hang_up_later()
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -443,16 +375,12 @@ class ConsoleClient:
 
     def opened(self) -> None:
         self._attached = True
-        self._heard_at = self._clock.seconds()
-        if self.resumable is not None:
-            self._ping()  # the user may want to know the round trip after an outage
-        else:
-            self._arm(self._ping_seconds, self._ping)
+        self._pings.start(self.carrier)
         self._user.attached(self)
         self.opening.callback(self)
 
     def received(self, channel: Channel, data: bytes) -> None:
-        self._heard()
+        self._pings.heard()
         if self._over:
             return
         if channel in (Channel.STDOUT, Channel.STDERR):
@@ -470,20 +398,13 @@ class ConsoleClient:
             self._status_ended = True
 
     def pong_received(self) -> None:
-        self._heard()
-        pinged_at, self._pinged_at = self._pinged_at, None
-        if pinged_at is not None:
-            self.round_trip_seconds = self._heard_at - pinged_at
-
-    def _heard(self) -> None:
-        self._unanswered_since = None
-        self._heard_at = self._clock.seconds()
+        self._pings.answered()
 
     def failing(self, reason: str) -> None:
         self.broke_protocol = True
         self._why = f"the server broke the protocol: {reason}"
         self._over = True
-        self._arm(LEAVE_SECONDS, self.carrier.hang_up)
+        self._hang_up_later()
 
     def close_received(self) -> None:
         self._over = True
@@ -547,45 +468,17 @@ class ConsoleClient:
             else:
                 self._producer.resumeProducing()
 
-    def _begin_listening(self) -> None:
-        """Count silence from now on: pongs of the time before may still be unread."""
-        self._heard_at = self._clock.seconds()
-        self._pinged_at = None  # it would measure the pause
-        if self._unanswered_since is not None:
-            self._unanswered_since = self._heard_at
+    def _silent(self, reason: str) -> None:
+        self._why = reason
+        self.carrier.abort()
 
-    def _ping(self) -> None:
-        if self._clock.seconds() - self._due_at > PING_SECONDS:
-            self._begin_listening()  # this process was stopped
-        now, since = self._clock.seconds(), self._unanswered_since
-        if self.resumable is not None:
-            # The server reads all the time: the client sends a limited amount without an Ack.
-            start, limit, held_up = self._heard_at, self._silence_seconds, self._paused
-        else:
-            start, limit = now if since is None else since, PONG_SECONDS
-            held_up = self._paused or self.carrier.blocked
-        rest_seconds = limit - (now - start)
-        if since is not None and rest_seconds < _TICK_SECONDS and not held_up:
-            self._why = f"the server has not answered for {limit:g} seconds"
-            self.carrier.abort()
-            return
-        if not self.carrier.blocked:
-            self.carrier.ping()
-            if self._pinged_at is None and not self._paused:
-                self._pinged_at = now
-        if since is None and not held_up:
-            self._unanswered_since = now
-        if _TICK_SECONDS <= rest_seconds < self._ping_seconds and not held_up:
-            self._arm(rest_seconds, self._ping)
-        else:
-            self._arm(self._ping_seconds, self._ping)
-
-    def _arm(self, seconds: float, then: Any) -> None:
+    def _hang_up_later(self) -> None:
+        """Limit the time for the server to answer our Close."""
         self._disarm()
-        self._timer = self._clock.callLater(seconds, then)
-        self._due_at = self._clock.seconds() + seconds
+        self._timer = self._clock.callLater(LEAVE_SECONDS, self.carrier.hang_up)
 
     def _disarm(self) -> None:
+        self._pings.stop()
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 from typing import Protocol as Typing
 
-from twisted_exec.streaming.remotecommand.client import ConsoleUser
+from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser
 from twisted_exec.wire.remotecommand.messages import encode_gap, encode_notice
 
 

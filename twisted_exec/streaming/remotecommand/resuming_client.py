@@ -29,13 +29,9 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
-from twisted_exec.streaming.remotecommand.client import (
-    LEAVE_SECONDS,
-    ConsoleClient,
-    ConsoleUser,
-    Reopen,
-)
+from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient
 from twisted_exec.streaming.remotecommand.input_log import InputLog
+from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser, Reopen
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.streaming.remotecommand.resumable_user import Messages
 from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
@@ -61,7 +57,7 @@ class ResumingClient:
     """
     A session's stream at the user's end, over one connection after another.
 
-    It is a :class:`~twisted_exec.streaming.remotecommand.client.ConsoleStream`.
+    It is a :class:`~twisted_exec.streaming.remotecommand.interfaces.ConsoleStream`.
 
     :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
         never.
