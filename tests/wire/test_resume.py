@@ -83,6 +83,10 @@ class MarkTests(SynchronousTestCase):
             encode_mark(At(Position(EPOCH, 7), exact=False)),
             b'{"At":7,"Epoch":"0123456789abcdef","Exact":false}\n',
         )
+        self.assertEqual(
+            encode_mark(At(Position(EPOCH, 7), end=9)),
+            b'{"At":7,"Epoch":"0123456789abcdef","End":9}\n',
+        )
         self.assertEqual(encode_mark(Ack(3)), b'{"Ack":3}\n')
         self.assertEqual(encode_mark(Ack(None)), b'{"Ack":null}\n')
         self.assertEqual(encode_mark(Attendance(2)), b'{"Viewers":2}\n')

@@ -106,7 +106,8 @@ class Output:
     def _start(self, offset: int, *, exact: bool) -> None:
         self.offset, self.skipped = offset, 0
         if self._marks is not None:
-            self._send_position(self._marks, exact)
+            end = self._journal.end if self.last is None else self.last
+            self._marks.send_mark(At(Position(self._journal.epoch, offset), exact, end))
 
     @property
     def next_offset(self) -> int:

@@ -276,7 +276,7 @@ class _Connection:
         console, at = self._console, self._position
         if at.epoch != console.epoch or at.offset < console.oldest:
             self._position = at = Position(console.epoch, console.oldest)
-            self.mark(At(at))
+            self.mark(At(at, end=len(console.journal)))
         data = bytes(console.journal[at.offset :])
         self._position = Position(at.epoch, at.offset + len(data))
         self.carrier.send(Channel.STDOUT, data)
@@ -313,7 +313,7 @@ class _Connection:
             self._session.settled = 0
         console, at = self._console, self._position
         if at.epoch == console.epoch and at.offset >= console.oldest:
-            self.mark(At(at))
+            self.mark(At(at, end=len(console.journal)))
         self.pump()
         self.carrier.ping()
 

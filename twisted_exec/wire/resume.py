@@ -21,7 +21,8 @@ the client, where clients of Kubernetes expect nothing and are sent nothing.
 mark                     meaning
 ======================== ==============================================================
 ``{"At":N,"Epoch":"E"}`` the next byte of output has the offset N in the journal E.  With
-                         ``"Exact":false`` the amount of output missing before it is unknown
+                         ``"Exact":false`` the amount of output missing before it is unknown.
+                         ``"End":N`` is the offset at which the output ends at present
 ``{"Ack":N}``            N pieces of input are settled: they reached the line, or were
                          discarded and will not be sent.  ``null``: their number is
                          unknown; counting begins anew at 0
@@ -125,10 +126,12 @@ class At:
 
     :param exact: false if an unknown amount of output is missing before it: the machine may never
         have printed as much as the offsets differ.
+    :param end: the offset at which the output ends at present; ``None`` if unknown.
     """
 
     position: Position
     exact: bool = True
+    end: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -231,6 +234,8 @@ def encode_mark(mark: Mark) -> bytes:
         document: dict[str, object] = {"At": at.offset, "Epoch": at.epoch}
         if not mark.exact:
             document["Exact"] = False
+        if mark.end is not None:
+            document["End"] = mark.end
     elif isinstance(mark, Ack):
         document = {"Ack": mark.count}
     elif isinstance(mark, Attendance):
@@ -273,7 +278,8 @@ def _mark(line: bytes) -> Mark | None:
         epoch = document.get("Epoch")
         if not (_is_count(document["At"]) and isinstance(epoch, str) and _EPOCH.match(epoch)):
             raise RemoteProtocolError("a mark At has no valid position")
-        return At(Position(epoch, document["At"]), document.get("Exact") is not False)
+        exact, end = document.get("Exact") is not False, document.get("End")
+        return At(Position(epoch, document["At"]), exact, end if _is_count(end) else None)
     if "Ack" in document:
         if document["Ack"] is not None and not _is_count(document["Ack"]):
             raise RemoteProtocolError("a mark Ack has no valid number")

@@ -11,6 +11,7 @@ from typing import Any
 from tests.cli.console.test_session import FakeStream, SessionCase
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
+from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.wire.remotecommand.messages import Break
 from twisted_exec.wire.resume import Attendance, Position
 
@@ -21,7 +22,7 @@ class ResumableStream(FakeStream):
     is_resumable = True
     round_trip_seconds: float | None = 0.0123
     position: Position | None = Position("0" * 16, 4711)
-    resumes = 0
+    resumes = missed_bytes = 0
     attendance: Attendance | None = None
     session = "3f2a"
 
@@ -85,6 +86,17 @@ class OutageTests(OutageCase):
             self.session.resumed(3.24, 0)
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_missed_output(self) -> None:
+        """The line says how much output the machine has printed meanwhile."""
+        self.begin()
+        stream = self.attach()
+        for count, text in ((1, "1 byte of output follows"), (4096, "4096 bytes of output follow")):
+            self.session.outage(LOST)
+            self.clock.advance(1)
+            stream.missed_bytes = count
+            self.session.resumed(1, 0)
+            self.assertEqual(self.said[-1], f"reconnected after 1.0 s; {text}")
 
     def test_short(self) -> None:
         """A loss of less than half a second is not worth a line."""

@@ -203,6 +203,7 @@ class OutageTests(ResumingCase):
         self.end.link.state = "up"
         self.end.wait(1)
         self.assertEqual(self.user.items, [b"one", 3, b"three"])
+        self.assertEqual(self.client.missed_bytes, 5)
 
     def test_slow_user(self) -> None:
         """A gap can open while the stream goes on."""

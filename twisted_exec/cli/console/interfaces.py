@@ -59,6 +59,10 @@ class ResumableStream(Stream, Protocol):
     def resumes(self) -> int:
         """The number of resumed connections so far."""
 
+    @property
+    def missed_bytes(self) -> int:
+        """Output that the machine printed while the connection was lost last."""
+
     def network_changed(self) -> None:
         """Try at once to connect again, if the connection is lost."""
 

@@ -49,9 +49,19 @@ class Outage:
         why = f" ({self._reason})" if self._reason != LOST else ""
         return f"connection lost {duration(seconds)} ago{why}; reconnecting"
 
-    def end_line(self, seconds: float) -> str:
-        """Return the line for the end of the outage after so many seconds."""
-        return f"reconnected after {duration(seconds)}"
+    def end_line(self, seconds: float, missed_bytes: int) -> str:
+        """
+        Return the line for the end of the outage.
+
+        :param seconds: length of the outage.
+        :param missed_bytes: output of the machine meanwhile, which follows.
+        """
+        line = f"reconnected after {duration(seconds)}"
+        if not missed_bytes:
+            return line
+        if missed_bytes == 1:
+            return f"{line}; 1 byte of output follows"
+        return f"{line}; {missed_bytes} bytes of output follow"
 
     def stop(self) -> None:
         """End the timer and the watch on the network."""

@@ -264,7 +264,7 @@ class ConsoleSession:
             self._script.resumed()
         if outage is None:
             return
-        line = outage.end_line(seconds)
+        line = outage.end_line(seconds, getattr(self._stream, "missed_bytes", 0))
         if keys:
             self._display.tell(f"{line}; {keys}")
         elif outage.was_told:

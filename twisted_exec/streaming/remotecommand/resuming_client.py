@@ -64,6 +64,7 @@ class ResumingClient:
     :param jitter: as of :class:`.Reconnecting`.
     :ivar is_resumable: true; other streams lack this attribute.
     :ivar resumes: how often the session was resumed.
+    :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar session: id of the newest connection's session, for support.
     :ivar transport: the newest connection's transport, for its addresses.
     :ivar protocol: name of the protocol version.
@@ -92,9 +93,10 @@ class ResumingClient:
         self._connection = SessionConnection(self)
         self._keys: list[tuple[Resumable, str]] = []  # of the newest connection and the one before
         self._position: Position | None = None
+        self._uncertain: int | None = None  # while the user does not know that the session goes on
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
-        self.resumes = 0
+        self.resumes = self.missed_bytes = 0
         self._input = InputLog()
         self._input_ended = False
         self._size: TerminalSize | None = None
@@ -167,6 +169,7 @@ class ResumingClient:
         self._output_paused = True
         if self._state is _State.OPEN:
             self._stream.pause_output()
+            self._tell_resumed()
 
     def resume_output(self) -> None:
         """Resume delivery."""
@@ -351,6 +354,9 @@ class ResumingClient:
     def _place(self, connection: SessionConnection, mark: At) -> None:
         before, self._position = self._position, (position := mark.position)
         connection.is_placed = True
+        if self._uncertain is not None:
+            self.missed_bytes = max(0, (mark.end or 0) - position.offset)
+            self._tell_resumed()
         if before is None or before == position:
             return
         if before.epoch != position.epoch:
@@ -412,7 +418,14 @@ class ResumingClient:
         if self._output_paused:
             stream.pause_output()
         self.resumes += 1
-        self._messages.resumed(self._clock.seconds() - self._lost_at, uncertain)
+        self._uncertain, self.missed_bytes = uncertain, 0
+        if self._output_paused:
+            self._tell_resumed()  # the position is not read before the user goes on
+
+    def _tell_resumed(self) -> None:
+        uncertain, self._uncertain = self._uncertain, None
+        if uncertain is not None:
+            self._messages.resumed(self._clock.seconds() - self._lost_at, uncertain)
 
     def _refused(self, why: str) -> None:
         self._finish(f"the session could not be resumed: {why}; open the console again")
