@@ -13,6 +13,7 @@ interface                      implementation or purpose
 :class:`IOpeningAdmission`     validates the streams of the API server
 :class:`IConsolePolicies`      conditions for console sessions: ``apiserver.policies.index``
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
+:class:`IHandsOverStorage`     ``storage.sqlite``
 :class:`IPoollet`              ``poollet.service.Poollet``
 :class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
 :class:`IMachineLogs`          console output, stored by the same two
@@ -148,7 +149,7 @@ from twisted_exec.spaces.interfaces import (
     ISpaceListener,
     SpaceName,
 )
-from twisted_exec.storage.interfaces import IStorage, IWatch
+from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, IWatch
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -230,6 +231,7 @@ __all__ = [
     "IConsolePolicies",
     "ICursor",
     "IDriverMaker",
+    "IHandsOverStorage",
     "IHardware",
     "IHostLocal",
     "IHotPlug",

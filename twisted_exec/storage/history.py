@@ -43,6 +43,12 @@ _SHARED_DEPTH = 4
 Key = tuple[str, str]
 """Namespace and name."""
 
+Follower = Callable[[str, Event | None], None]
+"""
+Called for each change of any object with its table; with ``None`` instead of the change when changes
+were missed.
+"""
+
 _log = Logger()
 
 
@@ -183,6 +189,7 @@ class History:
         self._held = _Held()
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, dict[_Watch, None]] = {}
+        self._followers: dict[Follower, None] = {}
         self.usage = Usage()
         """Sizes of the objects, without the changes."""
         self.version = 0
@@ -209,6 +216,8 @@ class History:
             forgotten.clear()
         self._undone = max(self._undone, self.version)
         self.restore(objects, version, version)
+        for follower in list(self._followers):
+            follower("", None)
         for table, watches in list(self._watches.items()):
             old = before.get(table, _Objects())
             differences = cache(partial(_differences, old, self._table(table), version))
@@ -255,6 +264,8 @@ class History:
             self._put(table, event.obj)
         self.version = event.version
         self.remember(table, event)
+        for follower in list(self._followers):
+            follower(table, event)
         watches = list(self._watches.get(table, ()))
         for watch in watches:
             watch.tell(event)
@@ -336,6 +347,33 @@ class History:
         for event in reversed(self._changes_since(table, since)):
             watch.tell(event)
         return watch
+
+    def follow(self, follower: Follower) -> Callable[[], None]:
+        """
+        Report the changes of all tables from now on.
+
+        :return: ends this; repeated calls do nothing.
+        """
+        self._followers[follower] = None
+
+        def stop() -> None:
+            self._followers.pop(follower, None)
+
+        return stop
+
+    def changes_after(self, version: int) -> Sequence[tuple[str, Event]]:
+        """
+        Return the changes of all tables after a version, in order.
+
+        :raises Expired: they are forgotten.
+        """
+        self._check_remembered(version)
+        changes: list[tuple[str, Event]] = []
+        for table, event in reversed(self._changes):
+            if event.version <= version:
+                break
+            changes.append((table, event))
+        return changes[::-1]
 
     def _changes_since(self, table: str, version: int) -> Sequence[Event]:
         """Newest first."""

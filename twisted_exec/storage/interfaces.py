@@ -175,6 +175,42 @@ class IStorage(IService):
         """
 
 
+class IHandsOverStorage(IStorage):
+    """
+    An exclusive store that goes on in a successor: another process on the same host.
+
+    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`.  In
+    the new process :meth:`inherit` comes before ``startService``.
+    """
+
+    def freeze() -> Deferred[None]:
+        """
+        Hold new writes.
+
+        :return: fires when the accepted writes are durable, and the successor may open the store.
+        """
+
+    def thaw() -> Deferred[None]:
+        """
+        Use the store again: there is no successor.  Held writes are made.
+
+        :return: fires when the store is open again; fails with :class:`StorageError`, and then
+            every write fails, too.
+        """
+
+    def retire() -> Deferred[str]:
+        """
+        Go on through the successor, which has opened the store: held and later writes are its own,
+        and watches continue with its changes.
+
+        :return: fires with the reason when the successor is lost.  Then every write fails, and no
+            more changes are delivered.
+        """
+
+    def inherit() -> None:
+        """Serve the predecessor, and those whose successor it was, from the start on."""
+
+
 def is_exclusive(storage: IStorage) -> bool:
     """
     Return :attr:`IStorage.exclusive`.

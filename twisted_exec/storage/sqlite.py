@@ -21,26 +21,31 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.database import check_complete, load, open_database
+from twisted_exec.storage.database import catch_up, check_complete, load, open_database
+from twisted_exec.storage.handover.client import SuccessorClient
+from twisted_exec.storage.handover.place import SocketPlace
+from twisted_exec.storage.handover.server import StoreServer
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
     MODIFIED,
     Event,
-    IStorage,
+    IHandsOverStorage,
+    Listing,
     Object,
     StorageError,
 )
@@ -48,15 +53,18 @@ from twisted_exec.storage.memory import HistoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.record import Record, read_record, state_path
 from twisted_exec.storage.reserve import RESERVED_BYTES, Reserve
-from twisted_exec.storage.writer import PROBE, OpenStore, Write, Writer
+from twisted_exec.storage.writer import CURRENT, PROBE, OpenStore, Write, Writer
+from twisted_exec.tls.endpoints import unix_client_endpoint
 
 _WAITING_WRITES = 10_000
 _TURN_TELLS = 1000
 """Number of watch callbacks per turn of the reactor; one change is never split."""
 _NOTHING = Resource("", "", "", "")
+_UNLOCKED_SECONDS, _LOOK_SECONDS = 5.0, 0.05
+"""How long to wait for the lock of a successor that is ending."""
 
 
-@implementer(IStorage)
+@implementer(IHandsOverStorage)
 class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
@@ -69,8 +77,6 @@ class SQLiteStorage(HistoryStorage):
         disk.
     :param limits: limits of what objects use.
     """
-
-    exclusive = True  # its record is locked
 
     def __init__(
         self,
@@ -90,9 +96,20 @@ class SQLiteStorage(HistoryStorage):
         self._history = History(*self._remembered)
         self._waiting: queue.Queue[Write | None] = queue.Queue()
         self._writer: Writer | None = None
-        self._stopped: Deferred[None] = Deferred()
+        self._sink: Callable[[Write], None] = _refuse
+        self._held: deque[Write] = deque()
+        self._closed: Deferred[None] = defer.succeed(None)
+        self._has_predecessors = False
+        self._server: StoreServer | None = None
+        self._place: SocketPlace | None = None
+        self._successor: SuccessorClient | None = None
         self._settled: deque[Write] = deque()
         self._turn: IDelayedCall | None = None
+
+    @property
+    def exclusive(self) -> bool:
+        """See :attr:`IStorage.exclusive`: the record is locked, by this process or its successor."""
+        return self._successor is None
 
     def startService(self) -> None:
         """
@@ -100,20 +117,41 @@ class SQLiteStorage(HistoryStorage):
 
         :raises StorageError: the file cannot be used.
         """
+        self._begin(self._restore)
+        super().startService()
+
+    def _begin(self, read: Callable[[sqlite3.Connection], None]) -> None:
+        """
+        Lock and open the file, and start what uses it.
+
+        :param read: reads the objects from the database.
+        :raises StorageError: the file cannot be used.
+        """
         record = Record(self._path)
         record.lock()
         try:
-            files = self._open(record)
+            files = self._open(record, read)
         except BaseException:
             record.close()
             raise
-        self._stopped = Deferred()
-        self._waiting = queue.Queue()
+        try:
+            if self._has_predecessors:
+                server = StoreServer(self._path, self, self._history, self._reactor)
+                server.start()
+                self._server = server
+        except BaseException:
+            files.close()
+            raise
+        self._closed, self._waiting = Deferred(), queue.Queue()
         self._writer = Writer(files, self._waiting, self._forgotten, self._tell)
-        threading.Thread(target=self._write, name="storage writer", daemon=True).start()
-        super().startService()
+        args = (self._writer,)
+        threading.Thread(target=self._write, args=args, name="storage writer", daemon=True).start()
+        self._sink = self._enqueue
 
-    def _open(self, record: Record) -> OpenStore:
+    def _restore(self, database: sqlite3.Connection) -> None:
+        self._history = load(database, History(*self._remembered))
+
+    def _open(self, record: Record, read: Callable[[sqlite3.Connection], None]) -> OpenStore:
         acknowledged = read_record(self._path)
         has_file, has_log = (os.path.exists(self._path + end) for end in ("", "-wal"))
         if acknowledged is not None and not has_file:
@@ -125,7 +163,7 @@ class SQLiteStorage(HistoryStorage):
         database = open_database(self._path)
         try:
             check_complete(database, self._path, acknowledged, has_log)
-            self._history = load(database, History(*self._remembered))
+            read(database)
             return OpenStore(self._path, database, record, self._reserve)
         except (sqlite3.Error, ValueError, KeyError) as error:
             database.close()
@@ -137,51 +175,158 @@ class SQLiteStorage(HistoryStorage):
     def stopService(self) -> Deferred[None]:
         """Fires when all accepted writes are on the disk and the file is closed."""
         super().stopService()
-        if self._writer is None:
-            return defer.succeed(None)
-        self._writer = None
-        self._waiting.put(None)
-        return self._stopped
+        if self._successor is not None:
+            self._successor.stop()
+        return Deferred.fromCoroutine(self._close(_refuse))
+
+    async def _close(self, sink: Callable[[Write], None]) -> None:
+        """
+        Close the file after the accepted writes.
+
+        :param sink: takes the writes from then on.
+        """
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()  # first: its requests are writes, too
+        self._sink = sink
+        if sink == _refuse:
+            self._refuse_held()
+        if self._writer is not None:
+            self._writer = None
+            self._waiting.put(None)
+        waiting: Deferred[None] = Deferred()
+        self._closed.addCallback(waiting.callback)
+        await waiting
+
+    # Hand-over
+
+    def inherit(self) -> None:
+        """See :meth:`IHandsOverStorage.inherit`."""
+        self._has_predecessors = True
+
+    def freeze(self) -> Deferred[None]:
+        """See :meth:`IHandsOverStorage.freeze`: closes the file, and releases its lock."""
+        return Deferred.fromCoroutine(self._close(self._hold))
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`IHandsOverStorage.thaw`: with what a failed successor wrote."""
+        return Deferred.fromCoroutine(self._thaw())
+
+    async def _thaw(self) -> None:
+        until = self._reactor.seconds() + _UNLOCKED_SECONDS
+        while True:
+            try:
+                self._begin(partial(catch_up, restored=self._history))
+                break
+            except StorageError:
+                # The successor may still be ending.
+                if self._reactor.seconds() >= until:
+                    self._sink = _refuse
+                    self._refuse_held()
+                    raise
+            await deferLater(self._reactor, _LOOK_SECONDS)
+        self._make_held()
+
+    def retire(self) -> Deferred[str]:
+        """See :meth:`IHandsOverStorage.retire`."""
+        place = SocketPlace(self._path)
+        endpoint = unix_client_endpoint(self._reactor, place.path)
+        self._successor = SuccessorClient(self._history, endpoint, self._reactor)
+        self._sink = self._successor.add
+        lost = self._successor.start()
+        self._make_held()
+
+        def close(why: str) -> str:
+            place.close()
+            return why
+
+        return lost.addCallback(close)
+
+    def _hold(self, write: Write) -> None:
+        if len(self._held) >= _WAITING_WRITES:
+            _fail(write, "too many writes are waiting")
+        else:
+            self._held.append(write)
+
+    def _make_held(self) -> None:
+        held, self._held = self._held, deque()
+        for write in held:
+            self._sink(write)
+
+    def _refuse_held(self) -> None:
+        held, self._held = self._held, deque()
+        for write in held:
+            _refuse(write)
+
+    # Reads and writes
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
+        """See :meth:`IStorage.get`."""
+        if stale or self._successor is None:
+            return super().get(resource, namespace, name)
+        return self.current().addCallback(lambda _: self._history.get(resource, namespace, name))
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
+    ) -> Deferred[Listing]:
+        """See :meth:`IStorage.list`."""
+        is_here = version is not None and version <= self._history.version
+        if stale or is_here or self._successor is None:
+            return super().list(resource, namespace, version=version)
+        return self.current().addCallback(
+            lambda _: self._history.list(resource, namespace, version)
+        )
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
-        write = partial(self._enqueue, Write(ADDED, resource, obj))
+        write = partial(self._make, Write(ADDED, resource, obj))
         return self._within_quota(resource, obj, ADDED, write)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
-        write = partial(self._enqueue, Write(MODIFIED, resource, obj))
+        write = partial(self._make, Write(MODIFIED, resource, obj))
         return self._within_quota(resource, obj, MODIFIED, write)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
-        return self._enqueue(Write(DELETED, resource, obj))
+        return self._make(Write(DELETED, resource, obj))
+
+    def current(self) -> Deferred[int]:
+        """See :meth:`IStorage.current`."""
+        if self._successor is None:
+            return super().current()
+        reached = self._make(Write(CURRENT, _NOTHING, {}))
+        return reached.addCallback(lambda _: self._history.version)
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits an unchanged value."""
-        write = Write(PROBE, _NOTHING, {})
-        return self._enqueue(write).addCallback(_nothing)
+        return self._make(Write(PROBE, _NOTHING, {})).addCallback(_nothing)
+
+    def _make(self, write: Write) -> Deferred[Object]:
+        self._sink(write)
+        return write.done
 
     def _forgotten(self) -> int:
         """Return the version up to which changes are forgotten; runs in the writer thread."""
         return self._history.forgotten
 
-    def _enqueue(self, write: Write) -> Deferred[Object]:
-        if self._writer is None:
-            return defer.fail(ServiceUnavailable("the store is closed", retry_after_seconds=1))
+    def _enqueue(self, write: Write) -> None:
         if self._waiting.qsize() >= _WAITING_WRITES:
-            return defer.fail(
-                ServiceUnavailable("too many writes are waiting", retry_after_seconds=1)
-            )
-        self._waiting.put(write)
-        return write.done
+            _fail(write, "too many writes are waiting")
+        else:
+            self._waiting.put(write)
 
-    def _write(self) -> None:
+    def _write(self, writer: Writer) -> None:
         """The writer thread."""
-        writer = self._writer
         try:
-            if writer is not None:
-                writer.run()
+            writer.run()
         finally:
             self._reactor.callFromThread(self._over)
 
@@ -209,7 +354,7 @@ class SQLiteStorage(HistoryStorage):
             self._turn = None
         while self._settled:
             self._show_one(self._settled.popleft())
-        self._stopped.callback(None)
+        self._closed.callback(None)
 
     def _show_one(self, write: Write) -> int:
         """
@@ -232,6 +377,14 @@ class SQLiteStorage(HistoryStorage):
         assert write.stored is not None, "a write without an error was made"
         previous = self._history.find(write.resource, write.obj)
         return Event(write.change, write.stored, previous, write.version)
+
+
+def _refuse(write: Write) -> None:
+    _fail(write, "the store is closed")
+
+
+def _fail(write: Write, why: str) -> None:
+    write.done.errback(ServiceUnavailable(why, retry_after_seconds=1))
 
 
 def _nothing(_: Object) -> object:

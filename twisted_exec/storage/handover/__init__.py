@@ -1,0 +1,3 @@
+"""
+A store whose process was replaced: the former process goes on with it through its successor.
+"""
