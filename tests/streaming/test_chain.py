@@ -39,7 +39,8 @@ from twisted_exec.streaming.remotecommand.carriers import Limits
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, choose_protocol
 from twisted_exec.streaming.remotecommand.server import serve
-from twisted_exec.streaming.sessions.registry import Sessions, forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.wire.channel import V5

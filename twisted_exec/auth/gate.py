@@ -42,11 +42,8 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer, Subject
-from twisted_exec.streaming.sessions.registry import (
-    Sessions,
-    forwarded_machine_uid,
-    forwarded_session_id,
-)
+from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.resuming import rejoin_headers, resume_headers
 from twisted_exec.streaming.sessions.terms import forwarded_terms, terms_headers
 from twisted_exec.tls.files import Replaceable

@@ -45,7 +45,8 @@ from twisted_exec.streaming.remotecommand.negotiation import (
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
-from twisted_exec.streaming.sessions.registry import ClientInfo, Session, session_id
+from twisted_exec.streaming.sessions.hop_messages import session_id
+from twisted_exec.streaming.sessions.registry import ClientInfo, Session
 from twisted_exec.streaming.sessions.resuming import (
     CANNOT_RESUME,
     REJOIN,

@@ -27,7 +27,8 @@ from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator
 from twisted_exec.streaming.passage import Passage
-from twisted_exec.streaming.sessions.registry import Session, Sessions, parse_ending
+from twisted_exec.streaming.sessions.hop_messages import parse_ending
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.terms import parse_terms_query
 from twisted_exec.streaming.splice import DRAIN_SECONDS
 from twisted_exec.wire.session_terms import Terms

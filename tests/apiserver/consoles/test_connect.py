@@ -37,7 +37,7 @@ from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
-from twisted_exec.streaming.sessions.registry import session_id
+from twisted_exec.streaming.sessions.hop_messages import session_id
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
 BINDINGS = kinds.ROLEBINDINGS.resource

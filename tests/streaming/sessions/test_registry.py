@@ -7,19 +7,15 @@ from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.http import parse_qs
-from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
-from twisted_exec.api.status import BadRequest, Forbidden, ServiceUnavailable, TooManyRequests
+from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
 from twisted_exec.program import draining
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.interfaces import (
-    COMPLETED,
-    INTERNAL,
     MACHINE_DELETED,
     RESUMED,
     REVOKED,
@@ -27,13 +23,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions.registry import (
-    Session,
-    Sessions,
-    ending_query,
-    forwarded_session_id,
-    parse_ending,
-)
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _OBSERVER = Terms(right=Right.OBSERVE)
@@ -431,55 +421,3 @@ class SessionsTests(SynchronousTestCase):
         self.clock.advance(5)
         self.successResultOf(drained)
         self.assertEqual(len(self.sessions), 0)
-
-
-class EndingQueryTests(SynchronousTestCase):
-    """The query that passes an ending to the next hop."""
-
-    def parsed(self, query: bytes) -> tuple[str, Ending]:
-        return parse_ending(parse_qs(query, True))
-
-    def test_there_and_back(self) -> None:
-        """Reading a query gives the session and the ending that were written."""
-        for message in ("", 'machine "é" was deleted & gone=1', "%2F?#"):
-            ending = Ending(MACHINE_DELETED, message)
-            self.assertEqual(self.parsed(ending_query("a-1", ending)), ("a-1", ending))
-
-    def test_unknown_reason(self) -> None:
-        """An unknown reason, or one that is no failure, becomes an internal error."""
-        for reason in ("Whatever", COMPLETED, ""):
-            _, ending = self.parsed(b"session=a&reason=" + reason.encode())
-            self.assertEqual(ending.reason, INTERNAL)
-
-    def test_bounded(self) -> None:
-        """A message is bounded and printable."""
-        _, ending = self.parsed(b"session=a&message=" + b"x%1b" * 1000)
-        self.assertEqual(ending.message, "x" * 256)
-
-    def test_no_session(self) -> None:
-        """A query without a valid session id is refused."""
-        for query in (b"", b"session=", b"session=a%20b", b"session=" + b"a" * 65, b"session=%ff"):
-            with self.assertRaises(BadRequest):
-                self.parsed(query)
-
-
-class ForwardedIdTests(SynchronousTestCase):
-    """Tests for :func:`forwarded_session_id`."""
-
-    def test_id(self) -> None:
-        """An id is a short word; anything else counts as missing."""
-
-        class FakeRequest:
-            requestHeaders = Headers()
-
-        for value, session in (
-            (b"2cf2b7cb-2f30-4c80-8d0f-7b055b22fb23", "2cf2b7cb-2f30-4c80-8d0f-7b055b22fb23"),
-            (b"a\tb", None),
-            (b"\xc3\xa9", None),
-            (b"a" * 65, None),
-            (b"", None),
-        ):
-            FakeRequest.requestHeaders.setRawHeaders(b"audit-id", [value])
-            self.assertEqual(forwarded_session_id(FakeRequest()), session)
-        FakeRequest.requestHeaders.removeHeader(b"audit-id")
-        self.assertIsNone(forwarded_session_id(FakeRequest()))

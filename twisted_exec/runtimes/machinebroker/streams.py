@@ -51,7 +51,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.registry import (
+from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
     forwarded_session_id,
     parse_ending,

@@ -64,8 +64,8 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
-from twisted_exec.streaming.sessions.registry import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.resuming import (
     Resumption,
     rejoin_headers,

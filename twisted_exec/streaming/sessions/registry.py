@@ -4,47 +4,30 @@ Registry of the live sessions of one hop: limits, audit records, metrics, and en
 A proxy, relay or stream server opens its session here and reports here that it is over.  Each
 session therefore has exactly one audit start and one audit end, and counts once in the metrics.
 
-A session that this side ends has a reason.  Only the hop that decodes the stream can write the
-reason into it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending`
-to the next one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream
-(:func:`ending_query`, :func:`parse_ending`).
+A session that this side ends has a reason, which a hop in the middle passes to the next one
+(:mod:`.hop_messages`).
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol as Typing
 from typing import TypeVar
-from urllib.parse import quote_plus, unquote, urlencode
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.iweb import IRequest
 
-from twisted_exec.api.status import BadRequest, Forbidden, ServiceUnavailable, TooManyRequests
+from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import AuditSession, Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import DrainLimit
 from twisted_exec.streaming.interfaces import (
-    IDLE,
-    INTERNAL,
-    LINE_LOST,
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
     RESUMED,
     REVOKED,
-    SESSION_DELETED,
-    SHUTTING_DOWN,
-    TIME_OVER,
-    UID_HEADER,
-    USER_LEFT,
     Ending,
     Subject,
 )
@@ -52,29 +35,9 @@ from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.wire.session_terms import FULL, Terms, stricter
 from twisted_exec.wire.stream_options import StreamOptions
-from twisted_exec.wire.upgrade import Headers, last_value
 
-_REASONS = frozenset(
-    {
-        USER_LEFT,
-        MACHINE_DELETED,
-        POOL_DELETED,
-        POWERED_OFF,
-        LINE_LOST,
-        SHUTTING_DOWN,
-        REVOKED,
-        SESSION_DELETED,
-        IDLE,
-        TIME_OVER,
-        INTERNAL,
-    }
-)
-_SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-_MAX_MESSAGE = 512
 _UNRESUMABLE = 1000
 _Key = TypeVar("_Key")
-_ENDINGS = 256
-"""Endings whose form is remembered: many sessions end for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -561,67 +524,3 @@ def _take_one(counter: Counter[_Key], key: _Key) -> None:
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]
-
-
-def forwarded_session_id(request: IRequest) -> str | None:
-    """
-    Return the session's id from the previous hop (``Audit-Id``).
-
-    Only a caller that may forward identities may choose it.
-    """
-    return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
-
-
-def forwarded_machine_uid(request: IRequest) -> str:
-    """Return the UID of the machine that the previous hop means; empty if it does not say."""
-    value: bytes = request.requestHeaders.getRawHeaders(UID_HEADER, [b""])[-1]
-    return unquote(value.decode("ascii", "replace"))
-
-
-def session_id(headers: Headers) -> str | None:
-    """Return the id of a session at the next hop, from the headers of its answer."""
-    return _session_id(last_value(headers, b"audit-id"))
-
-
-def _session_id(value: bytes) -> str | None:
-    text = value.decode("ascii", "replace")
-    return text if is_session_id(text) else None
-
-
-def is_session_id(text: str) -> bool:
-    """Return whether a text can be the id of a session."""
-    return _SESSION_ID.match(text) is not None
-
-
-def ending_query(session: str, ending: Ending) -> bytes:
-    """Return the query of the ``DELETE`` that ends a session at the next hop."""
-    return b"session=%b&%b" % (quote_plus(session).encode("ascii"), _ending_fields(ending))
-
-
-@lru_cache(maxsize=_ENDINGS)
-def _ending_fields(ending: Ending) -> bytes:
-    message = ending.message[:_MAX_MESSAGE]
-    return urlencode({"reason": ending.reason, "message": message}).encode("ascii")
-
-
-def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
-    """
-    Read the query of a ``DELETE`` that ends a session.
-
-    :param args: as ``request.args``.
-    :return: the session's id and the ending; an unknown reason becomes ``INTERNAL``.
-    :raises BadRequest: the query names no session.
-    """
-    fields = {
-        name: args.get(name.encode(), [b""])[0].decode("utf-8", "replace")
-        for name in ("session", "reason", "message")
-    }
-    if not is_session_id(fields["session"]):
-        raise BadRequest("which session is to end? the query has no valid session=")
-    return fields["session"], _ending(fields["reason"], fields["message"][:_MAX_MESSAGE])
-
-
-@lru_cache(maxsize=_ENDINGS)
-def _ending(reason: str, message: str) -> Ending:
-    printable = "".join(char for char in message if char.isprintable())
-    return Ending(reason if reason in _REASONS else INTERNAL, printable)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.sessions.registry import is_session_id
+from twisted_exec.streaming.sessions.hop_messages import is_session_id
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms, parse_terms, stricter
 from twisted_exec.wire.upgrade import Headers, last_value
