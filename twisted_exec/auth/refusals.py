@@ -4,18 +4,17 @@ Refused users, for Events and audit: at most one report a minute for each user a
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from twisted_exec.observe.audit import Trail
+from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.streaming.interfaces import Subject
 
 TAKEOVER_DENIED = "ConsoleTakeoverDenied"
 """Reason of the Event."""
 EVERY_SECONDS = 60.0
 """Time between two reports about one user and machine: programs may try without end."""
-_MOST = 1024
 _RECORD = "takeover_denied"
 
 
@@ -27,26 +26,19 @@ class RefusalLimit:
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
-        self._seconds = seconds
-        self._last: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)
 
     def is_due(self, subject: Subject) -> bool:
         """Return whether there was no report a short time ago; if so, count this one."""
-        key = (
-            subject.resource,
-            subject.namespace,
-            subject.machine,
-            subject.user,
-            subject.caller,
+        return self._limit.allows(
+            (
+                subject.resource,
+                subject.namespace,
+                subject.machine,
+                subject.user,
+                subject.caller,
+            )
         )
-        now = self._seconds()
-        if now - self._last.get(key, -EVERY_SECONDS) < EVERY_SECONDS:
-            return False
-        self._last.pop(key, None)
-        self._last[key] = now
-        if len(self._last) > _MOST:
-            self._last.popitem(last=False)
-        return True
 
 
 class TakeoverDenials:

@@ -4,9 +4,10 @@ Reports of take-overs, also denied ones, and of discarded input at a console, fo
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from twisted_exec.program.window_limit import WindowLimit
 
 TAKEOVER = "takeover"
 TAKEOVER_DENIED = "takeover_denied"
@@ -15,7 +16,6 @@ INPUT_DENIED = "input_denied"
 _WINDOW_SECONDS = 60.0
 _MOST = {TAKEOVER: 20, TAKEOVER_DENIED: 1, INPUT_DENIED: 1}
 """Reports about one user in that time: a user can lean on a key, and two scripts can quarrel."""
-_MOST_USERS = 1024
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,11 @@ class ActReports:
     """
 
     def __init__(self, acted: Callable[[Act], None], seconds: Callable[[], float]) -> None:
-        self._acted, self._seconds = acted, seconds
-        self._windows: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
-        """By kind and user, the oldest first: the start of the window, and the number of reports."""
+        self._acted = acted
+        self._limit = WindowLimit[tuple[str, str]](seconds, window_seconds=_WINDOW_SECONDS)
 
     def report(self, act: Act) -> None:
         """Report an act, unless the user had too many of this kind in the last minute."""
-        now = self._seconds()
         # Users of hops that name no users differ by their sessions.
-        key = (act.kind, act.user or act.session)
-        since, count = self._windows.get(key, (now, 0))
-        if now - since >= _WINDOW_SECONDS:
-            self._windows.pop(key)
-            since, count = now, 0
-        if count < _MOST[act.kind]:
-            self._windows[key] = (since, count + 1)
-            if len(self._windows) > _MOST_USERS:
-                self._windows.popitem(last=False)
+        if self._limit.allows((act.kind, act.user or act.session), _MOST[act.kind]):
             self._acted(act)

@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import LiveStream
+from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.runtimes.serving.absences import Absences
 from twisted_exec.runtimes.serving.attachments import Connection
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys, digest
@@ -142,7 +143,11 @@ class KeptSessions:
         self._keys = ResumeKeys()
         self._earlier_until = 0.0  # keys of an earlier process are valid until then
         self._earlier_used: set[bytes] = set()
-        self._refusals: dict[str, tuple[float, int]] = {}  # since when, and how many, by user
+        self._refusals = WindowLimit[str](
+            clock.seconds,
+            window_seconds=_REFUSAL_SECONDS,
+            most_keys=_MOST_REFUSED_USERS,
+        )
         self._results = Counter(
             "twisted_exec_resume_requests",
             "Requests to resume a session, by result.",
@@ -229,18 +234,11 @@ class KeptSessions:
 
     def refusal(self, user: str) -> APIError:
         """Count a request that is refused, and return the error."""
-        now = self._clock.seconds()
-        since, count = self._refusals.pop(user, (now, 0))
-        if now - since >= _REFUSAL_SECONDS:
-            since, count = now, 0
-        self._refusals[user] = since, count + 1
-        if len(self._refusals) > _MOST_REFUSED_USERS:
-            del self._refusals[next(iter(self._refusals))]
-        if count < _MOST_REFUSALS:
+        if self._refusals.allows(user, _MOST_REFUSALS):
             self._results.labels("refused").inc()
             return NotFound("exec", "", message="there is no such session to resume")
         self._results.labels("limited").inc()
-        seconds = max(1, math.ceil(since + _REFUSAL_SECONDS - now))
+        seconds = max(1, math.ceil(self._refusals.rest_seconds(user)))
         return TooManyRequests(
             "too many requests to resume sessions were refused", retry_after_seconds=seconds
         )
