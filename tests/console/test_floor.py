@@ -10,7 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import (
     HINT,
+    LINE_AGAIN,
     WAIT,
+    WAITS,
     Floor,
     RoleNotices,
     display_name,
@@ -531,6 +533,14 @@ class RoleNoticesTests(SynchronousTestCase):
             self.assertEqual(notices.not_sent, "")
             notices.feed(notice_)
             self.assertEqual(notices.not_sent, why)
+
+    def test_interruption(self) -> None:
+        """The notices say that the machine has ended, also when it has started again."""
+        notices = RoleNotices()
+        notices.read(f"the emulator ended; {WAITS} 60 s for the machine to start again")
+        self.assertEqual(notices.interruption, "the emulator ended")
+        notices.read(LINE_AGAIN)
+        self.assertEqual(notices.interruption, "the emulator ended")
 
     def test_rights(self) -> None:
         """Whoever reads the notices knows that the user may not type, and when it may again."""

@@ -10,15 +10,23 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.console.floor import LINE_AGAIN
 from twisted_exec.console.handed_viewers import export_viewer, restore_viewer
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console import Limits, SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.journal import Journal
-from twisted_exec.streaming.interfaces import CONSOLE_IN_USE, Position, Role, TerminalSize
+from twisted_exec.streaming.interfaces import (
+    CONSOLE_IN_USE,
+    LINE_LOST,
+    Ending,
+    Position,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.testing.attachment import MarkStream
 from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.session_terms import Right, Terms
-from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from .doubles import MemoryConsole, MemoryStream
 
@@ -75,6 +83,53 @@ class RestoredTests(HandedCase):
         ann.data_received(b"x")
         bob.data_received(b"y")
         self.assertEqual(self.line.heard(), b"x")
+
+    def test_interruption(self) -> None:
+        """A session that waits for the machine's next start does so in the other process, too."""
+        limits = Limits(restart_seconds=60)
+        shared = SharedConsole(self.line, self.clock, journal=self.journal, limits=limits)
+        self.successResultOf(shared.open())
+        for is_open in (False, True):
+            viewer, stream = shared.viewer(), MarkStream(options=CONSOLE)
+            viewer.attached(stream)
+            shared.interrupt(Ending(LINE_LOST, "the emulator ended"))
+            shared.suspend()
+            values = json.loads(json.dumps(export_viewer(viewer)))
+            shared.unsuspend()
+            console = MemoryConsole()
+            successor = SharedConsole(console, self.clock, journal=self.journal, limits=limits)
+            if is_open:
+                self.successResultOf(successor.open())
+            restored = restore_viewer(successor, values)
+            assert restored is not None
+            again = self.back(restored, 0, options=CONSOLE)
+            if not is_open:
+                restored.data_received(b"x")
+                self.assertIn("what you type is not sent: the emulator ended", again.notices)
+                self.successResultOf(successor.open())
+            self.assertEqual(again.notices[-1], LINE_AGAIN)
+            restored.data_received(b"y")
+            self.assertEqual(console.heard(), b"y")
+            successor.end(Ending(LINE_LOST, "x"))
+            shared.use(self.line)
+            self.successResultOf(shared.open())
+
+    def test_suspended_interruption(self) -> None:
+        """A hand-over that fails lets sessions wait for the whole time again."""
+        limits = Limits(restart_seconds=60)
+        shared = SharedConsole(self.line, self.clock, journal=self.journal, limits=limits)
+        self.successResultOf(shared.open())
+        viewer, stream = shared.viewer(), MarkStream(options=CONSOLE)
+        viewer.attached(stream)
+        shared.interrupt(Ending(LINE_LOST, "the emulator ended"))
+        self.clock.advance(30)
+        shared.suspend()
+        self.clock.advance(60)
+        shared.unsuspend()
+        self.clock.advance(59)
+        self.assertIsNone(stream.ending)
+        self.clock.advance(1)
+        self.assertEqual(stream.ending, Ending(LINE_LOST, "the emulator ended"))
 
     def test_floor_of_absent_user(self) -> None:
         """A user who does not come back soon counts as away; others read that, and can take over."""

@@ -1003,13 +1003,13 @@ class EndingTests(SharedConsoleCase):
     def test_everyone_is_told(self) -> None:
         """Every viewer gets the reason; the line is closed; who waited knows."""
         ann, bob = self.attach(), self.attach()
-        over = self.shared.when_over()
+        over = self.shared.when_line_over()
         self.shared.end(DELETED)
         self.shared.end(Ending(LINE_LOST))
         self.assertEqual((ann.ending, bob.ending), (DELETED, DELETED))
         self.assertTrue(self.console.closed)
         self.assertEqual(self.successResultOf(over), DELETED)
-        self.assertEqual(self.successResultOf(self.shared.when_over()), DELETED)
+        self.assertEqual(self.successResultOf(self.shared.when_line_over()), DELETED)
         self.assertEqual(self.shared.viewers, ())
 
     def test_tail(self) -> None:

@@ -30,6 +30,7 @@ from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.resume import Mark
+from twisted_exec.wire.stream_options import StreamOptions
 
 SHELL = {
     "name": "shell",
@@ -151,18 +152,22 @@ class User:
         self.gone = reason or "gone"
 
 
-async def open_console(url: str, *, resume: str = "", **headers: str) -> User:
+async def open_console(
+    url: str, *, resume: str = "", options: StreamOptions | None = None, **headers: str
+) -> User:
     """
     Open an exec URL on a UNIX socket.
 
+    :param options: those of the request; by default it has none.
     :param resume: see :func:`~twisted_exec.streaming.remotecommand.client.connect`.
     :raises UpgradeRefused: the server says no.
     """
     parts = urlsplit(url)
     user = User()
+    query = b"" if options is None else b"?" + options.query()
     head = UpgradeRequest(
         b"GET",
-        parts.path.encode(),
+        parts.path.encode() + query,
         b"localhost",
         [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
     )

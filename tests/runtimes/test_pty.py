@@ -290,7 +290,7 @@ class TrafficTests(PtyCase):
         shared = SharedConsole(run, reactor)  # type: ignore[arg-type]
         stream = HashingStream(shared.viewer())
         await shared.open()
-        await shared.when_over()
+        await shared.when_line_over()
         self.assertEqual(stream.count, 64 << 20)
         self.assertEqual(stream.tail, stream.digest.digest())
 

@@ -15,6 +15,7 @@ from zope.interface import implementer
 from tests.console.doubles import MemoryConsole, MemoryStream
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
+from twisted_exec.console.shared_console import Limits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
@@ -34,6 +35,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     TerminalSize,
 )
+from twisted_exec.wire.stream_options import CONSOLE
 
 OFF = Ending(POWERED_OFF, "off")
 
@@ -492,3 +494,176 @@ class RestartTests(SupervisorTests):
         self.clock.pump([1] * 60)
         self.assertEqual(self.reasons[-1], ("ImageMissing", "no image"))
         self.assertEqual([event[1] for event in self.events], ["ImageMissing"])
+
+
+class WaitingViewersTests(SynchronousTestCase):
+    """Viewers at terminals, over the restarts of their machine."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.use(GentleDriver())
+
+    def use(self, driver: MemoryDriver) -> None:
+        """Set the driver of the machine, which is switched on."""
+        self.driver = driver
+        self.states: list[int] = []
+        facts = MachineFacts(
+            id="m",
+            label="default/m",
+            hostname="",
+            directory="",
+            marker=("", ""),
+            started=lambda _: None,
+            event=lambda *arguments: None,
+        )
+        self.supervisor = Supervisor(
+            driver,
+            facts,
+            self.clock,
+            lambda state, reason, message: self.states.append(state),
+            limits=Limits(restart_seconds=60),
+        )
+        self.supervisor.power_on()
+
+    @property
+    def run_(self) -> MemoryRun:
+        """The latest that was connected."""
+        return [each for each in self.driver.runs if each.line is not None][-1]
+
+    def attach(self) -> MemoryStream:
+        assert self.supervisor.console is not None
+        return MemoryStream(self.supervisor.console.viewer(), options=CONSOLE)
+
+    def test_crash(self) -> None:
+        """After a crash the same session sees the next boot, which has a record of its own."""
+        viewer = self.attach()
+        self.run_.says(b"old ")
+        self.run_.close(ProcessTerminated(signal=9))
+        viewer.viewer.data_received(b"lost")
+        self.clock.advance(0.1)
+        viewer.since()
+        viewer.viewer.data_received(b"kept")
+        self.assertEqual(self.run_.heard(), b"kept")
+        self.run_.says(b"new")
+        self.assertEqual((viewer.since(), viewer.ending), (b"new", None))
+        boots = [(boot.number, boot.offset) for boot in self.supervisor.journal.boots()]
+        self.assertEqual(boots, [(1, 0), (2, 4)])
+
+    def test_exit(self) -> None:
+        """A command that ends itself ends the session with its code; the next start is a new console."""
+        viewer = self.attach()
+        self.run_.close(ProcessTerminated(exitCode=3))
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.exit_code, 3)
+        late = self.attach()
+        self.clock.advance(0.1)
+        self.run_.says(b"# ")
+        self.assertEqual(late.since(), b"# ")
+
+    def test_no_restart(self) -> None:
+        """A machine that its driver does not restart ends the session at once."""
+        self.use(NoRestart())
+        viewer = self.attach()
+        self.run_.close(ProcessTerminated(signal=9))
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.exit_code, 137)
+
+    def test_guest_powers_off(self) -> None:
+        """So does a machine that has switched itself off."""
+        viewer = self.attach()
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        self.assertEqual(viewer.ending, Ending(POWERED_OFF, "powered itself off"))
+
+    def test_power_cycle(self) -> None:
+        """A session waits while the machine is off, and goes on when it is on again."""
+        for gentle in (True, False):
+            self.use(GentleDriver() if gentle else MemoryDriver())
+            viewer = self.attach()
+            off = self.supervisor.power_off(OFF, gently=True)
+            if gentle:
+                self.run_.says(b"going down")
+                self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+            self.successResultOf(off)
+            self.assertTrue(self.supervisor.is_off)
+            self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+            self.clock.advance(30)
+            self.supervisor.power_on()
+            self.assertFalse(self.supervisor.is_off)
+            viewer.since()
+            self.run_.says(b"# ")
+            self.assertEqual((viewer.since(), viewer.ending), (b"# ", None))
+
+    def test_stays_off(self) -> None:
+        """After its time the session ends with the reason."""
+        viewer = self.attach()
+        self.supervisor.power_off(OFF, gently=True)
+        asked = self.run_
+        assert isinstance(asked, GentleRun) and asked.asked is not None
+        asked.asked.callback(None)
+        self.clock.advance(59)
+        self.assertIsNone(viewer.ending)
+        self.clock.advance(1)
+        self.assertEqual(viewer.ending, OFF)
+        self.supervisor.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_on_while_going_off(self) -> None:
+        """A machine that is switched on while it goes off keeps its sessions."""
+        viewer = self.attach()
+        self.supervisor.power_off(OFF, gently=True)
+        self.supervisor.power_on()
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        self.clock.advance(1)
+        self.run_.says(b"# ")
+        self.assertIsNone(viewer.ending)
+        self.assertTrue(viewer.since().endswith(b"# "))
+
+    def test_off_while_it_rests(self) -> None:
+        """A machine that is switched off after a crash is not started, and its sessions wait."""
+        viewer = self.attach()
+        self.run_.close(ProcessTerminated(signal=9))
+        self.successResultOf(self.supervisor.power_off(OFF, gently=True))
+        self.clock.advance(30)
+        self.assertTrue(self.run_.closed)
+        self.clock.advance(30)
+        self.assertEqual(viewer.ending, OFF)
+
+    def test_deleted(self) -> None:
+        """Deletion ends sessions at once, in every state."""
+        deleted = Ending(MACHINE_DELETED, "deleted")
+        for act in (
+            lambda: None,
+            lambda: self.run_.close(ProcessTerminated(signal=9)),
+            lambda: self.supervisor.power_off(OFF, gently=True),
+        ):
+            self.use(MemoryDriver())
+            viewer = self.attach()
+            act()
+            self.successResultOf(self.supervisor.power_off(deleted))
+            self.assertEqual(viewer.ending, deleted)
+            self.assertIsNone(self.supervisor.console)
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_cannot_start(self) -> None:
+        """Failed attempts end no session before its time, and are repeated after it."""
+        viewer = self.attach()
+        self.driver.refuses = True
+        self.run_.close(ProcessTerminated(signal=9))
+        self.clock.pump([1] * 59)
+        self.assertIsNone(viewer.ending)
+        self.assertEqual(self.supervisor.start_problem, "no QEMU here")
+        self.clock.advance(1)
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.exit_code, 137)
+        self.driver.refuses = False
+        self.clock.advance(30)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+        self.assertIsNone(self.attach().ending)
+
+
+@implementer(IRestartPolicy)
+class NoRestart(MemoryDriver):
+    """Starts nothing again."""
+
+    def restarts(self, ending: Ending) -> bool:
+        return False

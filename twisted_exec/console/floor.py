@@ -38,6 +38,7 @@ A session that did not ask for input stays an observer.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Protocol
 
 from twisted_exec.streaming.interfaces import Role
@@ -48,6 +49,10 @@ _MAX_NAME = 64
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
 _NOT_SENT = "what you type is not sent: "
+WAITS = "this session waits up to"
+"""In the notice that the machine has ended, before the seconds."""
+LINE_AGAIN = "the machine has started again"
+"""The notice that follows when the next line is open."""
 HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
 WAIT = (
@@ -177,6 +182,11 @@ class Floor:
                 participant.role = Role.OBSERVER
                 self._announce_if_free(participant, "has left")
                 self.follow_presence()
+
+    def dismiss(self, participants: Collection[Participant]) -> None:
+        """Remove sessions that end together, without telling each of them that the others leave."""
+        self._participants = [each for each in self._participants if each not in participants]
+        self.follow_presence()
 
     def request_role(self, participant: Participant, role: Role) -> None:
         """Take over, or release.  Ignored for sessions without input and for those that left."""
@@ -330,6 +340,8 @@ class RoleNotices:
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
+    :ivar interruption: why the session had to wait for the machine to start again, by the last notice
+        about that; empty if none was.
     :ivar writer: the name of the writer by the last notice that names one: ``nobody`` if the floor is
         free, empty if no notice said so or the user itself is the writer.
     """
@@ -338,6 +350,7 @@ class RoleNotices:
         self.is_observer = False
         self.is_denied = False
         self.not_sent = ""
+        self.interruption = ""
         self.writer = ""
         self._tail = b""
 
@@ -355,6 +368,8 @@ class RoleNotices:
         if text.startswith(_NOT_SENT):
             why = text.removeprefix(_NOT_SENT)
             self.not_sent = why.removesuffix(HINT).removesuffix(WAIT).rstrip()
+        elif f"; {WAITS} " in text:
+            self.interruption = text.partition(f"; {WAITS} ")[0]
         if text.endswith((HINT, WAIT, MAY_ONLY_OBSERVE)):
             self.is_observer, self.is_denied = True, text.endswith(MAY_ONLY_OBSERVE)
         elif text.startswith(_NOW_WRITER):

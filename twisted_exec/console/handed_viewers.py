@@ -26,6 +26,7 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
     if options is None or viewer.is_ending:
         return None
     output = viewer.output
+    line = viewer._console.interruption.ending if viewer.is_interrupted else None
     return {
         "session": viewer.session,
         "joinedAs": viewer.joined_as,
@@ -41,6 +42,7 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "oldest": output.oldest,
         "notices": [[text.decode("utf-8"), offset] for text, offset in output.notices.items()],
         "discarded": None if unsent is None else [unsent.reason, unsent.message],
+        "waitsAfter": None if line is None else [line.reason, line.message, line.exit_code],
         "isTold": viewer._is_told,
         "missingPeople": viewer._missing_people,
         "hasInputEnded": viewer._input_ended_at is not None,
@@ -78,6 +80,8 @@ def restore_viewer(console: SharedConsole, values: Mapping[str, Any]) -> Viewer 
     viewer.output.bytes_to_user = values["bytesToUser"]
     if values["discarded"] is not None:
         viewer._unsent = Ending(*values["discarded"])
+    if values["waitsAfter"] is not None:
+        console.interruption.restore(viewer, Ending(*values["waitsAfter"]))
     viewer._is_told, viewer._missing_people = values["isTold"], values["missingPeople"]
     if values["hasInputEnded"]:
         viewer._input_ended_at = console.clock.seconds()

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 
 @implementer(IPushProducer)
 class Line(Protocol):
-    """The line's protocol.  As a producer it stands for the viewers' input."""
+    """
+    The line's protocol.  As a producer it stands for the viewers' input.
+
+    :param number: tells the lines of a console apart.
+    """
 
     transport: Any  # provides ILineTransport
 
-    def __init__(self, core: SharedConsole) -> None:
+    def __init__(self, core: SharedConsole, number: int) -> None:
         self._core: SharedConsole | None = core
+        self._number = number
 
     def let_go(self) -> None:
         """Ignore from now on what the line does."""
@@ -44,7 +49,7 @@ class Line(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._core is not None:
-            self._core._line_lost(ending_of(reason))
+            self._core._line_lost(self._number, ending_of(reason), has_exited(reason))
 
     def pauseProducing(self) -> None:
         if self._core is not None:
@@ -64,6 +69,14 @@ class LineEnded(Exception):
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.message or ending.reason)
         self.ending = ending
+
+
+def has_exited(reason: Failure) -> bool:
+    """Return whether a process has ended itself with an exit code, and was not killed by a signal."""
+    error = reason.value
+    return isinstance(error, ProcessDone) or (
+        isinstance(error, ProcessTerminated) and error.signal is None
+    )
 
 
 def ending_of(reason: Failure) -> Ending:

@@ -1,8 +1,8 @@
 """
 A line and its viewers.
 
-A shared console opens its line once and keeps it open while viewers come and go.  Output goes into
-one journal, from which each viewer reads at its own pace:
+A shared console opens its line and keeps it open while viewers come and go.  Output goes into one
+journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind, so a sole viewer
   loses nothing.  Without viewers it is read at a limited rate.  A machine's serial line is never
@@ -15,15 +15,17 @@ one journal, from which each viewer reads at its own pace:
 Input of writers (:mod:`.floor`) goes to the line if enough people are connected (:mod:`.attendance`).
 All viewers' input is paused while the line accepts no more, before the line is open, and during a
 BREAK.
+
+When the machine of a line ends and starts again, the console gets another line.  Meanwhile users at
+terminals wait (:mod:`.interruption`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from automat import TypeMachineBuilder
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
@@ -49,6 +51,8 @@ from .acts import Act, ActReports, ignore
 from .attendance import missing_people, missing_place
 from .floor import Floor, notice
 from .interfaces import IRecoveringTransport
+from .interruption import Interruption
+from .lifecycle import build
 from .line import Line, LineEnded
 from .presence import Presence
 from .rate_limit import ReadRateLimit
@@ -64,12 +68,15 @@ class Limits:
     :param lag_bytes: a viewer farther behind skips to the newest byte.
     :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
     :param quiet_seconds: time without output after which a viewer whose input ended is ended.
+    :param restart_seconds: how long viewers wait for the next line when one has ended; 0: they end
+        with it.
     """
 
     scrollback_bytes: int = 256 << 10
     lag_bytes: int = 1 << 20
     pace_bytes: int = 512 << 10
     quiet_seconds: float = 2.0
+    restart_seconds: float = 0.0
 
 
 DEFAULT_LIMITS = Limits()
@@ -82,32 +89,24 @@ A process that prints without end takes half of a processor if it is read as fas
 """
 
 
-class _Lifecycle(Protocol):
-    """Inputs of the state machine of a console's line."""
-
-    def open(self) -> None:
-        """Connect the line."""
-
-    def opened(self, line: Line) -> None:
-        """The line is connected."""
-
-    def let_go(self) -> None:
-        """Give up the line, which goes on."""
-
-    def over(self, ending: Ending) -> None:
-        """The line ended, could not be opened, or the console was ended."""
+def _never(ending: Ending, has_exited: bool) -> bool:
+    """Expect no other line."""
+    return False
 
 
 class SharedConsole:
     """
-    One line, opened once, and any number of viewers.
+    A line, or one after the other, and any number of viewers.
 
     :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
-    :param before_output: called once, before the first output is written to the journal; that may
-        be before the line is open.
+    :param before_output: called once for each line, before its first output is written to the
+        journal; that may be before the line is open.
     :param acted: called with take-overs and with discarded input, see :mod:`.acts`.
+    :param restarts: returns whether another line follows one that ended by itself.  Called with its
+        ending, and whether that is the exit code of a process.
     :ivar ending: how the console ended; ``None`` while it lasts.
+    :ivar interruption: lets sessions wait for the next line.
     :ivar unsent: input that the line gets before any other once it is open.
     """
 
@@ -121,10 +120,13 @@ class SharedConsole:
         limits: Limits = DEFAULT_LIMITS,
         before_output: Callable[[], None] | None = None,
         acted: Callable[[Act], None] = ignore,
+        restarts: Callable[[Ending, bool], bool] = _never,
     ) -> None:
         self.clock = clock
         self.reports = ActReports(acted, clock.seconds)
         self._before_output = before_output
+        self._is_silent = True  # the line has printed nothing
+        self._restarts = restarts
         self.limits = limits
         self.journal = Journal() if journal is None else journal
         self.floor = Floor()
@@ -134,6 +136,9 @@ class SharedConsole:
         self.size = size
         self._console = console
         self._line: Line | None = None
+        self._line_number = 0
+        self._line_ending: Ending | None = None
+        self.interruption = Interruption(self)
         self._viewers: list[Viewer] = []
         self._presence = Presence(clock, self.floor, self._viewers)
         self._line_paused = False
@@ -148,10 +153,22 @@ class SharedConsole:
         if size is not None:
             console.window_changed(size)
 
+    def use(self, console: IConsole) -> None:
+        """Take the console of the next line, before it is opened."""
+        self._console = console
+        self._is_silent = True
+        if self.size is not None:
+            console.window_changed(self.size)
+
     @property
     def viewers(self) -> tuple[Viewer, ...]:
         """The viewers, with those that are away, in the order in which they joined."""
         return tuple(self._viewers)
+
+    @property
+    def is_live(self) -> bool:
+        """True while the line is open."""
+        return self._line is not None
 
     @property
     def scrollback_start(self) -> int:
@@ -163,6 +180,10 @@ class SharedConsole:
         """Why input is discarded at present, if the line is lost for a while; otherwise empty."""
         transport = self._line and self._line.transport
         return str(transport.outage) if IRecoveringTransport.providedBy(transport) else ""
+
+    def outage_for(self, viewer: Viewer) -> str:
+        """Return why this viewer's input is discarded at present, as :attr:`outage`."""
+        return self.interruption.why if viewer.is_interrupted else self.outage
 
     @property
     def missing_people(self) -> str:
@@ -179,17 +200,30 @@ class SharedConsole:
 
     def open(self) -> Deferred[None]:
         """
-        Open the line; call once, and again after :meth:`suspend`.
+        Open the line; call once for each, and again after :meth:`suspend`.
 
         :return: fires when the line is open; fails as the console's ``connect`` does, after
-            the viewers were ended, or with :class:`LineEnded` if the console is over already.
+            the viewers of a first line were ended, or with :class:`LineEnded` if the console is over
+            already.
         """
+        opened = self._opened = Deferred()
         self._lifecycle.open()
-        return self._opened
+        return opened
 
     def end(self, ending: Ending) -> None:
         """End every viewer with this status and close the line.  Repeated calls do nothing."""
         self._lifecycle.over(ending)
+
+    def interrupt(self, ending: Ending) -> None:
+        """
+        Close the line, after which another one may follow.
+
+        :param ending: of viewers that do not wait, or that wait in vain.
+        """
+        if self.limits.restart_seconds > 0:
+            self._lifecycle.interrupted(ending)
+        else:
+            self._lifecycle.over(ending)
 
     def suspend(self) -> None:
         """
@@ -202,6 +236,7 @@ class SharedConsole:
         self._update_input()
         for viewer in list(self._viewers):
             viewer.suspend()
+        self.interruption.suspend()
         self._lifecycle.let_go()
 
     def unsuspend(self, console: IConsole | None = None) -> None:
@@ -220,6 +255,7 @@ class SharedConsole:
         self._update_input()
         for viewer in list(self._viewers):
             viewer.unsuspend()
+        self.interruption.unsuspend()
         self._attendance_changed()
 
     @property
@@ -227,11 +263,11 @@ class SharedConsole:
         """True from :meth:`suspend` to :meth:`unsuspend`."""
         return self._left_meanwhile is not None
 
-    def when_over(self) -> Deferred[Ending]:
-        """:return: fires when the line has ended or the console was ended."""
+    def when_line_over(self) -> Deferred[Ending]:
+        """:return: fires when the line has ended, could not be opened, or was closed."""
         waiter: Deferred[Ending] = Deferred()
-        if self.ending is not None:
-            waiter.callback(self.ending)
+        if self._line_ending is not None:
+            waiter.callback(self._line_ending)
         else:
             self._waiting.append(waiter)
         return waiter
@@ -359,9 +395,10 @@ class SharedConsole:
     # Called by the line.
 
     def _printed(self, data: bytes) -> None:
-        before, self._before_output = self._before_output, None
-        if before is not None:
-            before()
+        if self._is_silent:
+            self._is_silent = False
+            if self._before_output is not None:
+                self._before_output()
         self.journal.append(data)
         self.last_output_at = self.clock.seconds()
         newest_to_skip = self.journal.end - self.limits.lag_bytes
@@ -381,9 +418,14 @@ class SharedConsole:
         for viewer in list(self._viewers):
             viewer.tell(text)
 
-    def _line_lost(self, ending: Ending) -> None:
+    def _line_lost(self, number: int, ending: Ending, has_exited: bool) -> None:
+        if number != self._line_number:
+            return  # this console has closed it
         self._line = None
-        self._lifecycle.over(ending)
+        if self._restarts(ending, has_exited):
+            self.interrupt(ending)
+        else:
+            self._lifecycle.over(ending)
 
     def _set_line_writable(self, writable: bool) -> None:
         self._line_writable = writable
@@ -399,7 +441,9 @@ class SharedConsole:
 
     def _update_input_of(self, viewer: Viewer) -> None:
         # Input that is withheld is discarded at once, and not sent when more people have come.
-        if not self.is_suspended and (self._input_flowing or viewer.is_withheld):
+        # So is input for a line that has ended.
+        is_discarded = viewer.is_withheld or viewer.is_interrupted
+        if not self.is_suspended and (self._input_flowing or is_discarded):
             viewer.resume_input()
         else:
             viewer.pause_input()
@@ -439,7 +483,10 @@ class SharedConsole:
     # Actions of the lifecycle.
 
     def _connect(self) -> None:
-        factory = Factory.forProtocol(lambda: Line(self))
+        self._line_ending = None
+        self._line_number += 1
+        number = self._line_number
+        factory = Factory.forProtocol(lambda: Line(self, number))
         factory.noisy = False
         self._opening = self._console.connect(factory)
         self._opening.addCallbacks(self._connected, self._not_connected)
@@ -453,7 +500,7 @@ class SharedConsole:
         self._opening = None
         error = failure.value
         why = error.message if isinstance(error, APIError) else message_of(error)
-        self._lifecycle.over(Ending(LINE_LOST, f"the console cannot be opened: {why}"))
+        self._lifecycle.failed(Ending(LINE_LOST, f"the console cannot be opened: {why}"))
         self._opened.errback(failure)
 
     def _refuse(self) -> None:
@@ -467,29 +514,44 @@ class SharedConsole:
         if unsent:
             line.transport.write(unsent)
         line.transport.registerProducer(line, True)
+        self.interruption.end()
         self._set_line_writable(True)
+        self._pace()
+
+    def _wait(self, ending: Ending) -> None:
+        self.unsent = b""
+        self.interruption.begin(ending)
+        self._update_input()  # the line may have held back what is to be discarded
+        self._drop_line(ending)
 
     def _let_go(self) -> None:
         line, self._line = self._line, None
         assert line is not None
-        self._line_writable = self._line_paused = False
-        self._stop_timers()
-        line.let_go()
-        self._opened = Deferred()
-
-    def _stop_timers(self) -> None:
-        self._unwatched.stop()
+        self._forget_line()
         self._presence.stop()
+        line.let_go()
+
+    def _forget_line(self) -> None:
+        self._line_writable = self._line_paused = False
+        self._unwatched.stop()
         if self._breaking is not None:
             self._breaking.cancel()
             self._breaking = None
 
     def _finish(self, ending: Ending) -> None:
         self.ending = ending
-        line, self._line = self._line, None
-        self._stop_timers()
+        self.interruption.stop()
+        self._presence.stop()
         for viewer in list(self._viewers):
             viewer.finish(ending)
+        self._drop_line(ending)
+
+    def _drop_line(self, ending: Ending) -> None:
+        """Close the line, unless it has ended, and ignore what becomes of it."""
+        self._line_ending = ending
+        self._line_number += 1
+        line, self._line = self._line, None
+        self._forget_line()
         if line is not None:
             line.transport.unregisterProducer()
             line.transport.loseConnection()
@@ -500,42 +562,4 @@ class SharedConsole:
             waiter.callback(ending)
 
 
-def _build_machine() -> Any:
-    """Build the lifecycle: New, Opening, Live, Over; a line that is let go of is new again."""
-    builder = TypeMachineBuilder(_Lifecycle, SharedConsole)
-    new, opening, live, over = (builder.state(name) for name in ("New", "Opening", "Live", "Over"))
-
-    @new.upon(_Lifecycle.open).to(opening)
-    def connect(_: _Lifecycle, core: SharedConsole) -> None:
-        core._connect()
-
-    @opening.upon(_Lifecycle.opened).to(live)
-    def go_live(_: _Lifecycle, core: SharedConsole, line: Line) -> None:
-        core._go_live(line)
-
-    @live.upon(_Lifecycle.let_go).to(new)
-    def let_go(_: _Lifecycle, core: SharedConsole) -> None:
-        core._let_go()
-
-    new.upon(_Lifecycle.let_go).loop().returns(None)
-    over.upon(_Lifecycle.let_go).loop().returns(None)
-
-    @new.upon(_Lifecycle.over).to(over)
-    @opening.upon(_Lifecycle.over).to(over)
-    @live.upon(_Lifecycle.over).to(over)
-    def finish(_: _Lifecycle, core: SharedConsole, ending: Ending) -> None:
-        core._finish(ending)
-
-    @over.upon(_Lifecycle.opened).loop()
-    def too_late(_: _Lifecycle, core: SharedConsole, line: Line) -> None:
-        line.transport.loseConnection()
-
-    @over.upon(_Lifecycle.open).loop()
-    def refuse(_: _Lifecycle, core: SharedConsole) -> None:
-        core._refuse()
-
-    over.upon(_Lifecycle.over).loop().returns(None)
-    return builder.build()
-
-
-_build = _build_machine()
+_build = build(SharedConsole)

@@ -58,6 +58,7 @@ class Viewer:
     :ivar output: what the user reads.
     :ivar terms: what the session is held to at present.
     :ivar is_away: the stream is lost, and the user may come back.
+    :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
     :ivar joined_as: the session's id in the journal: that of its first stream.
     :ivar bytes_to_machine: input that reached the line, for audit.
     """
@@ -68,7 +69,7 @@ class Viewer:
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self.is_away = False
+        self.is_away = self.is_interrupted = False
         self.output = Output(console.journal, console.scrollback_start, self._end)
         self._ending: Ending | None = None
         self._ended = False
@@ -141,6 +142,15 @@ class Viewer:
     def reads_marks(self) -> bool:
         """True if the stream has marks beside the output."""
         return IMarkTransport.providedBy(self._transport)
+
+    @property
+    def may_wait(self) -> bool:
+        """
+        True if the session goes on when the machine starts again: a user watches it at a terminal.
+
+        A script must not take the output of another boot for that of its own commands.
+        """
+        return self._options is not None and self._options.tty and self._input_ended_at is None
 
     @property
     def is_ending(self) -> bool:
@@ -368,7 +378,7 @@ class Viewer:
             self._refuse()
         elif missing := self._console.missing_people:
             self._discard(INPUT_DENIED, missing, not_sent(missing))
-        elif outage and (why := self._console.outage):
+        elif outage and (why := self._console.outage_for(self)):
             self._discard(LINE_LOST, why, not_sent(why))
         else:
             return True
@@ -489,7 +499,7 @@ class Viewer:
         remaining = quiet_until - self._console.clock.seconds()
         if remaining > 0:
             self._wait_for_quiet(remaining)
-        elif outage := self._console.outage:
+        elif outage := self._console.outage_for(self):
             self.finish(Ending(LINE_LOST, outage))
         else:
             self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))

@@ -18,6 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import Act
+from twisted_exec.console.shared_console import Limits
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
@@ -72,8 +73,8 @@ class Settings:
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
     :param retention: how long the output of classes without limits of their own is retained.
     :param journal_limits: limits of all journals.
-    :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
-        disables that.
+    :param resume_seconds: how long a session waits for its user after the loss of a connection, and
+        for its machine to start again; 0 disables both.
     :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
         is lost; 0 disables that.
     """
@@ -141,6 +142,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             retention=settings.retention,
             journal_limits=settings.journal_limits,
             acted=self._acted,
+            limits=Limits(restart_seconds=settings.resume_seconds),
             is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
         )
         self.streams = StreamServer(

@@ -312,7 +312,7 @@ class MachineRuntime(Service):
 
     def _console(self, record: Record, machine_uid: str) -> SharedConsole:
         supervisor = self._supervisor(record, machine_uid)
-        if supervisor.console is None:
+        if supervisor.is_off or supervisor.console is None:
             raise Conflict(f'machine "{record.label}" is powered off')
         if supervisor.start_problem:
             # The next attempt may be half a minute away, and a user would see nothing until then.

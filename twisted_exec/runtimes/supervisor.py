@@ -2,9 +2,9 @@
 The supervisor of one machine.
 
 While the machine should be on, the supervisor restarts it when it ends: immediately the first time,
-then with exponential back-off while it keeps ending early.  Each start is a new console on the same
-journal; viewers of the old console are ended with the reason, and new viewers get the earlier
-output.
+then with exponential back-off while it keeps ending early.  All starts have the same journal.  Viewers at
+terminals wait for the next start after a crash and when the machine is switched off, for a limited
+time.  When a command ends itself with an exit code, its viewers end with that code.
 
 Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.
 When the runtime stops, a machine that can outlive it is released instead of stopped.
@@ -59,7 +59,7 @@ class Supervisor:
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
-    :ivar console: the console for new viewers; ``None`` while the machine is off.
+    :ivar console: the console; ``None`` while the machine is off, unless viewers may wait there.
     """
 
     _log = Logger()
@@ -90,6 +90,7 @@ class Supervisor:
         self._adopted = adopted
         self._start_problem = ("", "")
         self._shutting_down = self._released = self._is_boot = False
+        self._is_ending = False  # since power off, until no process of the machine is left
         self.is_starting = False
         self.run: IRun | None = None
         self.console: SharedConsole | None = None
@@ -103,6 +104,11 @@ class Supervisor:
     def is_on(self) -> bool:
         """True while the machine is switched on, also while it waits for its next start."""
         return self._should_run
+
+    @property
+    def is_off(self) -> bool:
+        """True if the machine is switched off and its line is closed; a shutdown can still be watched."""
+        return not self._should_run and (self.console is None or not self.console.is_live)
 
     def power_on(self) -> None:
         """Start the machine unless it is on."""
@@ -119,15 +125,20 @@ class Supervisor:
         """
         Stop the machine and end its viewers with this status.
 
-        :param gently: request a shutdown first, if the machine supports it.
+        :param gently: the machine may be switched on again: request a shutdown first, if it supports
+            that, and let its viewers wait.
         :return: fires when no process of the machine is left.
         """
-        self._should_run = False
+        self._should_run, self._is_ending = False, True
         keeping = self._keeping
         if gently and self.run is not None and IShutdown.providedBy(self.run):
             self._shut_down(self.run, ending)
-        elif self.console is not None:
+        elif self.console is not None and not gently:
             self.console.end(ending)
+            if keeping is None:
+                self.console = None
+        elif self.console is not None and keeping is not None:
+            self.console.interrupt(ending)
         if self._rest is not None:
             self._rest.cancel()
         stopped: Deferred[None] = Deferred()
@@ -153,7 +164,7 @@ class Supervisor:
             self._state_changed(state, reason, message)
 
     def _shut_down(self, run: Any, ending: Ending) -> None:
-        """Request a shutdown, then end the console, which stops the rest of the machine."""
+        """Request a shutdown, then close the line, which stops the rest of the machine."""
         if self._shutting_down:
             return
         self._shutting_down = True
@@ -164,31 +175,36 @@ class Supervisor:
         assert console is not None
         shutdown: Deferred[None] = run.shut_down()
         shutdown.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
-        shutdown.addBoth(lambda _: console.end(ending))
+        shutdown.addBoth(lambda _: console.interrupt(ending))
 
     async def _keep(self) -> None:
         """Run and restart the machine until it is switched off."""
+        self._is_ending = False
         run, console = self._prepare()
-        while console.ending is None:
+        while not self._is_ending:
             began = self._clock.seconds()
             self.is_starting = True
             started = await console.open().addCallbacks(
                 self._started, self._not_started, callbackArgs=(run,)
             )
             self.is_starting = False
-            ending = await console.when_over()
+            ending = await console.when_line_over()
             self.run = None
             self._plan_delay(self._clock.seconds() - began)
             why = self._note_end(ending) if started else ("", "")
             ended = run
-            if self._should_run:
+            if self._should_run and not self._is_ending:
                 # Viewers that attach from here on wait for the next line.
                 run, console = self._prepare()
+            else:
+                self._is_ending = True
             self._shutting_down = False
             await self._leave(ended)
-            if console.ending is None:
+            if not self._is_ending:
                 await self._wait()
-        self.console = self._keeping = None
+        self._keeping = None
+        if self.console is not None and self.console.ending is not None:
+            self.console = None
         if self._released:
             return
         self._state_changed(pb.MACHINE_STOPPED, *why)
@@ -211,17 +227,21 @@ class Supervisor:
         self._is_boot = not (
             self._adopted or IJournalWriter.providedBy(run) or IRecoveringTransport.providedBy(run)
         )
-        size = None if self.console is None else self.console.size
-        self.console = SharedConsole(
+        console = self.console
+        if console is not None and console.ending is None:
+            console.use(run)
+            return run, console
+        console = self.console = SharedConsole(
             run,
             self._clock,
             journal=self.journal,
-            size=size,
+            size=None if console is None else console.size,
             limits=self._limits,
             before_output=self._record_boot,
             acted=self._acted,
+            restarts=self._restarts_after,
         )
-        return run, self.console
+        return run, console
 
     def _record_boot(self) -> None:
         """Record the boot before its first output."""
@@ -274,6 +294,19 @@ class Supervisor:
             # It keeps ending early, and spends more time in back-off than running.
             self._state_changed(pb.MACHINE_PENDING, "Ended", ending.message)
         return "", ""
+
+    def _restarts_after(self, ending: Ending, has_exited: bool) -> bool:
+        """
+        Return whether viewers wait for the next start.
+
+        :param has_exited: the machine's command ended itself, which is what its user expects of
+            ``exit`` in a shell.
+        """
+        if self._shutting_down:
+            return True
+        if has_exited or ending.reason == POWERED_OFF:
+            return False
+        return self._should_run and self._restarts(ending)
 
     def _restarts(self, ending: Ending) -> bool:
         driver: Any = self._driver

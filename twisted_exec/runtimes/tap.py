@@ -42,7 +42,7 @@ class Options(ServingOptions):
             "resume-seconds",
             None,
             RESUME_SECONDS,
-            "Seconds for which a session waits for its user after the loss of a connection; 0 for none.",
+            "Seconds for which a session waits for its user after the loss of a connection, or for its machine to start again; 0 for none.",
             whole_seconds,
         ],
         [

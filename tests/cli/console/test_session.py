@@ -24,7 +24,7 @@ from twisted_exec.cli.console.session import (
     Outcome,
 )
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
-from twisted_exec.console.floor import HINT, Floor, notice
+from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice
 from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     MACHINE_DELETED,
@@ -391,6 +391,18 @@ class EndOfInputTests(SessionCase):
         self.sink.flush()
         outcome = Outcome(1, 'the input was not sent: line "vm" was lost: refused')
         self.assertEqual(self.outcome(), outcome)
+
+    def test_linger_and_the_machine_ended(self) -> None:
+        """So does a script whose machine ended: what it prints may be that of the next boot."""
+        self.begin(interactive=False, linger_seconds=5)
+        self.attach()
+        self.session.data_received(notice(f"killed; {WAITS} 60 s for the machine to start again"))
+        self.session.data_received(notice(LINE_AGAIN))
+        self.session.input_ended()
+        self.clock.advance(5)
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(1, "the machine ended: killed"))
 
     def test_linger_counts_only_the_machines_quiet(self) -> None:
         """The linger time does not run while output is paused."""

@@ -21,7 +21,7 @@ from twisted_exec.cli.console import shell
 from twisted_exec.cli.console.script import FAILED_CODE, OCCUPIED_CODE, Script
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.console.shell import NO_SHELL_CODE, PROBE_SECONDS, Run, typed_command
-from twisted_exec.console.floor import Floor, not_sent, notice, notice_text
+from twisted_exec.console.floor import WAITS, Floor, not_sent, notice, notice_text
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 SHELLS = {
@@ -283,6 +283,16 @@ class PromptTests(SynchronousTestCase):
         self.assertEqual(
             terminal.outcome, Outcome(FAILED_CODE, "the input was not sent: the line is lost")
         )
+
+    def test_machine_ends(self) -> None:
+        """
+        A command has ended with its machine, even if the session waits for the next boot.
+        """
+        clock, run, terminal = self.begin(b"$ ")
+        run.noticed(f"the emulator ended; {WAITS} 60 s for the machine to start again")
+        clock.pump([0.1])
+        line = "the machine ended before the command: the emulator ended"
+        self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))
 
     def test_take_over_notice(self) -> None:
         """

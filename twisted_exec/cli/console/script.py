@@ -115,8 +115,13 @@ class Script:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             self._fail(OCCUPIED_CODE, text.replace("~f or ", ""))
+        elif self._notices.interruption:
+            self._interrupted(self._notices.interruption)
         elif _SKIPPED.fullmatch(text):
             self.skipped(text)
+
+    def _interrupted(self, why: str) -> None:
+        """The machine has ended and may start again, which a script may wait for."""
 
     def skipped(self, text: str) -> None:
         """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""

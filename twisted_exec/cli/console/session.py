@@ -407,6 +407,8 @@ class ConsoleSession:
             self._await_quiet()
         elif why := self._display.notices.not_sent:
             self._end(Outcome(1, f"{NOT_SENT}: {why}"))
+        elif why := self._display.notices.interruption:
+            self._end(Outcome(1, f"the machine ended: {why}"))
         else:
             self._end(Outcome())
 

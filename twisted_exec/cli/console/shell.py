@@ -26,6 +26,7 @@ from twisted_exec.cli.console.script import (
     SETTLE_SECONDS,
     Script,
 )
+from twisted_exec.cli.console.script_options import FAILED_CODE
 from twisted_exec.cli.console.session import Outcome
 
 NO_SHELL_CODE = 122
@@ -80,6 +81,9 @@ class Run(Script):
         self._receive = self._wake
         self._timers.after("quiet", SETTLE_SECONDS * 2, self._ask)
         self._timers.after("limit", MOST_SETTLE_SECONDS, self._ask)
+
+    def _interrupted(self, why: str) -> None:
+        self._fail(FAILED_CODE, f"the machine ended before the command: {why}")
 
     def _wake(self, data: bytes) -> bytes:
         self._timers.after("quiet", SETTLE_SECONDS, self._ask)

@@ -1,0 +1,366 @@
+"""
+Tests for :mod:`twisted_exec.console.interruption` and :mod:`twisted_exec.console.lifecycle`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ConnectionDone, ConnectionRefusedError, ProcessDone
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.console.floor import notice
+from twisted_exec.console.line import LineEnded
+from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.streaming.interfaces import (
+    LINE_LOST,
+    MACHINE_DELETED,
+    POWERED_OFF,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
+from twisted_exec.wire.stream_options import CONSOLE
+
+from .doubles import MemoryConsole, MemoryStream
+
+CRASH = Ending(LINE_LOST, "the emulator ended")
+OFF = Ending(POWERED_OFF, "the machine was powered off")
+WAITS = notice("the emulator ended; this session waits up to 60 s for the machine to start again")
+OFF_WAITS = notice(
+    "the machine was powered off; this session waits up to 60 s for the machine to start again"
+)
+AGAIN = notice("the machine has started again")
+NOT_SENT = notice("what you type is not sent: the emulator ended")
+
+
+class InterruptionCase(SynchronousTestCase):
+    """A console whose line is open, and whose machine restarts after each crash."""
+
+    paced = False
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.console = MemoryConsole(paced=self.paced)
+        self.boots: list[int] = []
+        self.shared = SharedConsole(
+            self.console,
+            self.clock,
+            limits=Limits(restart_seconds=60),
+            before_output=lambda: self.boots.append(self.shared.journal.end),
+            restarts=lambda ending, has_exited: not has_exited,
+        )
+        self.successResultOf(self.shared.open())
+
+    def attach(self, **options: Any) -> MemoryStream:
+        options.setdefault("options", CONSOLE)
+        return MemoryStream(self.shared.viewer(), **options)
+
+    def crash(self) -> None:
+        self.console.close(LineEnded(CRASH))
+
+    def next_console(self, **more: bool) -> MemoryConsole:
+        self.console = MemoryConsole(paced=self.paced, **more)
+        self.shared.use(self.console)
+        return self.console
+
+    def restart(self) -> None:
+        """The next line is open."""
+        self.next_console()
+        self.successResultOf(self.shared.open())
+
+
+class RestartTests(InterruptionCase):
+    """A crash, and the next boot."""
+
+    def test_output(self) -> None:
+        """Output of the next boot follows that of the last one, with two notices between."""
+        ann = self.attach()
+        self.console.says(b"# ")
+        over = self.shared.when_line_over()
+        self.crash()
+        self.assertEqual(self.successResultOf(over), CRASH)
+        self.assertEqual(ann.since(), b"# " + WAITS)
+        self.restart()
+        self.console.says(b"login: ")
+        self.assertEqual(ann.since(), AGAIN + b"login: ")
+        self.assertEqual(self.shared.journal.read(0, 100), b"# login: ")
+        self.assertEqual(self.boots, [0, 2])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_input(self) -> None:
+        """Input in between is discarded, which its user reads once; that of the next boot arrives."""
+        ann = self.attach()
+        self.crash()
+        ann.since()
+        ann.viewer.data_received(b"rm ")
+        ann.viewer.data_received(b"-r x\n")
+        self.assertEqual(ann.since(), NOT_SENT)
+        self.restart()
+        ann.viewer.data_received(b"ls\n")
+        self.assertEqual(self.console.heard(), b"ls\n")
+        self.assertEqual(ann.viewer.bytes_to_machine, 3)
+
+    def test_input_that_waited(self) -> None:
+        """Input that the line held back when it ended is discarded, too."""
+        ann = self.attach()
+        self.console.line.pauseProducing()
+        self.assertTrue(ann.input_paused)
+        self.crash()
+        self.assertFalse(ann.input_paused)
+        self.restart()
+        self.assertFalse(ann.input_paused)
+
+    def test_floor(self) -> None:
+        """The writer stays the writer; roles change as ever."""
+        ann, bob = self.attach(), self.attach(user="bob")
+        self.crash()
+        self.assertEqual(self.shared.floor.writer, "ann")
+        bob.viewer.wished(Role.WRITER)
+        self.restart()
+        self.assertEqual(self.shared.floor.writer, "bob")
+        ann.viewer.data_received(b"x")
+        bob.viewer.data_received(b"y")
+        self.assertEqual(self.console.heard(), b"y")
+
+    def test_size(self) -> None:
+        """The next line has the newest size."""
+        ann = self.attach()
+        ann.viewer.window_changed(TerminalSize(80, 25))
+        self.crash()
+        self.next_console()
+        ann.viewer.window_changed(TerminalSize(132, 50))
+        self.successResultOf(self.shared.open())
+        self.assertEqual(self.console.sizes, [TerminalSize(80, 25), TerminalSize(132, 50)])
+
+    def test_break(self) -> None:
+        """A BREAK in between does nothing."""
+        ann = self.attach()
+        self.crash()
+        ann.viewer.wished(Break())
+        self.assertEqual(self.clock.getDelayedCalls(), [self.shared.interruption._timer])
+
+    def test_leaves(self) -> None:
+        """A user who leaves in between frees the floor."""
+        ann, bob = self.attach(), self.attach(user="bob")
+        self.crash()
+        ann.drop()
+        self.assertEqual(self.shared.floor.writer, "nobody")
+        self.assertIn(b"ann has left", bob.since())
+
+    def test_away(self) -> None:
+        """A user whose connection was lost before the crash is still away, and has its session."""
+        ann = self.attach()
+        ann.viewer.away()
+        self.crash()
+        self.restart()
+        self.assertEqual(self.shared.viewers, (ann.viewer,))
+        self.assertFalse(ann.viewer.is_ending)
+
+    def test_newcomer(self) -> None:
+        """A user who comes in between types for the next boot, which gets the input."""
+        self.attach()
+        self.crash()
+        late = self.attach()
+        self.assertTrue(late.input_paused)
+        self.assertEqual(late.since(), b"")
+        self.restart()
+        self.assertFalse(late.input_paused)
+        self.assertEqual(late.since(), b"")
+
+    def test_script(self) -> None:
+        """Sessions without a terminal, and those whose input has ended, end with the line."""
+        pipe = self.attach(options=None)
+        ended = self.attach()
+        ended.viewer.input_ended()
+        self.crash()
+        self.assertEqual((pipe.ending, ended.ending), (CRASH, CRASH))
+
+    def test_input_ends_meanwhile(self) -> None:
+        """A script whose input ends in between fails: the machine did not get all of it."""
+        ann = self.attach()
+        self.crash()
+        ann.viewer.input_ended()
+        self.clock.advance(2)
+        self.assertEqual(ann.ending, Ending(LINE_LOST, "the emulator ended"))
+
+    def test_exit(self) -> None:
+        """A command that ends itself with an exit code ends its sessions."""
+        ann = self.attach()
+        self.console.close(ProcessDone(0))
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.exit_code, 0)
+
+    def test_crash_loop(self) -> None:
+        """Each crash has its notices, and its own time."""
+        ann = self.attach()
+        for _ in range(3):
+            self.crash()
+            self.clock.advance(59)
+            self.restart()
+        self.assertEqual(ann.since(), (WAITS + AGAIN) * 3)
+
+    def test_late_output(self) -> None:
+        """The rest of the old line's output is read behind the notice, and before the new line's."""
+        ann = self.attach()
+        console = self.console
+        self.shared.interrupt(OFF)
+        console.says(b"bye")
+        self.restart()
+        self.console.says(b"hi")
+        self.assertEqual(ann.since(), OFF_WAITS + b"bye" + AGAIN + b"hi")
+
+
+class EndTests(InterruptionCase):
+    """Interruptions that last too long, or that an ending follows."""
+
+    def test_too_long(self) -> None:
+        """After its time a session ends as its line did; nobody reads that the others leave."""
+        ann, bob = self.attach(), self.attach(user="bob")
+        self.crash()
+        bob.since()
+        self.clock.advance(60)
+        self.assertEqual((ann.ending, bob.ending), (CRASH, CRASH))
+        self.assertEqual(bob.since(), b"")
+        self.assertEqual(self.shared.viewers, ())
+        self.restart()
+        self.assertEqual(self.attach().ending, None)
+
+    def test_cannot_start(self) -> None:
+        """Attempts that fail do not extend the time, and end no session."""
+        ann = self.attach()
+        self.crash()
+        for _ in range(5):
+            self.clock.advance(10)
+            refused = self.next_console(later=True)
+            opening = self.shared.open()
+            assert refused.opening is not None
+            refused.opening.errback(ConnectionRefusedError())
+            self.failureResultOf(opening, ConnectionRefusedError)
+            self.assertEqual(self.successResultOf(self.shared.when_line_over()).reason, LINE_LOST)
+        self.assertIsNone(ann.ending)
+        self.clock.advance(10)
+        self.assertEqual(ann.ending, CRASH)
+
+    def test_too_long_while_starting(self) -> None:
+        """The end of the time does not cancel a start; those who came meanwhile wait for it."""
+        ann = self.attach()
+        self.crash()
+        console = self.next_console(later=True)
+        opening = self.shared.open()
+        late = self.attach(user="bob")
+        self.clock.advance(60)
+        self.assertEqual((ann.ending, late.ending), (CRASH, None))
+        assert console.opening is not None
+        console.opening.callback(None)
+        self.successResultOf(opening)
+        late.viewer.wished(Role.WRITER)
+        late.viewer.data_received(b"x")
+        self.assertEqual(console.heard(), b"x")
+
+    def test_ended(self) -> None:
+        """An ending of the console is that of all sessions, at once."""
+        deleted = Ending(MACHINE_DELETED, "deleted")
+        ann = self.attach()
+        self.crash()
+        late = self.attach()
+        self.shared.end(deleted)
+        self.assertEqual((ann.ending, late.ending), (deleted, deleted))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_power_cycle(self) -> None:
+        """A line that is closed ends no session before its time."""
+        ann = self.attach()
+        self.shared.interrupt(OFF)
+        self.assertTrue(self.console.closed)
+        self.assertEqual(ann.since(), OFF_WAITS)
+        self.clock.advance(30)
+        self.restart()
+        self.assertEqual(ann.since(), AGAIN)
+        self.clock.advance(60)
+        self.assertIsNone(ann.ending)
+
+    def test_off_while_it_waits(self) -> None:
+        """The newest reason counts; the time counts from the end of the line."""
+        ann = self.attach()
+        self.crash()
+        late = self.attach()
+        self.clock.advance(30)
+        self.shared.interrupt(OFF)
+        self.assertEqual(ann.since(), WAITS + OFF_WAITS)
+        self.assertEqual(late.since(), OFF_WAITS)
+        self.clock.advance(30)
+        self.assertEqual((ann.ending, late.ending), (OFF, OFF))
+
+    def test_off_while_starting(self) -> None:
+        """A start that is cancelled is an interruption that goes on."""
+        ann = self.attach()
+        self.crash()
+        self.next_console(later=True)
+        opening = self.shared.open()
+        self.shared.interrupt(OFF)
+        self.failureResultOf(opening)
+        self.clock.advance(60)
+        self.assertEqual(ann.ending, OFF)
+
+    def test_ends_before_it_is_open(self) -> None:
+        """A machine that ends during its start is one more crash of the same interruption."""
+        ann = self.attach()
+        self.crash()
+        self.clock.advance(30)
+        self.shared.use(EndsAtOnce())
+        self.successResultOf(self.shared.open())
+        self.assertEqual(self.successResultOf(self.shared.when_line_over()), CRASH)
+        self.assertEqual(ann.since(), WAITS)
+        self.clock.advance(30)
+        self.assertEqual(ann.ending, CRASH)
+
+    def test_disabled(self) -> None:
+        """Without a time sessions end with the line, and so does the console."""
+        shared = SharedConsole(
+            console := MemoryConsole(), self.clock, restarts=lambda ending, has_exited: True
+        )
+        self.successResultOf(shared.open())
+        ann = MemoryStream(shared.viewer(), options=CONSOLE)
+        console.close(LineEnded(CRASH))
+        self.assertEqual((ann.ending, shared.ending), (CRASH, CRASH))
+        shared = SharedConsole(MemoryConsole(), self.clock)
+        self.successResultOf(shared.open())
+        shared.interrupt(OFF)
+        self.assertEqual(shared.ending, OFF)
+
+
+class EndsAtOnce(MemoryConsole):
+    """A console whose line ends before it counts as open."""
+
+    def connect(self, factory: Any) -> Any:
+        opened = super().connect(factory)
+        opened.addCallback(lambda line: self.close(LineEnded(CRASH)) or line)
+        return opened
+
+
+class PacedTests(InterruptionCase):
+    """A line that is paced."""
+
+    paced = True
+
+    def test_slow_viewer(self) -> None:
+        """A viewer who is behind pauses the next line, too, until it has read on."""
+        slow = self.attach(room=0)
+        self.console.says(bytes(512 << 10))
+        self.assertTrue(self.console.transport.paused)
+        self.crash()
+        self.restart()
+        self.assertTrue(self.console.transport.paused)
+        slow.take(1 << 20)
+        self.assertFalse(self.console.transport.paused)
+
+    def test_unwatched(self) -> None:
+        """A limit of the last line's rate does not pause the next one."""
+        self.console.says(bytes(8 << 20))
+        self.assertTrue(self.console.transport.paused)
+        self.console.close(ConnectionDone())
+        self.restart()
+        self.assertFalse(self.console.transport.paused)
