@@ -34,6 +34,7 @@ interface                      implementation or purpose
 :class:`IHotPlug`              a run whose disks can be changed while it is on
 :class:`IJournalWriter`        a run that writes boots into the machine's journal itself
 :class:`IReleasable`           a run that can be left to itself when the runtime stops
+:class:`IReopenable`           a run of a line that can be closed, and opened again
 :class:`IAttachment`           one user's end of a console
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IResumableAttachment`  an attachment that can outlive its stream
@@ -120,6 +121,7 @@ from twisted_exec.runtimes.interfaces import (
     IJournalWriter,
     IMachineDriver,
     IReleasable,
+    IReopenable,
     IRestartPolicy,
     IRun,
     ISharedLineTransport,
@@ -258,6 +260,7 @@ __all__ = [
     "IProxyAuthenticator",
     "IRecoveringTransport",
     "IReleasable",
+    "IReopenable",
     "IRestartPolicy",
     "IResumableAttachment",
     "IResumableProtocol",

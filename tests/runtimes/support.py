@@ -22,6 +22,7 @@ from twisted.trial.unittest import TestCase
 from tests.streaming.readers import Reader, read
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.handover.machines import MachinesHandOver
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
 from twisted_exec.runtimes.service import MARK, MachineRuntime
@@ -102,8 +103,13 @@ class RuntimeCase(TestCase):
         return process.start
 
     async def make_runtime(self, *classes: dict[str, Any], **options: Any) -> MachineRuntime:
-        """A runtime that is ready, and is stopped after the test."""
+        """
+        A runtime that is ready, and is stopped after the test.
+
+        It is ``made`` even if it does not become ready.
+        """
         chosen = parse({"classes": list(classes or (SHELL,))})
+        inherited = options.pop("inherited", None)
         cache = options.pop("cache", None) or RequestCache(reactor)  # type: ignore[arg-type]
         runtime = MachineRuntime(
             [each.build(reactor, self.table) for each in chosen],
@@ -115,7 +121,11 @@ class RuntimeCase(TestCase):
             log_url=options.pop("log_url", lambda token: f"https://runtime.example/log/{token}"),
             **options,
         )
-        await runtime.prepare()
+        self.made = runtime
+        if inherited is None:
+            await runtime.prepare()
+        else:
+            await MachinesHandOver(runtime).prepare(inherited)
         runtime.startService()
         self.mark = runtime._state.id
         self.addCleanup(lambda: runtime.stopService() if runtime.running else None)

@@ -105,6 +105,10 @@ class IRIServer(Service):
 
         :raises TargetError: the socket or port cannot be listened on.
         """
+        self._start_server()
+        super().startService()
+
+    def _start_server(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, "iri")
         self._server = grpc.server(
             self._pool,
@@ -133,7 +137,24 @@ class IRIServer(Service):
             self._pool.shutdown(wait=False)
             self._remove_inner()
             raise
-        super().startService()
+
+    async def suspend(self) -> None:
+        """
+        Finish calls in progress, with a time limit, and close all connections.
+
+        A UNIX socket stays open, so that clients wait; its owner accepts no connections meanwhile.
+        """
+        await self._stop_server()
+        if self._gate is not None:
+            await self._gate[1].close()
+
+    def unsuspend(self) -> None:
+        """
+        Go on after :meth:`suspend`.
+
+        :raises TargetError: the socket or port cannot be listened on.
+        """
+        self._start_server()
 
     def stopService(self) -> Deferred[None]:
         """Finish calls in progress, with a time limit; fires when nothing listens any more."""
@@ -141,10 +162,15 @@ class IRIServer(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self._drained(self._server.stop(_GRACE_SECONDS))
+        await self._stop_server()
         if self._gate is not None:
             await stop_gate(*self._gate)
             self._gate = None
+
+    async def _stop_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await self._drained(server.stop(_GRACE_SECONDS))
         if self._pool is not None:
             self._pool.shutdown(wait=False)
         self._remove_inner()
@@ -161,8 +187,9 @@ class IRIServer(Service):
 
     def _listen_unix(self) -> None:
         prepare_directory(os.path.dirname(self.target.path), shared=self._shared)
-        # Before anything else, so that files of another, running runtime are not touched.
-        remove_stale(self.target.path)
+        if self._gate is None:
+            # Before anything else, so that files of another, running runtime are not touched.
+            remove_stale(self.target.path)
         self._inner_directory = f"{self.target.path}.d"
         inner = parse_target(f"unix://{self._inner_directory}/s").path
         prepare_directory(self._inner_directory, shared=False)
@@ -172,7 +199,8 @@ class IRIServer(Service):
         except RuntimeError as error:
             raise TargetError(f"cannot listen on {inner}: {error}") from None
         self._server.start()
-        self._gate = listen_gate(self._reactor, self.target.path, inner, self._allowed)
+        if self._gate is None:
+            self._gate = listen_gate(self._reactor, self.target.path, inner, self._allowed)
 
     def _listen_tcp(self) -> None:
         credentials = self._credentials()

@@ -127,6 +127,15 @@ class Journal:
             self._tail = Tail(files.end, _TAIL_SEGMENT_BYTES)
         self._last_time = max(self._last_time, files.open.last_time)
 
+    def reread(self) -> None:
+        """Read the files again at the next use: another process may have written them."""
+        if self._files is None or self.failure:
+            return
+        self._files.rest()
+        self._files = self._reading = self._boots = None
+        self._tail = Tail()
+        self._notify()
+
     @property
     def is_awake(self) -> bool:
         """True if the journal has output in memory, or an open descriptor."""

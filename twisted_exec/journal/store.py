@@ -120,13 +120,16 @@ class JournalStore:
 
     def open(self) -> None:
         """
-        Check the directory, and start the timers.
+        Check the directory, and start the timers; possible again after :meth:`close`.
 
         :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: the directory is not private or cannot be created.
         """
         private_directory(self.path)
         self._check_format()
+        self._is_closing = False
+        for place in self._places.values():
+            place.journal.reread()
         last = read_run(self._layer, self._directories.file("run"))
         is_new = not any(self._directories.keys())
         self._run = next_run(last, self._kernel, self._now(), is_new=is_new)

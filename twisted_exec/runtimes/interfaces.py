@@ -29,6 +29,7 @@ __all__ = [
     "IJournalWriter",
     "IMachineDriver",
     "IReleasable",
+    "IReopenable",
     "IRestartPolicy",
     "IRun",
     "ISharedLineTransport",
@@ -245,8 +246,21 @@ class IReleasable(Interface):
     All runs of drivers with :class:`IAdoptsMachines` provide it.
     """
 
-    def release() -> None:
-        """Disconnect from the machine, which continues without the runtime."""
+    def release() -> bytes | None:
+        """
+        Disconnect from the machine, which continues without the runtime.
+
+        :return: input that the machine has not got and that nothing else keeps, for a runtime that
+            continues at once; ``None`` for none.
+        """
+
+
+class IReopenable(Interface):
+    """
+    A run of a line that exists without the runtime; provided in addition to :class:`IRun`.
+
+    ``stop`` only closes the line, and another run opens it again.
+    """
 
 
 Build = Callable[[Any, ProcessTable], IMachineDriver]

@@ -140,9 +140,28 @@ class Record:
         )
         return pb.Machine(metadata=self.metadata, spec=self.spec, status=status)
 
+    def export(self) -> pb.Machine:
+        """Return metadata and spec with the ignition data, for :meth:`Machines.add`."""
+        machine = pb.Machine(metadata=self.metadata, spec=self.spec)
+        machine.spec.ignition_data = self.ignition_data
+        return machine
+
     def _handle(self, name: str) -> str:
         """Return the runtime's id of a volume or interface."""
         return f"{self.id}/{name}"
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """
+    A machine that goes on from another process, which has handed it over.
+
+    :param machine: metadata and spec, with the ignition data.
+    :param unsent: input that the machine has not got.
+    """
+
+    machine: pb.Machine
+    unsent: bytes = field(default=b"", repr=False)
 
 
 @dataclass

@@ -54,7 +54,7 @@ from twisted_exec.streaming.interfaces import (
 
 from .hardware import Hardware
 from .interfaces import IAdoptsMachines, IHardware, IMachineDriver, MachineFacts
-from .machines import Machines, Record
+from .machines import Inherited, Machines, Record
 from .processes import Leader, ProcessTable
 from .state import RuntimeState, is_alive
 
@@ -189,10 +189,12 @@ class MachineRuntime(Service):
 
     # Start and stop.
 
-    async def prepare(self) -> None:
+    async def prepare(self, inherited: Sequence[Inherited] | None = None) -> None:
         """
         Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
+        :param inherited: the machines of a runtime that this one continues.
+        :raises ValueError: one of them is of a class that is not offered.
         :raises StateInUse: another runtime uses the state directory.
         :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
             this one is without.
@@ -200,18 +202,35 @@ class MachineRuntime(Service):
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()
-        path = os.path.join(self._state.path, "alerts.json")
-        self._alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
+        self._make_alerts()
         self._offer()
-        retained = [machine for machine in self._storage.open() if self._can_adopt(machine)]
+        retained = self._retained_machines() if inherited is None else self._continued(inherited)
         self.journals.open()
         leaders = self._state.read_leaders()
-        ids = {machine.metadata.id for machine in retained}
+        ids = {each.machine.metadata.id for each in retained}
         await self._state.end_leftovers(self._table, leaders, ids)
-        for machine in retained:
-            record = self._machines.add(machine)
+        for each in retained:
+            record = self._machines.add(each.machine)
             alive = [leader for leader in leaders.get(record.id, ()) if is_alive(leader)]
-            self._supervise(record, alive)
+            self._supervise(record, alive, each.unsent)
+
+    def _make_alerts(self) -> None:
+        path = os.path.join(self._state.path, "alerts.json")
+        self._alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
+
+    def _retained_machines(self) -> Sequence[Inherited]:
+        return [Inherited(each) for each in self._storage.open() if self._can_adopt(each)]
+
+    def _continued(self, inherited: Sequence[Inherited]) -> Sequence[Inherited]:
+        for each in inherited:
+            name = getattr(each.machine.spec, "class")
+            if name not in self._offered:
+                raise ValueError(
+                    f"there is a machine of class {name!r}, which this runtime does not offer: "
+                    "configure the class, or delete its machines first"
+                )
+        self._storage.open([each.machine.metadata.id for each in inherited])
+        return inherited
 
     def _can_adopt(self, machine: pb.Machine) -> bool:
         name = getattr(machine.spec, "class")
@@ -264,6 +283,8 @@ class MachineRuntime(Service):
 
     def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
         supervisor = self._supervisors[record.id]
+        if supervisor.is_suspended:
+            return succeed(None)  # another process has the machine
         if not self._can_keep(record):
             return supervisor.power_off(ending).addCallback(lambda _: self._forget(record))
         return supervisor.release(ending).addCallback(lambda _: self._machines.remove(record.id))
@@ -533,7 +554,9 @@ class MachineRuntime(Service):
         if exists and self._can_keep(record):
             self._storage.write(record)
 
-    def _supervise(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
+    def _supervise(
+        self, record: Record, adopted: Sequence[Leader] = (), unsent: bytes = b""
+    ) -> None:
         directory = self._state.make_sockets(record.id)
         runtime_class = self._offered[record.class_name]
         self.journals.revive(record.journal_key)
@@ -569,6 +592,7 @@ class MachineRuntime(Service):
             limits=self._limits,
             journal=journal,
             adopted=adopted,
+            unsent=unsent,
             acted=lambda act: self._acted(record, act),
         )
         self._supervisors[record.id] = supervisor

@@ -65,6 +65,11 @@ class RuntimeState:
             os.close(self._lock)
             self._lock = None
 
+    @property
+    def is_open(self) -> bool:
+        """True from :meth:`open` to :meth:`close`."""
+        return self._lock is not None
+
     def read_leaders(self) -> dict[str, list[Leader]]:
         """Return the processes that an earlier runtime recorded, by machine id."""
         assert self._records is not None

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from google.protobuf.message import DecodeError
 from twisted.logger import Logger
@@ -96,10 +96,11 @@ class MachineStorage:
         """Return the path of a machine's directory; drivers create it on demand."""
         return os.path.join(self._path, machine_id)
 
-    def open(self) -> list[pb.Machine]:
+    def open(self, inherited: Collection[str] = ()) -> list[pb.Machine]:
         """
         Create the directory, and remove leftovers of other machines than the retained ones.
 
+        :param inherited: ids of machines that go on from another process.
         :return: the retained machines.
         :raises RetainedMachinesError: there are retained machines, but ``keep`` is false.
         """
@@ -112,7 +113,7 @@ class MachineStorage:
                 "delete them, or remove that directory"
             )
         for name in os.listdir(self._path):
-            if name not in retained and ID.fullmatch(name):
+            if name not in retained and name not in inherited and ID.fullmatch(name):
                 self.remove(name)
         return list(self._read(retained))
 
@@ -143,10 +144,7 @@ class MachineStorage:
         """
         if not self.keep:
             return
-        spec = pb.MachineSpec()
-        spec.CopyFrom(record.spec)
-        spec.ignition_data = record.ignition_data
-        content = pb.Machine(metadata=record.metadata, spec=spec).SerializeToString()
+        content = record.export().SerializeToString()
         try:
             os.makedirs(self.directory(record.id), mode=0o700, exist_ok=True)
             write_private(self._file(record.id), content)

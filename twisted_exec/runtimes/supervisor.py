@@ -33,6 +33,7 @@ from twisted_exec.runtimes.interfaces import (
     IJournalWriter,
     IMachineDriver,
     IReleasable,
+    IReopenable,
     IRestartPolicy,
     IRun,
     IShutdown,
@@ -55,6 +56,7 @@ class Supervisor:
         say why a machine that should be on does not run, and are empty otherwise.
     :param journal: that of the machine, possibly of an earlier run; in memory by default.
     :param adopted: processes of a machine that an earlier runtime left running; empty for others.
+    :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
@@ -74,9 +76,11 @@ class Supervisor:
         limits: Limits = DEFAULT_LIMITS,
         journal: IJournal | None = None,
         adopted: Sequence[Leader] = (),
+        unsent: bytes = b"",
         acted: Callable[[Act], None] = ignore,
     ) -> None:
         self._driver = driver
+        self._unsent = unsent
         self._acted = acted
         self._facts = facts
         self._clock = clock
@@ -86,6 +90,8 @@ class Supervisor:
         self._keeping: Deferred[None] | None = None
         self._should_run = False
         self._rest: Deferred[None] | None = None
+        self._suspended: Deferred[None] | None = None  # fires when the supervisor goes on
+        self._busy_waiters: list[Deferred[None]] | None = None  # a list during a start or an end
         self._delay_seconds = 0.0
         self._adopted = adopted
         self._start_problem = ("", "")
@@ -158,6 +164,75 @@ class Supervisor:
         self._released = self.run is not None and IReleasable.providedBy(self.run)
         return self.power_off(ending)
 
+    # Hand-over to another process.
+
+    @property
+    def obstacle(self) -> str:
+        """Why another process cannot continue the machine now; empty if it can."""
+        if self._shutting_down:
+            return "it is shutting down"
+        run = self.run
+        if run is not None and not (IReleasable.providedBy(run) or IReopenable.providedBy(run)):
+            return "it would end with this process"
+        return ""
+
+    @property
+    def is_suspended(self) -> bool:
+        """True from :meth:`suspend` to :meth:`unsuspend`."""
+        return self._suspended is not None
+
+    def when_settled(self) -> Deferred[None]:
+        """:return: fires when the machine is neither starting nor ending."""
+        settled: Deferred[None] = Deferred()
+        if self._busy_waiters is None:
+            settled.callback(None)
+        else:
+            self._busy_waiters.append(settled)
+        return settled
+
+    async def suspend(self) -> bytes:
+        """
+        Let go of the machine, which goes on, and of the journal; viewers stay.
+
+        Must be settled and without an :attr:`obstacle`.
+
+        :return: input that the machine has not got.
+        """
+        self._suspended = Deferred()
+        if self._rest is not None:
+            self._rest.cancel()
+        if self.console is not None:
+            self.console.suspend()
+        run: Any = self.run
+        if run is None:
+            return b""
+        if IReleasable.providedBy(run):
+            return run.release() or b""
+        await run.stop()
+        return b""
+
+    async def unsuspend(self, leaders: Sequence[Leader], unsent: bytes) -> None:
+        """
+        Go on after :meth:`suspend`.
+
+        :param leaders: the processes of the machine that run.
+        :param unsent: input that the machine has not got.
+        """
+        suspended, self._suspended = self._suspended, None
+        console = self.console
+        if console is not None and self.run is not None:
+            driver: Any = self._driver
+            self._adopted = leaders
+            run = driver.adopt(self._facts, leaders) if leaders else driver.run(self._facts)
+            self.run = run
+            console.unsent = unsent
+            console.unsuspend(run)
+            await console.open().addCallbacks(self._started, self._not_started, callbackArgs=(run,))
+        elif console is not None:
+            console.unsuspend()
+        if suspended is not None:
+            suspended.callback(None)
+
     def noticed(self, state: int, reason: str, message: str) -> None:
         """Report a change that the driver observed; see ``MachineFacts.changed``."""
         if self.run is not None and not self._shutting_down:
@@ -184,15 +259,19 @@ class Supervisor:
         while not self._is_ending:
             began = self._clock.seconds()
             self.is_starting = True
+            self._busy_waiters = []
             started = await console.open().addCallbacks(
                 self._started, self._not_started, callbackArgs=(run,)
             )
             self.is_starting = False
+            self._settled()
             ending = await console.when_line_over()
-            self.run = None
+            await self._when_going_on()
+            self._busy_waiters = []
+            # Another run may have taken its place meanwhile, for the same machine.
+            ended, self.run = self.run or run, None
             self._plan_delay(self._clock.seconds() - began)
             why = self._note_end(ending) if started else ("", "")
-            ended = run
             if self._should_run and not self._is_ending:
                 # Viewers that attach from here on wait for the next line.
                 run, console = self._prepare()
@@ -200,8 +279,10 @@ class Supervisor:
                 self._is_ending = True
             self._shutting_down = False
             await self._leave(ended)
+            self._settled()
             if not self._is_ending:
                 await self._wait()
+                await self._when_going_on()
         self._keeping = None
         if self.console is not None and self.console.ending is not None:
             self.console = None
@@ -210,6 +291,18 @@ class Supervisor:
         self._state_changed(pb.MACHINE_STOPPED, *why)
         if self._should_run:  # switched on again during power off
             self.power_on()
+
+    def _settled(self) -> None:
+        waiting, self._busy_waiters = self._busy_waiters or [], None
+        for waiter in waiting:
+            waiter.callback(None)
+
+    async def _when_going_on(self) -> None:
+        """Wait while the supervisor is suspended."""
+        while self._suspended is not None:
+            waiter: Deferred[None] = Deferred()
+            self._suspended.chainDeferred(waiter)
+            await waiter
 
     async def _leave(self, run: Any) -> None:
         if self._released:
@@ -241,6 +334,9 @@ class Supervisor:
             acted=self._acted,
             restarts=self._restarts_after,
         )
+        if self._adopted:
+            console.unsent = self._unsent
+        self._unsent = b""
         return run, console
 
     def _record_boot(self) -> None:
@@ -330,6 +426,7 @@ class Supervisor:
     def _failed(self, failure: Failure) -> None:
         """Report an internal error to viewers and in the state; a new power on tries again."""
         self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
+        self._settled()
         self._keeping = self.run = None
         self.is_starting = False
         console, self.console = self.console, None

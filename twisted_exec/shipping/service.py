@@ -28,18 +28,22 @@ class Shipping(Service):
         self, config: ShippingConfig, registry: CollectorRegistry, reactor: IReactorTime
     ) -> None:
         self.labels = config.labels
-        metrics = ShippingMetrics(registry)
+        self._config, self._reactor = config, reactor
+        self._metrics = ShippingMetrics(registry)
+        self._make_shippers()
+
+    def _make_shippers(self) -> None:
         self.shippers: list[Shipper] = []
-        for each in config.sinks:
+        for each in self._config.sinks:
             shipper = Shipper(
-                each.make(reactor),
-                reactor,
-                metrics.of(each.name),
+                each.make(self._reactor),
+                self._reactor,
+                self._metrics.of(each.name),
                 newest=each.newest,
                 plain=each.plain,
                 max_age_seconds=each.max_age_seconds,
             )
-            metrics.watch(each.name, shipper)
+            self._metrics.watch(each.name, shipper)
             self.shippers.append(shipper)
 
     def add(self, labels: Labels, journal: Any) -> None:
@@ -54,6 +58,8 @@ class Shipping(Service):
             shipper.start()
 
     def stopService(self) -> Deferred[Any]:
-        """Save the cursors; the next start continues from there."""
+        """Save the cursors; the next start continues from there, and needs all machines again."""
         super().stopService()
-        return gatherResults([Deferred.fromCoroutine(each.stop()) for each in self.shippers])
+        shippers = self.shippers
+        self._make_shippers()
+        return gatherResults([Deferred.fromCoroutine(each.stop()) for each in shippers])

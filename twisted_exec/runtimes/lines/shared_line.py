@@ -33,7 +33,7 @@ from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.rate_limit import ReadRateLimit
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.interfaces import CannotStart, IRun, IShutdown, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IReopenable, IRun, IShutdown, MachineFacts
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
 _FIRST_DELAY_SECONDS = 0.5
@@ -92,7 +92,7 @@ class _Link(TwistedProtocol):
         self._run.link_lost(reason)
 
 
-@implementer(IRun, IRecoveringTransport)
+@implementer(IRun, IRecoveringTransport, IReopenable)
 class SharedLine:
     """
     One line from power on to power off, and the transport of its protocol.

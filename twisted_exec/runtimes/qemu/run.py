@@ -66,7 +66,7 @@ _OFF_SECONDS = 10.0
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
-@implementer(IRun, IBreakable, IHotPlug, IReleasable)
+@implementer(IRun, IBreakable, IHotPlug)
 class QemuRun:
     """
     One virtual machine.
@@ -106,6 +106,8 @@ class QemuRun:
         self.is_complete = False
         if facts.journal is not None:
             alsoProvides(self, IJournalWriter)
+        if facts.keep:
+            alsoProvides(self, IReleasable)
         self._slots = HotPlugSlots(self._ask, self._disks, machine, driver.reactor)
         self._health = Health(
             self._ask, facts, driver.reactor, fall_back=self._fall_back, tidy=self._tidy
@@ -410,8 +412,8 @@ class QemuRun:
 
     async def _reopen(self) -> None:
         line = self._line
-        if line is None:
-            return
+        if line is None or (self._released and line.is_open):
+            return  # another run has the machine
         if not self._released:
             await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
         if line.is_open and not self._exit.is_off:
@@ -465,11 +467,13 @@ class QemuRun:
                 "Warning", "ShutdownIgnored", f"the guest did not shut down in {seconds:g} s"
             )
 
-    def release(self) -> None:
+    def release(self) -> bytes:
         """See :meth:`IReleasable.release`."""
+        unsent = self._line.unsent() if self._line is not None else b""
         self._released = True
         self._exit.wake()
         self._disconnect()
+        return unsent
 
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())

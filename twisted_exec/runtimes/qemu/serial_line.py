@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IConsumer, ITransport
 from twisted.internet.protocol import Protocol, connectionDone
@@ -97,6 +98,14 @@ class SerialLine:
         if not self._over and self._protocol is not None:
             self._over = True
             self._protocol.connectionLost(reason)
+
+    def unsent(self) -> bytes:
+        """Return input that QEMU has not got; it is lost with the connection."""
+        transport = self._port and self._port.transport
+        if not isinstance(transport, FileDescriptor):
+            return b""
+        # Twisted has no public name for what a transport has not written yet.
+        return b"".join([transport.dataBuffer[transport.offset :], *transport._tempDataBuffer])
 
     def drop(self) -> None:
         """Abort the connection."""

@@ -1,0 +1,134 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.handover.machines`: two runtimes in one process, one after the
+other, with a QEMU that goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.runtimes.test_keep_machines import KeptCase
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant
+from twisted_exec.runtimes.handover.machines import CannotHandOver, MachinesHandOver
+from twisted_exec.runtimes.storage import StateInUse
+
+
+class MachinesTests(KeptCase):
+    """Machines that another runtime continues."""
+
+    timeout = 30
+
+    async def hand_over(self, first: Any, **options: Any) -> Any:
+        """Suspend a runtime, and return the one that continues its machines."""
+        handed = MachinesHandOver(first)
+        await handed.settle()
+        values = json.loads(json.dumps(await handed.suspend()))
+        return await self.start(inherited=values, **options)
+
+    async def test_goes_on(self) -> None:
+        """The machine has the same process, name and output, and gets what was typed before."""
+        first = await self.start()
+        id = await self.create(first)
+        viewer = self.attach(first, id)
+        await self.until(lambda: b"ok" in viewer.got)
+        (pid,) = self.pids()
+        viewer.viewer.data_received(b"a")
+        second = await self.hand_over(first)
+        await self.until_running(second, id)
+        self.assertEqual(self.pids(), [pid])
+        self.assertIsNone(viewer.ending)
+        later = self.attach(second, id)
+        await self.until(lambda: b"a." in later.got)
+        self.assertTrue(later.got.startswith(bytes(viewer.got)))
+        (entry,) = (await second.list_machines(pb.ListMachinesRequest())).machines
+        self.assertEqual(entry.metadata.id, id)
+        self.assertIn("Started", self.told(second))
+
+    async def test_goes_on_after_a_failure(self) -> None:
+        """If nothing continues a machine, the same runtime goes on, and viewers have not noticed."""
+        first = await self.start()
+        id = await self.create(first)
+        viewer = self.attach(first, id)
+        await self.until(lambda: b"ok" in viewer.got)
+        (pid,) = self.pids()
+        for key in (b"a", b"b"):
+            handed = MachinesHandOver(first)
+            await handed.suspend()
+            self.assertTrue(viewer.input_paused)
+            await handed.unsuspend()
+            await self.until_running(first, id)
+            viewer.viewer.data_received(key)
+            await self.until(lambda key=key: key + b"." in viewer.got)  # type: ignore[misc]
+        self.assertEqual(self.pids(), [pid])
+        self.assertNotIn(b"twisted-exec", viewer.got)
+        await first.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.pids(), [])
+
+    async def test_output_of_a_failed_successor(self) -> None:
+        """What the machine printed while another runtime had it is part of the output."""
+        first = await self.start()
+        id = await self.create(first)
+        viewer = self.attach(first, id)
+        await self.until(lambda: b"ok" in viewer.got)
+        second = await self.hand_over(first)
+        await self.until_running(second, id)
+        other = self.attach(second, id)
+        await self.until(lambda: not other.input_paused)
+        other.viewer.data_received(b"z")
+        await self.until(lambda: b"z." in other.got)
+        await MachinesHandOver(second).suspend()
+        handed = MachinesHandOver(first)
+        handed._unsent = {id: b""}
+        await handed.unsuspend()
+        await self.until(lambda: viewer.got == other.got)
+
+    async def test_off(self) -> None:
+        """A machine that is off stays off."""
+        first = await self.start()
+        id = await self.create(first, power=pb.POWER_OFF)
+        second = await self.hand_over(first)
+        self.assertEqual(second._machines.get(id).state, pb.MACHINE_STOPPED)
+        self.assertEqual(self.pids(), [])
+
+    async def test_obstacle(self) -> None:
+        """Without --keep-machines a QEMU ends with its process, so nothing is handed over."""
+        first = await self.start(keep_machines=False)
+        id = await self.create(first)
+        handed = MachinesHandOver(first)
+        with self.assertRaisesRegex(CannotHandOver, "class vm .* would end with this process"):
+            await handed.suspend()
+        self.assertIsNotNone(self.attach(first, id).viewer)
+
+    async def test_class_is_gone(self) -> None:
+        """A runtime that does not offer the class of a machine refuses to continue it."""
+        first = await self.start()
+        await self.create(first)
+        handed = MachinesHandOver(first)
+        values = await handed.suspend()
+        with self.assertRaisesRegex(ValueError, "class 'vm', which this runtime does not offer"):
+            await self.make_runtime(inherited=values, keep_machines=True)
+        refused = self.made
+        await refused._state.close()
+        await handed.unsuspend()
+        await self.until(lambda: len(self.pids()) == 1)
+
+    async def test_locked(self) -> None:
+        """A runtime does not go on while another one has the state directory."""
+        first = await self.start()
+        handed = MachinesHandOver(first)
+        second = await self.start(inherited=await handed.suspend())
+        with self.assertRaises(StateInUse):
+            await handed.unsuspend()
+        await second.stopService()
+        await handed.unsuspend()
+        await self.create(first)
+
+    async def test_tokens(self) -> None:
+        """Attaching with the id of the machine works as before."""
+        first = await self.start()
+        id = await self.create(first)
+        second = await self.hand_over(first)
+        subject, _ = second.attach(Grant(id))
+        self.assertEqual(subject.machine, first.attach(Grant(id))[0].machine)

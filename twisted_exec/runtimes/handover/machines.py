@@ -1,0 +1,171 @@
+"""
+The machines of a runtime that another process continues.
+
+The old process lets go of each machine, which goes on, and of the state directory; it can take both
+back.  The new process adopts the machines like those that outlived an earlier runtime, whatever
+``--keep-machines`` says.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from twisted.internet.defer import gatherResults
+from twisted.logger import Logger
+
+from twisted_exec.console.handed_viewers import export_viewer
+from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.iri.protos import event_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.machines import Inherited, Record
+from twisted_exec.runtimes.service import MachineRuntime
+from twisted_exec.runtimes.state import is_alive
+from twisted_exec.streaming.interfaces import TerminalSize
+
+
+class CannotHandOver(Exception):
+    """Another process cannot continue this runtime now; the message says why."""
+
+
+class MachinesHandOver:
+    """
+    The machines of one runtime, in the old process or in the new one.
+
+    :param runtime: has all of them.
+    """
+
+    _log = Logger()
+
+    def __init__(self, runtime: MachineRuntime) -> None:
+        self._runtime = runtime
+        self._unsent: dict[str, bytes] = {}
+
+    # The old process.
+
+    def check(self) -> None:
+        """:raises CannotHandOver: another process cannot continue a machine now."""
+        for record in self._runtime._machines:
+            if record.id in self._runtime._deleting:
+                raise CannotHandOver(f'machine "{record.label}" is being deleted; try again')
+            if why := self._runtime._supervisors[record.id].obstacle:
+                raise CannotHandOver(
+                    f'machine "{record.label}" of class {record.class_name} cannot be handed over:'
+                    f" {why}"
+                )
+
+    async def settle(self) -> None:
+        """Wait until no machine is starting or ending."""
+        supervisors = self._runtime._supervisors.values()
+        await gatherResults([each.when_settled() for each in supervisors])
+
+    async def suspend(self) -> dict[str, Any]:
+        """
+        Let go of the machines and of the state directory.
+
+        :return: the machines as JSON values.
+        :raises CannotHandOver: as of :meth:`check`.
+        """
+        self.check()
+        runtime = self._runtime
+        if runtime._alerts is not None:
+            runtime._alerts.stop()
+        self._unsent = {}
+        for record in runtime._machines:
+            self._unsent[record.id] = await runtime._supervisors[record.id].suspend()
+        values = {
+            "machines": [self._export(record) for record in runtime._machines],
+            "events": [_encode(each) for each in runtime._machines.events],
+        }
+        await runtime._state.close()
+        return values
+
+    def _export(self, record: Record) -> dict[str, Any]:
+        console = self._runtime._supervisors[record.id].console
+        size = None if console is None else console.size
+        return {
+            "machine": _encode(record.export()),
+            "state": record.state,
+            "conditions": [_encode(each) for each in record.conditions],
+            "unsent": base64.b64encode(self._unsent[record.id]).decode("ascii"),
+            "size": None if size is None else [size.columns, size.rows],
+        }
+
+    def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
+        """Return the id of the machine, each of its viewers, and the state of that, in order."""
+        found = []
+        for record in self._runtime._machines:
+            console = self._runtime._supervisors[record.id].console
+            for viewer in () if console is None else console.viewers:
+                state = export_viewer(viewer)
+                if state is not None:
+                    found.append((record.id, viewer, state))
+        return found
+
+    async def unsuspend(self) -> None:
+        """
+        Go on after :meth:`suspend`, also if that has failed half way.
+
+        :raises StateInUse: another process uses the state directory.
+        """
+        runtime = self._runtime
+        if not runtime._state.is_open:
+            runtime._state.open()
+            runtime.journals.open()
+        runtime._make_alerts()
+        leaders = runtime._state.read_leaders()
+        for record in runtime._machines:
+            supervisor = runtime._supervisors[record.id]
+            if runtime._alerts is not None:
+                runtime._alerts.add(record.uid, supervisor.journal)
+            if record.id in self._unsent:
+                alive = [each for each in leaders.get(record.id, ()) if is_alive(each)]
+                await supervisor.unsuspend(alive, self._unsent.pop(record.id))
+
+    # The new process.
+
+    async def prepare(self, values: Mapping[str, Any]) -> None:
+        """
+        Prepare the runtime with the machines of another process.
+
+        :param values: see :meth:`suspend`.
+        :raises ValueError: the values are not valid, or a machine is of a class that is not offered.
+        """
+        runtime = self._runtime
+        machines: Sequence[Mapping[str, Any]] = values["machines"]
+        await runtime.prepare([_inherited(each) for each in machines])
+        for text in reversed(values["events"]):
+            runtime._machines.events.appendleft(_decode(event_pb2.Event, text))
+        for each in machines:
+            record = runtime._machines.get(_decode(pb.Machine, each["machine"]).metadata.id)
+            if record.state == pb.MACHINE_PENDING:  # not running yet
+                record.state = each["state"]
+                record.conditions = [
+                    _decode(pb.MachineCondition, one) for one in each["conditions"]
+                ]
+            console = self.console(record.id)
+            if console is not None and each["size"] is not None:
+                console.restore_size(TerminalSize(*each["size"]))
+
+    def console(self, machine_id: str) -> SharedConsole | None:
+        """Return the console of a machine; ``None`` if it is off, or unknown."""
+        supervisor = self._runtime._supervisors.get(machine_id)
+        return None if supervisor is None else supervisor.console
+
+
+def _inherited(values: Mapping[str, Any]) -> Inherited:
+    machine = _decode(pb.Machine, values["machine"])
+    return Inherited(machine, base64.b64decode(values["unsent"], validate=True))
+
+
+def _encode(message: Any) -> str:
+    return base64.b64encode(message.SerializeToString()).decode("ascii")
+
+
+def _decode(kind: Any, text: str) -> Any:
+    try:
+        return kind.FromString(base64.b64decode(text, validate=True))
+    except DecodeError as problem:
+        raise ValueError(f"this is no {kind.DESCRIPTOR.full_name}: {problem}") from None
