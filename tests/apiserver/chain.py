@@ -186,12 +186,16 @@ class ChainTestCase(TestCase):
 
     async def setUp(self) -> None:
         self.audit = AuditList()
-        self.storage = MemoryStorage()
+        self.storage = self.make_storage()
         self.server = APIServer(self.settings(), self.storage, self.audit, reactor)
         self.server.startService()
         self.addCleanup(self.stop)
         await self.server.when_ready()
         self.admin = self.client("admin")
+
+    def make_storage(self) -> Any:
+        """The store of the server; not started."""
+        return MemoryStorage()
 
     def settings(self, **more: Any) -> Settings:
         made = pki()

@@ -210,6 +210,7 @@ class Parts:
     sessions: Sessions
     probes: Probes
     guard: SessionGuard
+    session_objects: SessionObjects
 
 
 def assemble(
@@ -292,21 +293,22 @@ def assemble(
     admissions = [restrictions, *control_plane.admissions, requests, labels]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
+    session_objects = SessionObjects(
+        storage,
+        sessions,
+        reactor,
+        now,
+        replica,
+        exclusive=is_exclusive(storage),
+        machines=[dialect.workload for dialect in dialects if dialect.conditions],
+    )
     followers: list[Service] = [
         *control_plane.followers(registry, bare, reactor, now),
         *restrictions.graphs,
         policies,
         requests,
         ObjectEndings(storage, guard, workloads),
-        SessionObjects(
-            storage,
-            sessions,
-            reactor,
-            now,
-            replica,
-            exclusive=is_exclusive(storage),
-            machines=[dialect.workload for dialect in dialects if dialect.conditions],
-        ),
+        session_objects,
         guard,
     ]
 
@@ -424,4 +426,5 @@ def assemble(
         sessions=sessions,
         probes=probes,
         guard=guard,
+        session_objects=session_objects,
     )

@@ -4,6 +4,11 @@ The API server as a service: assembled from its parts.
 Store, audit sink and settings are passed in.  Nothing is opened before
 :meth:`APIServer.startService`.  Errors at the start fail :meth:`APIServer.when_ready`; they are
 never raised by ``startService``.
+
+In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.  The
+successor has the store, if it is exclusive, the listening socket and the controllers.  The old process
+has its sessions, and everything that watches over them: it follows the store as one of several servers
+on etcd does, through its successor (:mod:`twisted_exec.storage.handover`).
 """
 
 from __future__ import annotations
@@ -18,8 +23,9 @@ from twisted.application.service import IService
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
@@ -47,10 +53,12 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end, pause
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, is_exclusive
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
@@ -58,8 +66,11 @@ from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
 
 _STOPPING = "the API server is shutting down"
-_LAST_WORD_SECONDS = 3.0
-"""Longest wait for a session to end after it was told to."""
+_REPLACED = "the API server was replaced, and this session has taken all its time to end (--linger)"
+_LOST = "the API server was replaced, and {}; open the console again"
+STATE_VERSION = 1
+_REQUEST_SECONDS, _LOOK_SECONDS = 2.0, 0.02
+"""How long requests may take before a hand-over; later ones are answered with what the store had then."""
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
 """Longer than kube-apiserver keeps idle connections (90 s): a request that it sends on a connection
@@ -130,6 +141,8 @@ class APIServer(AsyncService):
     """
     A Kubernetes-style API server for machines and their consoles.
 
+    It provides :class:`IHandsOver`, unless its store is exclusive and cannot be handed over.
+
     :param storage: not started; this service starts and stops it.
     :param audit: receives the records of sessions and requests.
     :param metrics: registry for metrics; ``None`` makes a new one.
@@ -137,6 +150,7 @@ class APIServer(AsyncService):
     """
 
     label = "API server"
+    state_version = STATE_VERSION
     _log = Logger()
     address: IAddress | None = None
     url = ""
@@ -197,6 +211,9 @@ class APIServer(AsyncService):
             fitting=self._parts.sessions.connections_beside,
         )
         self._site.requestFactory = APIRequest
+        self._handed_storage = IHandsOverStorage(storage, None)
+        if self._handed_storage is not None or not is_exclusive(storage):
+            alsoProvides(self, IHandsOver)
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
 
@@ -303,12 +320,70 @@ class APIServer(AsyncService):
             self._reactor, self._settings.drain_seconds, self._parts.sessions.bound
         )
         ending = Ending(SHUTTING_DOWN, _STOPPING)
-        await self._parts.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
+        await self._parts.sessions.drain(self._reactor, LAST_WORD_SECONDS, ending)
         await withdrawing
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         await self._control_plane.close()
         self.address, self.url = None, ""
+
+    # Hand-over
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`IHandsOver.inherit`: the names of the servers that may still have sessions."""
+        replicas = handed.values.get("replicas")
+        if not isinstance(replicas, list) or not all(isinstance(each, str) for each in replicas):
+            raise ValueError("the state of an API server has no list of replicas")
+        self._parts.session_objects.inherit(replicas)
+        if self._handed_storage is not None:
+            self._handed_storage.inherit()
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`IHandsOver.freeze`: stops controllers and watches, and closes the store."""
+        return Deferred.fromCoroutine(self._freeze())
+
+    async def _freeze(self) -> Handed:
+        for watches in self._parts.watches:
+            watches.end_all()
+        self._site.drain()
+        await self._withdraw()
+        until = self._reactor.seconds() + _REQUEST_SECONDS
+        while self._requests() and self._reactor.seconds() < until:
+            await deferLater(self._reactor, _LOOK_SECONDS)
+        if self._handed_storage is not None:
+            await self._handed_storage.freeze()
+        return Handed({"replicas": list(self._parts.session_objects.replicas)})
+
+    def _requests(self) -> int:
+        """Return the number of requests under way, without the logs that clients follow."""
+        subjects = self._parts.sessions.subjects()
+        return self._site.requests() - sum(1 for each in subjects if each.subresource == "log")
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`IHandsOver.thaw`."""
+        return Deferred.fromCoroutine(self._thaw())
+
+    async def _thaw(self) -> None:
+        if self._handed_storage is not None:
+            await self._handed_storage.thaw()
+        if self._parts.leading not in self._started:
+            self._begin(self._parts.leading)
+        self._site.resume()
+        for watches in self._parts.watches:
+            watches.resume()
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`IHandsOver.retire`."""
+        return Deferred.fromCoroutine(self._retire(linger_seconds))
+
+    async def _retire(self, linger_seconds: float) -> None:
+        port, self._port = self._port, None
+        if port is not None:
+            await defer.maybeDeferred(port.stopListening)
+        lost: Deferred[str] | None = None
+        if self._handed_storage is not None:
+            lost = self._handed_storage.retire().addCallback(_LOST.format)
+        await linger(self._parts.sessions, self._reactor, linger_seconds, _REPLACED, lost)
 
     def _withdraw(self) -> Deferred[None]:
         """Hand the controllers over now rather than after the drain."""

@@ -213,6 +213,8 @@ class SQLiteStorage(HistoryStorage):
         return Deferred.fromCoroutine(self._thaw())
 
     async def _thaw(self) -> None:
+        if self._writer is not None:
+            return  # it was not frozen yet
         until = self._reactor.seconds() + _UNLOCKED_SECONDS
         while True:
             try:

@@ -6,7 +6,7 @@ Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -141,7 +141,9 @@ class ObjectsCase(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(bootstrap(self.storage, self.verbs, ())))
         self.sessions, self.objects = self.server("one")
 
-    def server(self, name: str, *, exclusive: bool = False) -> tuple[Sessions, SessionObjects]:
+    def server(
+        self, name: str, *, exclusive: bool = False, predecessors: Sequence[str] = ()
+    ) -> tuple[Sessions, SessionObjects]:
         sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
         objects = SessionObjects(
             self.storage,
@@ -152,6 +154,7 @@ class ObjectsCase(SynchronousTestCase):
             exclusive=exclusive,
             machines=[kinds.MACHINES.resource],
         )
+        objects.inherit(predecessors)
         objects.startService()
         self.addCleanup(lambda: objects.running and objects.stopService())
         return sessions, objects
@@ -731,6 +734,18 @@ class AwayTests(ObjectsCase):
         self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["two"])
         self.assertEqual((self.objects._records, self.objects._absent), ({}, {}))
 
+    def test_faster_than_the_other_server(self) -> None:
+        """A user may be back here before the other server knows of the loss; then there is one object, too."""
+        others, objects = self.server("two")
+        one = self.resumable()
+        resumed = self.resume(2, 1, others).begin()
+        self.clock.advance(CREATE_SECONDS)
+        one.lose()
+        self.clock.advance(CREATE_SECONDS)
+        self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["two"])
+        resumed.over()
+        self.assertEqual(objects._resumed_here, {})
+
     def test_stopped_server(self) -> None:
         """Objects of absent users outlive a server that stops, so that others delete or replace them."""
         others, objects = self.server("two")
@@ -806,6 +821,26 @@ class LeaseTests(ObjectsCase):
         Carried(sessions, 5).begin()
         self.pass_time(2 * LEASE_SECONDS)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
+
+    def test_predecessor(self) -> None:
+        """
+        Objects of predecessors that may still have sessions stay for as long as these renew them; those
+        of other former servers are deleted at once.
+        """
+        self.abandoned()
+        self.begin()
+        _, objects = self.server("three", exclusive=True, predecessors=["one", "zero"])
+        self.assertEqual(objects.replicas, ["three", "one", "zero"])
+        self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["one"])
+        self.pass_time(3 * LEASE_SECONDS)
+        self.assertEqual(len(self.stored()), 1)
+        self.delete(self.stored()[0]["metadata"]["name"])
+        self.assertEqual([each.ending is not None for each in self.sessions.live()], [True])
+        self.begin(2)
+        self.objects.replica = "gone"
+        self.successResultOf(self.objects.stopService())
+        self.pass_time(LEASE_SECONDS + 2 * LOOK_SECONDS)
+        self.assertEqual(self.stored(), [])
 
     def test_renewed_by_others(self) -> None:
         """Objects of live servers stay, and so do ours."""

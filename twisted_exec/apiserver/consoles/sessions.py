@@ -20,7 +20,9 @@ session and learns of the deletion only from the store.  An object that is delet
 
 Clocks of servers need not agree: each server notes by its own clock when an object last changed,
 and deletes other servers' objects that miss their renewals for the time that they state.  The only
-server of a store deletes what an earlier process left when it starts.
+server of a store deletes what an earlier process left when it starts, except for the objects of
+predecessors that may still have sessions (:mod:`twisted_exec.storage.handover`).  They are servers of
+the same store: they renew their objects, learn of deletions, and expire as others do.
 """
 
 from __future__ import annotations
@@ -76,6 +78,9 @@ REMOVAL_PAUSE_SECONDS = 1.0
 REMOVALS_PER_SECOND = 150
 """Limit for the other deletions."""
 
+MOST_PREDECESSORS = 256
+"""Servers whose objects outlast the start of their successors, the latest first."""
+
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
 _RESOURCE = CONSOLESESSIONS.resource
@@ -117,11 +122,22 @@ class SessionObjects(StoreFollower):
         self._resumable: dict[str, Record] = {}  # by the id of the session
         self._foreign: dict[tuple[str, str], float] = {}  # expiry of other servers' objects
         self._absent: dict[tuple[str, str], str] = {}  # the sessions of those with absent users
+        self._resumed_here: dict[str, Session] = {}  # by the id of the session before
+        self._predecessors: tuple[str, ...] = ()
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
         self._troubled = False
         self._removal_due = self._other_removal_due = -math.inf
         sessions.watcher = self
+
+    def inherit(self, replicas: Sequence[str]) -> None:
+        """Take note of the predecessors that may still have sessions; call this before the start."""
+        self._predecessors = tuple(replicas[:MOST_PREDECESSORS])
+
+    @property
+    def replicas(self) -> Sequence[str]:
+        """The names of this server and its predecessors, the latest first."""
+        return [self.replica, *self._predecessors]
 
     def startService(self) -> None:
         """List existing objects, and follow the store."""
@@ -155,8 +171,9 @@ class SessionObjects(StoreFollower):
     def _listed(self, listing: Listing) -> None:
         for obj in listing.items:
             self._note_foreign(obj)
+            if self._is_exclusive and obj["spec"].get("replica") not in self._predecessors:
+                self._foreign[key_of(obj)] = self._clock.seconds()
         if self._is_exclusive:
-            self._foreign = dict.fromkeys(self._foreign, self._clock.seconds())
             self.look()
 
     # Callbacks of the server's sessions
@@ -182,6 +199,7 @@ class SessionObjects(StoreFollower):
         """Delete the object that another server keeps for the absent user of a session."""
         if not session.resumes:
             return
+        self._resumed_here[session.resumes] = session
         keys = (key for key, absent in self._absent.items() if absent == session.resumes)
         if (key := next(keys, None)) is not None:
             Deferred.fromCoroutine(self._remove_absent(key, session)).addErrback(self._failed)
@@ -202,6 +220,8 @@ class SessionObjects(StoreFollower):
 
     def ended(self, session: Session) -> None:
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        if self._resumed_here.get(session.resumes) is session:
+            del self._resumed_here[session.resumes]
         record = self._records.get(session)
         if record is None:
             return
@@ -413,7 +433,10 @@ class SessionObjects(StoreFollower):
             seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
         self._foreign[key_of(obj)] = self._clock.seconds() + seconds
         if _is_absent(obj):
-            self._absent[key_of(obj)] = obj["spec"].get("session", "")
+            absent = obj["spec"].get("session", "")
+            self._absent[key_of(obj)] = absent
+            if (session := self._resumed_here.get(absent)) is not None:
+                self._take_over(session)  # its user was faster than the other server
         else:
             self._absent.pop(key_of(obj), None)
 

@@ -242,6 +242,10 @@ class Watches:
         for stream in list(self._streams):
             stream.finish()
 
+    def resume(self) -> None:
+        """Serve later watches again."""
+        self._over = False
+
     async def _follow(
         self,
         storage: IStorage,

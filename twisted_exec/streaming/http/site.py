@@ -558,6 +558,14 @@ class Site(server.Site):
             if not channel.requests:
                 channel.loseConnection()
 
+    def resume(self) -> None:
+        """Keep later connections open between requests again."""
+        self.closing = False
+
+    def requests(self) -> int:
+        """Return the number of requests that are being answered."""
+        return sum(1 for channel in self.connections if channel.requests)
+
 
 class Dispatcher(resource.Resource):
     """

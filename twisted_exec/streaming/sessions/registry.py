@@ -185,6 +185,11 @@ class Session:
         """Return whether the user can resume the session after a loss of the connection."""
         return bool(self.resumable_seconds) and self.ending is None
 
+    @property
+    def is_movable(self) -> bool:
+        """Return whether the session goes on over another connection when this hop cuts it."""
+        return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
+
     def hold_to(self, terms: Terms) -> None:
         """
         Change the terms that this hop holds the session to.
@@ -496,7 +501,7 @@ class Sessions:
         :return: fires when no session is left, at the latest with the cut; never fails.
         """
         for session in self.live():
-            if session.is_resumable or (session.is_rejoined_by_hop and session.ending is None):
+            if session.is_movable:
                 session.cut(ending.reason)
             else:
                 session.end(ending)
@@ -507,6 +512,15 @@ class Sessions:
         self._empty.append(waiting)
         limit = DrainLimit(clock, seconds, len(self._live), lambda: self._cut_all(waiting))
         return waiting.addCallback(lambda _: limit.cancel()).addCallback(self._drained)
+
+    def when_empty(self) -> Deferred[None]:
+        """Return a Deferred that fires when no session is left."""
+        waiting: Deferred[None] = Deferred()
+        if self._live:
+            self._empty.append(waiting)
+        else:
+            waiting.callback(None)
+        return waiting
 
     def _drained(self, _: None) -> None:
         for each in self.when_drained:
