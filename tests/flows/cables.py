@@ -54,6 +54,16 @@ class Cable(Factory):
         """The number of open connections."""
         return sum(isinstance(each, _Near) for each in self._ends)
 
+    @property
+    def ports(self) -> list[int]:
+        """The ports that only the present connections use."""
+        return [
+            each.transport.getPeer().port
+            if isinstance(each, _Near)
+            else each.transport.getHost().port
+            for each in self._ends
+        ]
+
     def cut(self) -> None:
         """Reset all connections, in both directions."""
         for end in list(self._ends):

@@ -66,6 +66,7 @@ class Faults:
             )
             if network is not None:
                 self.add(f"drop packets of {name}", _SELDOM, lambda cable=cable: self._drop(cable))
+                self.add(f"lose path of {name}", 1, lambda cable=cable: self._lose(cable))
         self.add("reset all", _SOMETIMES, self._reset_all)
         for name in programs:
             self.add(f"kill {name}", _SELDOM, lambda name=name: self._restart(name, kill=True))
@@ -135,6 +136,14 @@ class Faults:
             await self.wait(_LONGEST_SILENCE_SECONDS)
         finally:
             self._network.mend(ports)
+
+    async def _lose(self, cable: Cable) -> None:
+        """Drop all further packets of the present connections; others can be made."""
+        assert self._network is not None
+        made = cable.made
+        self._network.drop(cable.ports)
+        while cable.made == made:
+            await self.wait(0.2)
 
     async def _restart(self, program: str, *, kill: bool) -> None:
         await self._deployment.restart(program, kill=kill)

@@ -129,6 +129,7 @@ class SplicedStream(CarriedStream):
     """
 
     stream: Splice
+    _rejoins = False  # this hop rejoins the stream
 
     def __init__(self, proxy: Proxy, session: Session, ends_here: bool) -> None:
         super().__init__(proxy, session)
@@ -137,12 +138,16 @@ class SplicedStream(CarriedStream):
 
     def carry(self) -> None:
         """Let the session end and change the stream."""
-        self._session.carry(self._end, self._cut, self.counts, self._hold_to, self._supersede)
+        session = self._session
+        session.carry(self._end, self._cut, self.counts, self._hold_to, self._supersede)
+        if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
+            self._proxy.paths.watch(self.stream)
 
     def over(self, reason: str) -> None:
         """As :meth:`CarriedStream.over`."""
         if self._late is not None and self._late.active():
             self._late.cancel()
+        self._proxy.paths.forget(self.stream)
         super().over(reason)
 
     def _is_lost(self) -> bool:

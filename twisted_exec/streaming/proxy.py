@@ -27,6 +27,7 @@ from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator
 from twisted_exec.streaming.passage import Passage
+from twisted_exec.streaming.paths import Paths
 from twisted_exec.streaming.sessions.hop_messages import parse_ending
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.terms import parse_terms_query
@@ -86,6 +87,7 @@ class Proxy:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.control = ControlRequests(clock, connect_seconds)
+        self.paths = Paths(clock)
         sessions.when_drained.append(self.control.close)
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.wait_seconds = wait_seconds

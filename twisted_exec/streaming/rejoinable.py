@@ -49,6 +49,7 @@ class RejoinableStream(SplicedStream):
     """
 
     stream: EnduringSplice
+    _rejoins = True
 
     def __init__(
         self,
