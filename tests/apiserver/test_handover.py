@@ -57,7 +57,9 @@ class HandOverCase(MachineTestCase):
         """Replace :attr:`server`; the former one is :attr:`old`."""
         self.old = self.server
         self.addCleanup(self.stop_server, self.old)
-        self.server = await self.successor(await self.old.freeze())
+        handed = await self.old.freeze()
+        await self.old._port.stopListening()  # type: ignore[union-attr,misc]  # as the program does
+        self.server = await self.successor(handed)
         retired = self.old.retire(linger_seconds)
         self.admin = self.client("admin")
         return retired
@@ -245,6 +247,7 @@ class SharedStoreTests(MachineTestCase):
         end, old = await self.open(), self.server
         await self.until(lambda: old._parts.leading.services)
         handed = await old.freeze()
+        port = old._port
         self.assertEqual(old._parts.leading.services, ())
         await old.thaw()
         await self.until(lambda: old._parts.leading.services)
@@ -254,6 +257,7 @@ class SharedStoreTests(MachineTestCase):
         new.startService()
         self.addCleanup(new.stopService)
         await new.when_ready()
+        await port.stopListening()  # type: ignore[union-attr,misc]
         retired = old.retire(60)
         await self.until(lambda: new._parts.leading.services)
         self.server = new

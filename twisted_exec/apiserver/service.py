@@ -377,9 +377,7 @@ class APIServer(AsyncService):
         return Deferred.fromCoroutine(self._retire(linger_seconds))
 
     async def _retire(self, linger_seconds: float) -> None:
-        port, self._port = self._port, None
-        if port is not None:
-            await defer.maybeDeferred(port.stopListening)
+        self._port = None  # the program has handed it over
         lost: Deferred[str] | None = None
         if self._handed_storage is not None:
             lost = self._handed_storage.retire().addCallback(_LOST.format)
