@@ -25,7 +25,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError
 from twisted_exec.iri.unix_gate import Gate
-from twisted_exec.tls.endpoints import BACKLOG
+from twisted_exec.tls.listening import BACKLOG
 
 from .doubles import ScriptedRuntime
 

@@ -30,7 +30,6 @@ from tests.tls.support import (
 )
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import (
-    BACKLOG,
     HANDSHAKE_SECONDS,
     address_text,
     client_endpoint,
@@ -43,6 +42,7 @@ from twisted_exec.tls.errors import (
     TLSConfigError,
     VerificationError,
 )
+from twisted_exec.tls.listening import BACKLOG
 
 
 class Talker(Recorder):

@@ -278,6 +278,7 @@ def makeService(options: Options) -> IService:
         options.program,
         lambda reactor: _server(options, reactor),
         wrong,
+        options=options,
         limits=options.session_limits,
     )
 

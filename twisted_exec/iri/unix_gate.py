@@ -8,7 +8,6 @@ before it forwards any byte.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -16,7 +15,7 @@ import stat
 from collections.abc import Collection
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IReactorUNIX
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
@@ -25,8 +24,9 @@ from twisted.python.failure import Failure
 from twisted_exec.iri.target import TargetError, check_directory
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.splice import Splice
-from twisted_exec.tls.endpoints import BACKLOG, unix_client_endpoint
+from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.listening import is_inherited, listen_unix, stop_unix_port
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import peer_uid, private_directory
 
@@ -56,10 +56,12 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
 def remove_stale(path: str) -> None:
     """
-    Remove a socket that an earlier process left behind.
+    Remove a socket that an earlier process left behind, unless this process has inherited it.
 
     :raises TargetError: another process listens there, or it is not a socket.
     """
+    if is_inherited(path):
+        return
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise TargetError(f"{path} exists and is not a socket")
@@ -150,13 +152,13 @@ def listen_gate(
     reactor: IReactorUNIX, path: str, inner: str, allowed_uids: Collection[int]
 ) -> tuple[IListeningPort, Gate]:
     """
-    Listen at ``path``, which must not exist, for ``allowed_uids``.
+    Listen at ``path`` for ``allowed_uids``; it must not exist unless its socket was inherited.
 
     :raises CannotListenError: the path is in use.
     """
     gate = Gate(reactor, inner, allowed_uids)
     shared = set(allowed_uids) - {0, os.getuid()}
-    port = reactor.listenUNIX(path, gate, backlog=BACKLOG, mode=0o666 if shared else 0o600)
+    port = listen_unix(reactor, path, gate, 0o666 if shared else 0o600)
     accept_unbuffered(port)
     return port, gate
 
@@ -165,12 +167,3 @@ async def stop_gate(port: IListeningPort, gate: Gate) -> None:
     """Stop a gate; returns when the path is free again."""
     await stop_unix_port(port)
     await gate.close()
-
-
-async def stop_unix_port(port: Any) -> None:
-    """Stop listening at a UNIX socket, even if its file was removed."""
-    path = os.fsdecode(port.getHost().name)
-    with contextlib.suppress(OSError):
-        # Twisted unlinks the file first; if it is missing, it would not close the port.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-    await maybeDeferred(port.stopListening)

@@ -56,7 +56,11 @@ def makeService(options: Options) -> IService:
     """Return the node server that the command line describes, without opening anything."""
     wrong = (ConfigError, KubeConfigError, TLSConfigError)
     return make_service(
-        PROGRAM, lambda reactor: _program(options, reactor), wrong, limits=options.session_limits
+        PROGRAM,
+        lambda reactor: _program(options, reactor),
+        wrong,
+        options=options,
+        limits=options.session_limits,
     )
 
 

@@ -290,7 +290,11 @@ def makeService(options: Options) -> IService:
     """Return the poollet that the command line describes, without opening anything."""
     wrong = (KubeConfigError, TargetError, TLSConfigError)
     return make_service(
-        PROGRAM, lambda reactor: _program(options, reactor), wrong, limits=options.session_limits
+        PROGRAM,
+        lambda reactor: _program(options, reactor),
+        wrong,
+        options=options,
+        limits=options.session_limits,
     )
 
 

@@ -27,7 +27,10 @@ class ProgramMaker(ServiceMaker):
 
         :raises SystemExit: a library is missing; the message says how to install it.
         """
+        from twisted_exec.program.handover.predecessor import find_predecessor
+
         end_on_interrupt()
+        find_predecessor()
         try:
             return super().options
         except ModuleNotFoundError as error:
@@ -38,13 +41,18 @@ class ProgramMaker(ServiceMaker):
 
 def end_on_interrupt() -> None:
     """
-    End the process on SIGINT without a traceback.
+    End the process on SIGINT without a traceback, and ignore SIGUSR2 until the program runs.
 
     Does nothing if the process has a reactor: the reactor belongs to another program.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_default and "twisted.internet.reactor" not in sys.modules:
+    if "twisted.internet.reactor" in sys.modules:
+        return
+    if is_default:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+        # It would end a program that is not ready yet to be replaced.
+        signal.signal(signal.SIGUSR2, lambda *_: None)
 
 
 def stop_on_interrupt(reactor: Any) -> None:

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 from twisted.python.usage import Options, UsageError
@@ -23,10 +23,14 @@ from twisted import __version__ as twisted_version
 from twisted_exec import __version__
 from twisted_exec.api import quantity
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SECONDS
+from twisted_exec.program.handover.predecessor import predecessor, tell_failure
+from twisted_exec.program.handover.twistd import prepare_successor
 from twisted_exec.program.log_level import DEFAULT, LEVELS, QUIET, limit_log, read_level
 from twisted_exec.program.options_file import CONFIG, arguments_from, path_in
 from twisted_exec.wire.upgrade import read_origin
 
+_WEEK_SECONDS = 7 * 24 * 3600
 _CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
 
 
@@ -159,6 +163,8 @@ class ProgramOptions(Options):
         :raises SystemExit: with the message; the exit code is 1.
         """
         arguments = list(sys.argv[1:] if options is None else options)
+        if self.parent is not None and predecessor() is not None:
+            prepare_successor(self.parent)
         try:
             super().parseOptions([*self._from_file(arguments), *arguments])
         except UsageError as error:
@@ -282,6 +288,26 @@ def _sessions(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """
+    Coerce an option's value to seconds.
+
+    :raises ValueError: it is not a number from 0 to 3600.
+    """
+    return _seconds_between(text, 0, 3600)
+
+
+def _seconds_between(text: str, least: int, most: int) -> float:
+    """:raises ValueError: the text is not a number in this range."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not least <= seconds <= most:
+        raise ValueError(f"{text!r} is no number of seconds from {least} to {most}")
+    return seconds
+
+
 class SessionOptions(ProgramOptions):
     """
     Options of a program that serves sessions.
@@ -308,6 +334,21 @@ class SessionOptions(ProgramOptions):
             None,
             "Limit of one user's sessions; default: a part of --max-sessions.",
             _sessions,
+        ],
+        [
+            "linger",
+            None,
+            LINGER_SECONDS,
+            "Seconds that sessions may take to end in a process that a successor has replaced "
+            "(SIGUSR2).",
+            partial(_seconds_between, least=0, most=_WEEK_SECONDS),
+        ],
+        [
+            "handover-seconds",
+            None,
+            HANDOVER_SECONDS,
+            "Seconds that a successor may take to start, and then to become ready.",
+            partial(_seconds_between, least=1, most=3600),
         ],
     ]
 
@@ -346,21 +387,6 @@ class BrowserOptions(SessionOptions):
             self["allowed-origin"].append(read_origin(origin))
         except ValueError as error:
             raise UsageError(f"--allowed-origin: {error}") from None
-
-
-def seconds(text: str) -> float:
-    """
-    Coerce an option's value to seconds.
-
-    :raises ValueError: it is not a number from 0 to 3600.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise ValueError(f"{text!r} is no number of seconds from 0 to 3600")
-    return seconds
 
 
 def whole_seconds(text: str) -> int:
@@ -435,4 +461,5 @@ def duration(text: str) -> float:
 def refusal(program: str, why: str) -> SystemExit:
     """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
     line = " ".join(why.split())
+    tell_failure(line)
     return SystemExit(f"{program}: {line}; see twistd {program} --help")

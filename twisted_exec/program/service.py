@@ -9,12 +9,14 @@ line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+from twisted_exec.program.handover.interfaces import IHandsOver
 
 S = TypeVar("S", bound="AsyncService")
 
@@ -94,6 +96,10 @@ class ServiceWithCleanup(Service, Generic[S]):
 
     def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
         self.served, self._close = served, close
+
+    def __conform__(self, interface: Any) -> Any:
+        """Hand over as the service does; called by zope.interface."""
+        return interface(self.served, None) if interface is IHandsOver else None
 
     def when_ready(self) -> Deferred[None]:
         """See :meth:`AsyncService.when_ready`."""

@@ -5,9 +5,7 @@ Errors take one line and exit code 1, never a traceback.  By default twistd prin
 exceptions of ``makeService`` and ``startService``, and exits with code 0 if an asynchronous start
 fails.
 
-systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
-after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
-where a leading ``@`` stands for the NUL of an abstract address.
+SIGUSR2 replaces the process by a successor: see :mod:`twisted_exec.program.handover`.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
 from socket import gaierror
 from typing import Any, Protocol, cast
@@ -33,36 +30,12 @@ from twisted_exec.program.clock import use_monotonic_clock
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.draining import stop_at_once
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
+from twisted_exec.program.handover.predecessor import tell_failure
+from twisted_exec.program.handover.process import ProcessHandOver
 from twisted_exec.program.loop import shorten_turns
 from twisted_exec.program.maker import stop_on_interrupt
-from twisted_exec.program.options import refusal
-
-VARIABLE = "NOTIFY_SOCKET"
-READY, STOPPING = "READY=1", "STOPPING=1"
-
-
-def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """
-    Send a state to systemd, if ``NOTIFY_SOCKET`` is set.
-
-    :param state: an assignment of sd_notify(3), such as :data:`READY`.
-    :return: whether it was sent.
-    """
-    path = environ.get(VARIABLE, "")
-    if not path.startswith(("/", "@")):
-        return False
-    address = f"\0{path[1:]}" if path.startswith("@") else path
-    try:
-        with socket.socket(
-            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
-        ) as notify_socket:
-            # Must not block the reactor's thread.
-            notify_socket.setblocking(False)
-            notify_socket.sendto(state.encode(), address)
-    except OSError:
-        return False
-    return True
-
+from twisted_exec.program.notify import READY, STOPPING, notify
+from twisted_exec.program.options import ProgramOptions, refusal
 
 _log = Logger()
 _exit_code = 0
@@ -80,6 +53,7 @@ def make_service(
     make: Callable[[Any], Startable],
     refused: tuple[type[Exception], ...] = (),
     *,
+    options: ProgramOptions | None = None,
     limits: Limiting | None = None,
 ) -> IService:
     """
@@ -88,10 +62,12 @@ def make_service(
     The process's limit of file descriptors is raised first, and its umask denies other users to
     write to anything that it creates.  Once the reactor and the service run, garbage is collected
     by
-    :class:`~twisted_exec.program.garbage.GarbagePolicy`.
+    :class:`~twisted_exec.program.garbage.GarbagePolicy`.  SIGUSR2 replaces the process by a
+    successor.
 
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
+    :param options: the command line.
     :param limits: returns the limits of sessions, which the log shows when the program is ready.
     :raises SystemExit: with the message of such an exception.
     """
@@ -103,8 +79,9 @@ def make_service(
     # Files have modes of their own; but the parents of a directory get what the umask leaves.
     os.umask(os.umask(0o077) | 0o002)
     raise_descriptor_limit()
-    # A running reactor belongs to an application, which has its own policy.
-    garbage = None if reactor.running else GarbagePolicy(reactor)
+    # A running reactor belongs to an application, which has its own policy, signals and sockets.
+    is_own = not reactor.running
+    garbage = GarbagePolicy(reactor) if is_own else None
     try:
         sessions = None if limits is None else limits()
     except ValueError as problem:
@@ -113,15 +90,29 @@ def make_service(
         program_service = make(reactor)
     except refused as problem:
         raise refusal(program, str(problem)) from None
+    try:
+        hand_over = _hand_over(program, program_service, reactor, options) if is_own else None
+    except (ValueError, EOFError) as problem:
+        raise refusal(program, str(problem)) from None
     ready = program_service.when_ready()
     if garbage is not None:
         reactor.callWhenRunning(_start_policy, program_service, garbage)
         ready.addCallback(garbage.settle)
+    if hand_over is not None:
+        hand_over.until_ready(ready)
     if sessions is not None:
         ready.addCallback(announce, program, sessions)
     report_start(ready, program, cast(IReactorCore, reactor))
     service: IService = cast(IService, program_service)
     return service
+
+
+def _hand_over(
+    program: str, service: Startable, reactor: Any, options: ProgramOptions | None
+) -> ProcessHandOver:
+    if options is None:
+        return ProcessHandOver(program, service, reactor, {}, None)
+    return ProcessHandOver(program, service, reactor, options, options.parent)
 
 
 def _start_policy(service: Any, garbage: GarbagePolicy) -> None:
@@ -161,6 +152,7 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     _exit_code = 1
     line = _explain(failure.value)
     _log.critical("{program}: {line}", program=program, line=line)
+    tell_failure(line)
     # Services start before the reactor runs, and a reactor that does not run cannot be stopped.
     reactor.callWhenRunning(reactor.stop)
 

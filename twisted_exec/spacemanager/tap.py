@@ -71,7 +71,9 @@ def space_loop(providers: IProviders, around: ProviderContext) -> ISpaceControll
 def makeService(options: Options) -> IService:
     """Return the manager that the command line describes, without opening anything."""
     errors = (KubeConfigError,)
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor), errors)
+    return make_service(
+        PROGRAM, lambda reactor: _program(options, reactor), errors, options=options
+    )
 
 
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[SpaceManager]:

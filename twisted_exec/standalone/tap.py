@@ -101,7 +101,10 @@ class Options(OIDCOptions):
 def makeService(options: Options) -> IService:
     """Return the service, without opening anything."""
     return make_service(
-        PROGRAM, lambda reactor: _program(options, reactor), limits=options.session_limits
+        PROGRAM,
+        lambda reactor: _program(options, reactor),
+        options=options,
+        limits=options.session_limits,
     )
 
 

@@ -25,6 +25,7 @@ from twisted.internet.endpoints import (
     TCP6ClientEndpoint,
     TCP6ServerEndpoint,
     UNIXClientEndpoint,
+    UNIXServerEndpoint,
     serverFromString,
 )
 from twisted.internet.error import ConnectionDone, ConnectionLost
@@ -54,6 +55,7 @@ from twisted_exec.tls.errors import (
     TLSConfigError,
     TLSError,
 )
+from twisted_exec.tls.listening import BACKLOG, LISTENING, Address
 from twisted_exec.tls.pem import openssl_reason
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import (
@@ -65,15 +67,6 @@ from twisted_exec.tls.transport import (
 from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 30.0
-
-BACKLOG = 1024
-"""
-Connections that wait for the reactor's next turn; the kernel's ``net.core.somaxconn`` limits it,
-too.
-
-Beyond it TCP clients repeat their SYN after a second, and UNIX clients get EAGAIN.  Twisted's
-default is 50, fewer than the users of one machine room.
-"""
 
 
 @implementer(IStreamServerEndpoint)
@@ -101,7 +94,7 @@ class _ServerEndpoint:
                     tls, False, factory, self._reactor, handshake_seconds=HANDSHAKE_SECONDS
                 )
         try:
-            port: IListeningPort = await self._inner.listen(factory)
+            port = await self._open(factory)
         except (OSError, OverflowError) as problem:
             # A socket path in a missing directory, or a port number out of range.
             why = getattr(problem, "strerror", None) or str(problem)
@@ -110,6 +103,15 @@ class _ServerEndpoint:
             accept_tls(port, tls, self._reactor, HANDSHAKE_SECONDS)
         else:
             accept_unbuffered(port)
+        return port
+
+    async def _open(self, factory: IProtocolFactory) -> IListeningPort:
+        place = _address(self._inner)
+        adopted = LISTENING.adopt(self._reactor, self._description, factory, place)
+        if adopted is not None:
+            return adopted
+        port: IListeningPort = await self._inner.listen(factory)
+        LISTENING.opened(self._description, port)
         return port
 
 
@@ -154,6 +156,17 @@ def address_text(address: IAddress) -> str:
     host = f"[{address.host}]" if ":" in address.host else address.host
     every = {"0.0.0.0": " (all IPv4 addresses)", "::": " (all addresses)"}.get(address.host, "")
     return f"{host}:{address.port}{every}"
+
+
+def _address(endpoint: Any) -> Address | None:
+    """Return where Twisted's endpoint listens; ``None`` if any port will do, or for other kinds."""
+    if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint):
+        interface = endpoint._interface or _EVERY[type(endpoint)]
+        return (interface, endpoint._port) if endpoint._port else None
+    return os.fsdecode(endpoint._address) if isinstance(endpoint, UNIXServerEndpoint) else None
+
+
+_EVERY = {TCP4ServerEndpoint: "0.0.0.0", TCP6ServerEndpoint: "::"}
 
 
 def _defaults(kind: str, description: str) -> str:

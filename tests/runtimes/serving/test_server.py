@@ -42,7 +42,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.streaming.sessions.terms import terms_query
-from twisted_exec.tls.endpoints import BACKLOG
+from twisted_exec.tls.listening import BACKLOG
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 
 UPGRADE = (

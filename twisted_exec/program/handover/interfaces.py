@@ -11,6 +11,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+LINGER_SECONDS: float = 3600
+"""How long sessions that cannot move are served."""
+HANDOVER_SECONDS: float = 10
+"""How long a successor may take to start, and then to become ready."""
+
 
 @dataclass(frozen=True)
 class Handed:
@@ -29,9 +34,14 @@ class IHandsOver(Interface):
     """
     A service that a successor can continue, in another process on the same host.
 
-    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`.  In
-    the new process :meth:`inherit` comes before ``startService``.  Listening sockets are handed over
-    by the program and are no part of the state.
+    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`;
+    ``stopService`` may come at any time, and means no hand-over unless :meth:`retire` was called.
+    In the new process :meth:`inherit` comes before ``startService``.  The program hands over the
+    listening sockets, which are no part of the state: they accept no connections from the freeze
+    on, and in the new process only when its predecessor has left.  A service whose start needs
+    connections to itself calls ``LISTENING.accept()`` of :mod:`twisted_exec.tls.listening`.
+
+    A service that holds another one is adapted by ``__conform__``.
     """
 
     state_version = Attribute(

@@ -177,7 +177,11 @@ def makeService(options: Options) -> IService:
     """Create the service for a command line, without opening anything."""
     errors = (KubeConfigError, TargetError, TLSConfigError)
     return make_service(
-        PROGRAM, lambda reactor: _program(options, reactor), errors, limits=options.session_limits
+        PROGRAM,
+        lambda reactor: _program(options, reactor),
+        errors,
+        options=options,
+        limits=options.session_limits,
     )
 
 

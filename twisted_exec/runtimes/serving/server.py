@@ -18,13 +18,13 @@ from urllib.parse import quote
 from twisted.application.service import Service
 from twisted.internet import unix
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import HostnameEndpoint, UNIXServerEndpoint, connectProtocol
+from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Protocol
 
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.target import Target, TargetError
-from twisted_exec.iri.unix_gate import prepare_directory, remove_stale, stop_unix_port
+from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
@@ -36,7 +36,8 @@ from twisted_exec.streaming.enduring_streams import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.tls.endpoints import BACKLOG, server_endpoint, unix_client_endpoint
+from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
+from twisted_exec.tls.listening import listen_unix, stop_unix_port
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path
@@ -152,8 +153,7 @@ class TokenServer(Service):
         prepare_directory(os.path.dirname(path), shared=shared)
         remove_stale(path)
         mode = 0o666 if shared else 0o600
-        endpoint = UNIXServerEndpoint(self._reactor, path, BACKLOG, mode=mode, wantPID=0)
-        port: IListeningPort = await endpoint.listen(self._site)
+        port = listen_unix(self._reactor, path, self._site, mode)
         accept_unbuffered(port)
         return port
 

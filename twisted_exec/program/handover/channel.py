@@ -1,0 +1,118 @@
+"""
+Messages between a program and its successor.
+
+Each is a JSON object on one line, over a UNIX socket pair.  File descriptors (SCM_RIGHTS) travel
+with the first bytes of their message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.protocols.basic import LineOnlyReceiver
+from twisted.python.failure import Failure
+
+HELLO, READY, FAILED, STOP = "hello", "ready", "failed", "stop"
+"""Messages of the successor."""
+STATE, GO = "state", "go"
+"""Messages of the predecessor."""
+
+_MAX_DESCRIPTORS = 253
+"""``SCM_MAX_FD`` of Linux: see unix(7)."""
+_READ_BYTES = 1 << 16
+
+Message = dict[str, Any]
+
+
+class Channel(LineOnlyReceiver):
+    """
+    One end of the channel, in a reactor.
+
+    :param received: called with each message.
+    :param closed: called when the other process has ended, or has closed its end.
+    """
+
+    delimiter = b"\n"
+    MAX_LENGTH = 1 << 20
+    transport: Any
+
+    def __init__(
+        self, received: Callable[[Message], object], closed: Callable[[], object] = lambda: None
+    ) -> None:
+        self._received, self._closed = received, closed
+        self.is_open = False
+
+    @classmethod
+    def over(cls, reactor: Any, end: socket.socket, *callbacks: Any) -> Channel:
+        """Return a channel over a connected socket, which it closes at its end."""
+        end.setblocking(False)
+        channel = cls(*callbacks)
+        reactor.adoptStreamConnection(end.fileno(), socket.AF_UNIX, _Once(channel))
+        end.close()
+        return channel
+
+    def connectionMade(self) -> None:
+        self.is_open = True
+
+    def lineReceived(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if isinstance(message, dict):
+            self._received(message)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.is_open = False
+        self._closed()
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message; the descriptors must stay open until it is sent."""
+        for each in descriptors:
+            self.transport.sendFileDescriptor(each)
+        self.transport.write(encode(message, len(descriptors)))
+
+    def close(self) -> None:
+        """Close the channel; the other side hears of it."""
+        self.transport.abortConnection()
+
+
+class _Once(Factory):
+    noisy = False
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def buildProtocol(self, addr: IAddress | None) -> Channel:
+        return self._channel
+
+
+def encode(message: Message, descriptors: int = 0) -> bytes:
+    """Return the line of a message, which has a byte for each descriptor at least."""
+    return json.dumps(message, separators=(",", ":")).encode().rjust(descriptors) + b"\n"
+
+
+def receive(end: socket.socket) -> tuple[Message, list[int]]:
+    """
+    Wait for a message, without a reactor.
+
+    :return: the message, and its descriptors, which are not inheritable.
+    :raises EOFError: the other process has ended.
+    """
+    data, descriptors = bytearray(), list[int]()
+    while not data.endswith(b"\n"):
+        part, some, _, _ = socket.recv_fds(end, _READ_BYTES, _MAX_DESCRIPTORS)
+        if not part:
+            raise EOFError("the other process has ended")
+        data += part
+        for each in some:
+            os.set_inheritable(each, False)  # recv_fds() ignores MSG_CMSG_CLOEXEC
+        descriptors += some
+    message: Message = json.loads(data)
+    return message, descriptors

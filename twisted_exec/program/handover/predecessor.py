@@ -1,0 +1,170 @@
+"""
+The predecessor of this process: the new process's side of a hand-over.
+
+The predecessor waits until this process has read its options and made its service, and then sends
+its listening sockets and the state of its service.  It goes on at once if this process fails.
+
+Every twistd on the host imports this module, so it must not import anything heavy.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec import __version__
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from twisted_exec.program.handover.channel import Channel, Message
+    from twisted_exec.program.handover.interfaces import IHandsOver
+
+VARIABLE = "TWISTED_EXEC_HANDOVER"
+"""Environment variable with the number of a descriptor: the channel to the predecessor."""
+
+
+class Predecessor:
+    """
+    The process that this one replaces.
+
+    :param end: this process's end of the channel.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        end.set_inheritable(False)
+        self._end = end
+        self._channel: Channel | None = None
+        self._going: Deferred[None] | None = None
+        self._gone: Deferred[None] | None = None
+
+    def take_over(self, program: str, service: IHandsOver | None) -> None:
+        """
+        Take the sockets and the state of the predecessor; blocks until they arrive.
+
+        :raises ValueError: the state is not valid, or the service cannot continue from one.
+        :raises EOFError: the predecessor has ended.
+        """
+        from twisted_exec.program.handover.channel import HELLO, STATE, encode, receive
+        from twisted_exec.program.handover.interfaces import Handed
+        from twisted_exec.tls.listening import LISTENING, ListeningSocket
+
+        if service is None:
+            raise ValueError("this release cannot take over from a running program; restart it")
+        hello = {"program": program, "release": __version__, "version": service.state_version}
+        try:
+            self._end.sendall(encode({HELLO: hello}))
+            message, descriptors = receive(self._end)
+        except OSError:
+            raise EOFError("the predecessor has ended") from None
+        state = message[STATE]
+        sockets = [
+            ListeningSocket(description, socket.socket(fileno=number), is_shared)
+            for (description, is_shared), number in zip(state["sockets"], descriptors, strict=False)
+        ]
+        # Until the predecessor has left, it may have to go on with these sockets.
+        LISTENING.inherit(sockets, is_held=True)
+        service.inherit(Handed(state["values"], descriptors[len(sockets) :]))
+
+    def attach(self, reactor: Any) -> None:
+        """Continue in a reactor; the predecessor is told when this process stops."""
+        from twisted.internet.defer import Deferred
+
+        from twisted_exec.program.handover.channel import Channel
+
+        self._going, self._gone = Deferred(), Deferred()
+        self._channel = Channel.over(reactor, self._end, self._received, self._closed)
+
+    def _received(self, message: Message) -> None:
+        from twisted_exec.program.handover.channel import GO
+
+        if GO in message:
+            self._go()
+
+    def _closed(self) -> None:
+        assert self._gone is not None
+        self._go()  # a predecessor that has ended leaves everything to this process
+        self._gone.callback(None)
+
+    def _go(self) -> None:
+        going, self._going = self._going, None
+        if going is not None:
+            going.callback(None)
+
+    def ready(self) -> Deferred[None]:
+        """
+        Tell the predecessor that this process can serve.
+
+        :return: fires when the predecessor has left everything to this process.
+        """
+        from twisted_exec.program.handover.channel import READY
+
+        assert self._channel is not None
+        assert self._going is not None
+        going = self._going
+        if self._channel.is_open:
+            self._channel.send({READY: True})
+        return going.addCallback(_accept)
+
+    def failed(self, why: str) -> None:
+        """Tell the predecessor why this process will not serve."""
+        from twisted_exec.program.handover.channel import FAILED, encode
+
+        if self._channel is None:
+            self._end.setblocking(False)
+            try:
+                self._end.send(encode({FAILED: why}))
+            except OSError:
+                pass  # it hears of the end of this process anyway
+        elif self._channel.is_open:
+            self._channel.send({FAILED: why})
+
+    def stop(self) -> Deferred[None] | None:
+        """
+        Stop a predecessor that still serves sessions.
+
+        :return: fires when it has ended; ``None`` if it has.
+        """
+        from twisted_exec.program.handover.channel import STOP
+
+        if self._channel is None or not self._channel.is_open:
+            return None
+        self._channel.send({STOP: True})
+        return self._gone
+
+
+def _accept(_: None) -> None:
+    from twisted_exec.tls.listening import LISTENING
+
+    LISTENING.accept()
+    LISTENING.close_unused()
+
+
+_predecessor: Predecessor | None = None
+
+
+def find_predecessor(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Take note of the predecessor that the environment names, and remove it from there."""
+    global _predecessor
+    text = environ.pop(VARIABLE, "")
+    if not (text.isascii() and text.isdigit()):
+        return
+    try:
+        end = socket.socket(fileno=int(text))
+    except OSError:
+        return  # the variable of another process, which has not passed the descriptor
+    if end.family == socket.AF_UNIX:
+        _predecessor = Predecessor(end)
+
+
+def predecessor() -> Predecessor | None:
+    """Return the process that this one replaces."""
+    return _predecessor
+
+
+def tell_failure(why: str) -> None:
+    """Tell the predecessor, if there is one, why this process ends."""
+    if _predecessor is not None:
+        _predecessor.failed(why)

@@ -1,0 +1,329 @@
+"""
+The successor of this process: the old process's side of a hand-over.
+
+SIGUSR2 starts the successor from this process's own command line, so from the present code and
+configuration.  Nothing has changed until it has said hello.  Then the service freezes, and its
+state and the listening sockets move.  If the successor is not ready in time, it is killed, and this
+process goes on; otherwise this process serves its sessions until they end, and exits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
+from twisted.internet.error import ProcessTerminated, ReactorNotRunning
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.program import notify
+from twisted_exec.program.handover.channel import (
+    FAILED,
+    GO,
+    HELLO,
+    READY,
+    STATE,
+    STOP,
+    Channel,
+    Message,
+)
+from twisted_exec.program.handover.interfaces import (
+    HANDOVER_SECONDS,
+    LINGER_SECONDS,
+    Handed,
+    IHandsOver,
+)
+from twisted_exec.program.handover.predecessor import VARIABLE
+from twisted_exec.program.handover.twistd import PidFile, append_to_log
+from twisted_exec.tls.listening import LISTENING
+
+_CHANNEL = 3
+"""Number of the channel's descriptor in the successor."""
+
+
+class HandOverError(Exception):
+    """A hand-over failed; the message says why."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command line of this process, for another one."""
+
+    argv: tuple[str, ...]
+    directory: str
+
+    @classmethod
+    def own(cls) -> Command:
+        """Return this process's own; call this before twistd changes the directory."""
+        return cls((sys.executable, *sys.orig_argv[1:]), os.getcwd())
+
+
+class Successor(ProcessProtocol):
+    """
+    A process that is about to replace this one.
+
+    :ivar hello: fires with its release and the version of its state; fails if it ends.
+    :ivar ready: fires when it can serve; fails if it ends.
+    :ivar ended: fires when it has ended.
+    :ivar pid: its id.
+    """
+
+    def __init__(self, stop: Any) -> None:
+        self.hello: Deferred[Message] = Deferred()
+        self.ready: Deferred[None] = Deferred()
+        self.ended: Deferred[None] = Deferred()
+        self.pid = 0
+        self._stop = stop
+        self._why = ""
+        self._channel: Channel | None = None
+
+    def spawn(self, reactor: Any, command: Command) -> None:
+        """
+        Start it.
+
+        :raises HandOverError: it cannot be started.
+        """
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        environment = {**os.environ, VARIABLE: str(_CHANNEL)}
+        # Twisted can only fork, and not spawn, for another directory.
+        elsewhere = None if command.directory == _directory() else command.directory
+        try:
+            process = reactor.spawnProcess(
+                self,
+                command.argv[0],
+                command.argv,
+                env=environment,
+                path=elsewhere,
+                childFDs={0: 0, 1: 1, 2: 2, _CHANNEL: its.fileno()},
+            )
+        except OSError as problem:
+            ours.close()
+            raise HandOverError(f"{command.argv[0]}: {problem.strerror}") from None
+        finally:
+            its.close()
+        self.pid = process.pid
+        self._channel = Channel.over(reactor, ours, self._received, self._gone)
+
+    def _received(self, message: Message) -> None:
+        if HELLO in message and not self.hello.called:
+            self.hello.callback(message[HELLO])
+        elif READY in message and not self.ready.called:
+            self.ready.callback(None)
+        elif FAILED in message:
+            self._why = str(message[FAILED])
+        elif STOP in message:
+            self._stop()
+
+    def processEnded(self, reason: Failure) -> None:
+        """Called by Twisted."""
+        if not self._why:
+            self._why = f"it ended {_how(reason.value)}; the reason is among its messages"
+        self.ended.callback(None)
+        self._gone()
+
+    def _gone(self) -> None:
+        """Fail once the process has ended and all that it sent was received."""
+        if self._channel is None or self._channel.is_open or not self._why:
+            return
+        for waiting in (self.hello, self.ready):
+            if not waiting.called:
+                waiting.errback(HandOverError(self._why))
+                return
+
+    def move(self, handed: Handed) -> None:
+        """Send it the listening sockets and the state."""
+        assert self._channel is not None
+        sockets = LISTENING.sockets()
+        state = {
+            "sockets": [(each.description, each.is_shared) for each in sockets],
+            "values": dict(handed.values),
+        }
+        numbers = [each.socket.fileno() for each in sockets] + list(handed.descriptors)
+        self._channel.send({STATE: state}, numbers)
+
+    def go(self) -> None:
+        """Let it serve."""
+        assert self._channel is not None
+        if self._channel.is_open:
+            self._channel.send({GO: True})
+
+    async def kill(self) -> None:
+        """End it, if it runs; returns when it has ended."""
+        for waiting in (self.hello, self.ready):
+            waiting.addErrback(lambda _: None)
+        if self._channel is None:
+            return
+        if self.pid and not self.ended.called:
+            os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the id is still its own
+            await self.ended
+        if self._channel.is_open:
+            self._channel.close()
+
+
+def _how(end: object) -> str:
+    if isinstance(end, ProcessTerminated) and end.signal is not None:
+        return f"by {signal.Signals(end.signal).name}"
+    return f"with exit code {getattr(end, 'exitCode', 0)}"
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+class State(Enum):
+    """What a process does about successors; the value is the answer to another SIGUSR2."""
+
+    STARTING = "this program is not ready yet; try again when it is"
+    SERVING = ""
+    HANDING_OVER = "a hand-over is under way already"
+    RETIRED = "its successor has the program already, and needs the signal"
+    STOPPING = "this program is stopping"
+
+
+class HandOver:
+    """
+    Replaces this process by a successor, on request.
+
+    :param service: ``None`` if the program's service cannot be continued by another process.
+    :param twistd: twistd's options, if this is twistd.
+    :param linger_seconds: how long sessions that cannot move are served.
+    :param limit_seconds: how long the successor may take to say hello, and then to become ready.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        service: IHandsOver | None,
+        reactor: Any,
+        command: Command,
+        twistd: MutableMapping[str, Any] | None = None,
+        *,
+        linger_seconds: float = LINGER_SECONDS,
+        limit_seconds: float = HANDOVER_SECONDS,
+    ) -> None:
+        self._service, self._reactor, self._command = service, reactor, command
+        self._twistd, self.pidfile = twistd, PidFile(twistd)
+        self._linger_seconds, self._limit_seconds = linger_seconds, limit_seconds
+        self._state = State.STARTING
+        self._task: Deferred[None] | None = None
+        self._successor: Successor | None = None
+
+    def ready(self) -> None:
+        """Take note that the program is ready."""
+        if self._state is State.STARTING:
+            self._state = State.SERVING
+
+    def begin(self) -> None:
+        """Start a successor."""
+        why = self._state.value
+        if self._service is None:
+            why = "this program cannot be continued by another process; restart it"
+        if why:
+            self._log.warn("no hand-over: {why}", why=why)
+            return
+        self._state = State.HANDING_OVER
+        self._task = Deferred.fromCoroutine(self._hand_over(self._service))
+        self._task.addErrback(self._crashed)
+
+    def _crashed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):  # this process stops
+            self._log.failure("hand-over", failure)
+
+    async def _hand_over(self, service: Any) -> None:
+        notify.notify(notify.reloading())
+        self._log.info("handing over: starting a successor")
+        successor = self._successor = Successor(self._stop)
+        has_frozen = False
+        try:
+            successor.spawn(self._reactor, self._command)
+            self._check(await self._within("start", successor.hello))
+            has_frozen = True
+            LISTENING.pause()
+            handed = await self._within("get the state", maybeDeferred(service.freeze))
+            append_to_log(self._twistd)
+            successor.move(handed)
+            await self._within("become ready", successor.ready)
+        except (Exception, CancelledError) as problem:
+            self._successor = None
+            await successor.kill()
+            if self._state is not State.STOPPING:
+                await self._go_on(problem, service if has_frozen else None)
+            return
+        await self._retire(successor, service)
+
+    def _check(self, hello: Message) -> None:
+        """:raises HandOverError: the successor cannot read the state."""
+        assert self._service is not None
+        version, own = hello.get("version"), self._service.state_version
+        if not isinstance(version, int) or version < own:
+            raise HandOverError(
+                f"release {hello.get('release')} has version {version} of the state, older than "
+                f"version {own} of this process; stop this program to go back to that release"
+            )
+
+    async def _within(self, what: str, waiting: Deferred[Any]) -> Any:
+        try:
+            return await waiting.addTimeout(self._limit_seconds, self._reactor)
+        except TimeoutError:
+            limit = f"{self._limit_seconds:g} s (--handover-seconds)"
+            raise HandOverError(f"it did not {what} within {limit}") from None
+
+    async def _go_on(self, problem: BaseException, frozen: IHandsOver | None) -> None:
+        """Continue as if there had been no successor."""
+        if frozen is not None:
+            try:
+                await maybeDeferred(frozen.thaw)
+            except Exception:
+                self._log.failure("the program did not go on after a hand-over that failed")
+            LISTENING.accept()
+        self._state = State.SERVING
+        notify.notify(notify.READY)
+        if isinstance(problem, HandOverError):
+            self._log.error(
+                "no hand-over, this process goes on: the successor: {why}", why=str(problem)
+            )
+        else:
+            self._log.failure("no hand-over, this process goes on", Failure(problem))
+
+    async def _retire(self, successor: Successor, service: IHandsOver) -> None:
+        """Leave the program to a successor that is ready."""
+        self._state = State.RETIRED
+        LISTENING.release()
+        self.pidfile.leave()
+        notify.notify(notify.replaced_by(successor.pid))
+        os.environ.pop(notify.VARIABLE, None)  # from now on the successor speaks for the service
+        successor.go()
+        self._log.info("process {pid} has taken over", pid=successor.pid)
+        try:
+            await maybeDeferred(service.retire, self._linger_seconds)
+        except CancelledError:
+            return
+        except Exception:
+            self._log.failure("sessions could not be left to the successor")
+        self._log.info("no session is left here: the end of this process")
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._state is State.RETIRED:
+            try:
+                self._reactor.stop()
+            except ReactorNotRunning:
+                pass  # it is stopping already
+
+    def abandon(self) -> None:
+        """End a hand-over that is under way, because this process stops."""
+        before, self._state = self._state, State.STOPPING
+        if before is State.HANDING_OVER and self._task is not None:
+            self._task.cancel()
