@@ -96,6 +96,11 @@ class Viewer:
         return self._session
 
     @property
+    def size(self) -> TerminalSize | None:
+        """The last size of the user's terminal."""
+        return self._size
+
+    @property
     def bytes_to_user(self) -> int:
         """Output that was sent, without notices, for audit; repeated output counts again."""
         return self.output.bytes_to_user

@@ -56,8 +56,12 @@ class LiveStream(Protocol):
     def end(self, ending: Ending) -> None:
         """End the stream with a reason."""
 
-    def cut(self) -> None:
-        """End the stream now, without a reason for its user."""
+    def cut(self, why: str = "") -> None:
+        """
+        End the stream now, without a reason for its user.
+
+        :param why: for the audit record.
+        """
 
     def limit_to(self, ceiling: Terms) -> None:
         """Change the terms that the hop before holds the session to."""
@@ -156,6 +160,10 @@ class RequestCache:
             expires = now + min(float(each["seconds"]), self._ttl_seconds)
             self._waiting[bytes.fromhex(each["digest"])] = expires, grant
             self._held[grant.user] += 1
+
+    def tokens_of(self, stream: LiveStream) -> list[tuple[bytes, Grant]]:
+        """Return the digests of the tokens that name an open stream, each with its grant."""
+        return [(digest, grant) for digest, (grant, each) in self._live.items() if each is stream]
 
     def expect(self, digest: bytes, grant: Grant, stream: LiveStream) -> None:
         """

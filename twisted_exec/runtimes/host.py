@@ -34,7 +34,9 @@ from twisted_exec.journal.retention import (
 )
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
+from twisted_exec.runtimes.handover.service import RuntimeHandOver
 from twisted_exec.runtimes.serving.resume_keys import read_secret
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
@@ -100,7 +102,7 @@ class Settings:
 _Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
 
 
-@implementer(IMachineLogs, IConsoleAlerts)
+@implementer(IMachineLogs, IConsoleAlerts, IHandsOver)
 class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     """
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
@@ -115,6 +117,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     """
 
     label = "machine runtime"
+    state_version = 1
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         self.settings = settings
         self._reactor, self._checks = reactor, checks
         table = ProcessTable(reactor, MARK)
-        cache = RequestCache(reactor)
+        cache = self.cache = RequestCache(reactor)
         self.runtime = MachineRuntime(
             [each.build(reactor, table) for each in settings.classes],
             table,
@@ -166,8 +169,10 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             allowed_uids=settings.allowed_uids,
         )
         self.shipping: Shipping | None = None
+        self._has_shipped = False
         if settings.shipping is not None:
             self.shipping = Shipping(settings.shipping, self.streams.registry, reactor)
+        self._handover = RuntimeHandOver(self, reactor)
         JournalMetrics(self.streams.registry, self.runtime.journals)
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)
@@ -199,18 +204,16 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         """See :meth:`AsyncService.start`."""
         for check in self._checks:
             check()
-        await self.runtime.prepare()
+        await self._handover.prepare_machines()
         secret = os.path.join(self.settings.state_directory, "resume-secret")
         self.streams.kept_sessions.start(read_secret(secret))
+        await self._handover.prepare_sessions()
         if not self.streams.listening.address:
             path = os.path.join(self.runtime.directory, STREAM_SOCKET).replace(":", "\\:")
             self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
         await self.streams.listen()
         self.runtime.startService()
-        if self.shipping is not None:
-            self.shipping.startService()
-            for journal, facts in self.runtime.journals.deleted_machines():
-                self._ship(facts, journal)  # lines that the last runtime has not sent
+        self.start_shipping()
         self.streams.startService()
         self.iri.startService()
         self._log.info(
@@ -219,14 +222,50 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             streams=self.streams.exec_url(""),
         )
 
+    def start_shipping(self) -> None:
+        """Begin to ship; the machines are added when their journals are opened, or again."""
+        if self.shipping is None:
+            return
+        self.shipping.startService()
+        if self._has_shipped:
+            for facts, journal in self.runtime.open_journals():
+                self._ship(facts, journal)
+        self._has_shipped = True
+        for journal, facts in self.runtime.journals.deleted_machines():
+            self._ship(facts, journal)  # lines that the last runtime has not sent
+
     async def stop(self) -> None:
         """See :meth:`AsyncService.stop`."""
+        if self._handover.is_retired:
+            await self.streams.stopService()
+            return  # another process has everything else
+        if self._handover.is_frozen:
+            await self._handover.thaw()  # the machines that end with this process must end
         if self.iri.running:
             await self.iri.stopService()
+        await self._handover.stop_listening()
         await self.streams.stopService()
         if self.shipping is not None and self.shipping.running:
             await self.shipping.stopService()  # before the journals close
         await self.runtime.stopService()
+
+    # IHandsOver.
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`.IHandsOver.inherit`."""
+        self._handover.inherit(handed)
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`.IHandsOver.freeze`."""
+        return Deferred.fromCoroutine(self._handover.freeze())
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`.IHandsOver.thaw`."""
+        return Deferred.fromCoroutine(self._handover.thaw())
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`.IHandsOver.retire`."""
+        return Deferred.fromCoroutine(self._handover.retire(linger_seconds))
 
     # Probes.
 

@@ -519,6 +519,10 @@ class MachineRuntime(Service):
 
     # One machine.
 
+    def open_journals(self) -> list[tuple[Mapping[str, str], IJournal]]:
+        """Return the facts of each machine and its journal, as ``journal_opened`` got them."""
+        return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
+
     def _changeable(self, request: Any) -> Record:
         """
         Return the record that a request changes.

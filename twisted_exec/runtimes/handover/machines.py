@@ -20,13 +20,14 @@ from twisted_exec.console.handed_viewers import export_viewer
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.runtimes.machines import Inherited, Record
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.state import is_alive
 from twisted_exec.streaming.interfaces import TerminalSize
 
 
-class CannotHandOver(Exception):
+class CannotHandOver(HandOverError):
     """Another process cannot continue this runtime now; the message says why."""
 
 

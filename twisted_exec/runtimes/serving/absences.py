@@ -39,10 +39,18 @@ class Absences:
 
     :param seconds: how long a session waits.
     :param most: limit for their number.
+    :param most_of_user: limit for each user.
     """
 
-    def __init__(self, clock: IReactorTime, seconds: float, most: int = MOST) -> None:
-        self._clock, self._seconds, self._most = clock, seconds, most
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: float,
+        most: float = MOST,
+        most_of_user: float = MOST_OF_USER,
+    ) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._most, self._most_of_user = most, most_of_user
         self._until: dict[Absentee, float] = {}  # the one that ends first is first
         self._of_user: dict[str, dict[Absentee, None]] = {}
         self._timer: IDelayedCall | None = None
@@ -63,7 +71,7 @@ class Absences:
         self._until[session] = self._clock.seconds() + self._seconds
         mine = self._of_user.setdefault(session.user, {})
         mine[session] = None
-        if len(mine) > MOST_OF_USER:
+        if len(mine) > self._most_of_user:
             self._end(next(iter(mine)), TOO_MANY)
         elif len(self._until) > self._most:
             self._end(next(iter(self._until)), TOO_MANY)

@@ -42,6 +42,16 @@ class NotifyingAttachment:
         self._inner, self._ended = inner, ended
         directlyProvides(self, *providedBy(inner))
 
+    @property
+    def inner(self) -> Any:
+        """The attachment."""
+        return self._inner
+
+    def continue_with(self, inner: IAttachment) -> None:
+        """Pass everything on to another attachment from now on."""
+        self._inner = inner
+        directlyProvides(self, *providedBy(inner))
+
     def attached(self, transport: IAttachmentTransport) -> None:
         self._inner.attached(transport)
 
@@ -119,6 +129,10 @@ class Connection:
         if self._transport is None or (self._settled_before is None and not self._is_heard):
             return self._settled_before
         return int(self._transport.settled)
+
+    def cut(self, why: str) -> None:
+        """Cut the stream: the session goes on over another connection."""
+        self._live.cut(why)
 
     def supersede(self) -> None:
         """End the stream: the session has a newer one."""

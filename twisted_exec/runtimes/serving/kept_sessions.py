@@ -12,7 +12,8 @@ valid until its client sends something, because the client may not have got the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from twisted.internet.interfaces import IReactorTime
@@ -31,6 +32,12 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.wire.resume import Resumable, Resume
 
+if TYPE_CHECKING:
+    from twisted_exec.runtimes.handover.bridged import Bridged
+
+MOVING_SECONDS = 60
+"""How long a session waits that a predecessor of this process has handed over."""
+
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
 _MOST_REFUSED_USERS = 10_000
@@ -46,6 +53,7 @@ class KeptSession:
     :param subject: the names of the machine.
     :param earlier: the digest of the key by which it is resumed, if it was in an earlier process.
     :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
+    :ivar bridged: the stream that a predecessor of this process serves, if the user cannot resume.
     """
 
     def __init__(
@@ -59,10 +67,27 @@ class KeptSession:
     ) -> None:
         self.user, self.machine, self.subject = user, machine, subject
         self.attachment = attachment
+        self.bridged: Bridged | None = None
         self.connection: Connection | None = None
         self._sessions, self._earlier = sessions, earlier
         self._settled = None if earlier else 0
         self._keys: dict[bytes, str] = {}
+
+    @property
+    def keys(self) -> Mapping[bytes, str]:
+        """The digests of the keys that resume the session, each with the session id of its stream."""
+        return self._keys
+
+    @property
+    def settled(self) -> int | None:
+        """Settled pieces of input; ``None`` if nobody knows how many."""
+        return self._settled if self.connection is None else self.connection.settled
+
+    def restore(self, keys: Mapping[bytes, str], settled: int | None) -> None:
+        """Continue a session of a predecessor, which waits for its next stream."""
+        self._settled = settled
+        self.use_keys(dict(keys))
+        self._sessions.absences_of(self).add(self)
 
     def has_key(self, key: bytes, session: str) -> bool:
         """Return whether a key resumes this session, and was issued for a stream with this id."""
@@ -85,12 +110,10 @@ class KeptSession:
         :return: the attachment, and the beginning of its stream.
         """
         key, answer = self._sessions.issue(self, session)
-        keys, position, settled = {key: session}, None, self._settled
+        keys, position, settled = {key: session}, None, self.settled
         if resume is not None:
             keys[digest(resume.key)] = resume.session
             position = resume.position
-        if self.connection is not None:
-            settled = self.connection.settled
         connection = Connection(self, keys, key, settled, live, ended)
         return connection, Resumption(answer, position, settled)
 
@@ -98,6 +121,8 @@ class KeptSession:
         """End the session; called once."""
         self.connection = None
         self.use_keys({})
+        if self.bridged is not None:
+            self.bridged.over()
         self.attachment.detached(reason)
 
     # Called by connections.
@@ -125,7 +150,7 @@ class KeptSession:
         """The present stream is lost."""
         self._settled, self.connection = connection.settled, None
         self.attachment.away()
-        self._sessions.absences.add(self)
+        self._sessions.absences_of(self).add(self)
 
 
 class KeptSessions:
@@ -134,11 +159,13 @@ class KeptSessions:
 
     :param seconds: how long a session waits for its user; 0 if none can be resumed.
     :ivar absences: those that wait.
+    :ivar moving: those that a predecessor of this process has handed over, and that it cuts.
     """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
         self._clock, self._seconds = clock, seconds
         self.absences = Absences(clock, seconds)
+        self.moving = Absences(clock, max(seconds, MOVING_SECONDS), math.inf, math.inf)
         self._by_key: dict[bytes, KeptSession] = {}
         self._keys = ResumeKeys()
         self._earlier_until = 0.0  # keys of an earlier process are valid until then
@@ -161,7 +188,7 @@ class KeptSessions:
             "Sessions that wait for their users after the loss of a connection.",
             registry=registry,
         )
-        absent.set_function(lambda: float(len(self.absences)))
+        absent.set_function(lambda: float(len(self.absences) + len(self.moving)))
 
     def start(self, secret: bytes) -> None:
         """
@@ -176,6 +203,37 @@ class KeptSessions:
         """End the sessions that wait, and those whose streams are lost from now on."""
         self._earlier_until = 0.0
         self.absences.close(reason)
+        self.moving.close(reason)
+
+    def export(self) -> dict[str, Any]:
+        """Return what another process needs to know besides the sessions, as JSON values."""
+        return {
+            "processes": [each.hex() for each in self._keys.processes],
+            "earlierSeconds": max(0.0, self._earlier_until - self._clock.seconds()),
+            "earlierUsed": [each.hex() for each in self._earlier_used],
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """
+        Continue the sessions of a predecessor; called after :meth:`start`.
+
+        :param values: see :meth:`export`.
+        :raises ValueError: the values are not valid.
+        """
+        self._keys.succeed(bytes.fromhex(each) for each in values["processes"])
+        self._earlier_until = self._clock.seconds() + float(values["earlierSeconds"])
+        self._earlier_used = {bytes.fromhex(each) for each in values["earlierUsed"]}
+
+    def absences_of(self, session: KeptSession) -> Absences:
+        """Return where a session waits."""
+        if session.bridged is not None or not getattr(session.attachment, "is_away", True):
+            return self.moving
+        return self.absences
+
+    @property
+    def all(self) -> Sequence[KeptSession]:
+        """The sessions that can be resumed now."""
+        return list(dict.fromkeys(self._by_key.values()))
 
     @property
     def is_enabled(self) -> bool:
@@ -229,7 +287,7 @@ class KeptSessions:
 
     def waits_for(self, user: str, machine: str) -> bool:
         """Return whether a session of this user at this machine waits."""
-        waiting = self.absences.of_user(user)
+        waiting = [*self.absences.of_user(user), *self.moving.of_user(user)]
         return any(isinstance(each, KeptSession) and each.machine == machine for each in waiting)
 
     def refusal(self, user: str) -> APIError:
@@ -254,7 +312,7 @@ class KeptSessions:
         """
         holder = Holder(session.user, session.machine, id)
         key = self._keys.issue(holder, session.attachment.oldest)
-        return digest(key), Resumable(key, self._seconds)
+        return digest(key), Resumable(key, self._seconds or MOVING_SECONDS)
 
     def replace_keys(
         self, session: KeptSession, old: Mapping[bytes, str], new: Mapping[bytes, str]
@@ -272,6 +330,7 @@ class KeptSessions:
         :param earlier: the digest of its key, if the session was in an earlier process.
         """
         self.absences.remove(session)
+        self.moving.remove(session)
         if earlier:
             self._earlier_used.add(earlier)
         self._results.labels("restarted" if earlier else "resumed").inc()

@@ -17,7 +17,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -26,7 +26,13 @@ from twisted.internet.error import ConnectionDone
 
 from twisted_exec.api.logs import parse
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
-from twisted_exec.api.status import APIError, Forbidden, MethodNotAllowed, NotFound
+from twisted_exec.api.status import (
+    APIError,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    ServiceUnavailable,
+)
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import (
     EXEC,
@@ -86,6 +92,16 @@ raises
 :class:`~twisted_exec.api.status.APIError`.
 """
 
+
+@dataclass(frozen=True)
+class OrdinaryStream:
+    """An open stream of a client that cannot resume its session."""
+
+    attachment: NotifyingAttachment
+    live: LiveSession
+    offer: Offer | None
+
+
 ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
 
@@ -106,6 +122,8 @@ class ServerRoutes(Dispatcher):
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
         self._check_peer(request)
+        if self._server.is_frozen:
+            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         await self._routes.dispatch(request)
 
     def _check_peer(self, request: Request) -> None:
@@ -266,9 +284,11 @@ class StreamRoutes(ServerRoutes):
             )
             self._serve(request, reservation, connection, live, beginning)
             return
-        notifying: Any = NotifyingAttachment(attachment, reservation.ended)
+        ordinary = self._server.ordinary
+        notifying: Any = NotifyingAttachment(attachment, partial(_over, ordinary, reservation))
         owner = Owner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None
+        ordinary[reservation] = OrdinaryStream(notifying, live, offer)
         self._serve(request, reservation, notifying, live, offer=offer)
 
     def _serve(
@@ -327,6 +347,12 @@ class StreamRoutes(ServerRoutes):
             user=header_text(request, USER_HEADER),
             machine_uid=header_text(request, UID_HEADER),
         )
+
+
+def _over(ordinary: dict[Reservation, OrdinaryStream], reservation: Reservation) -> None:
+    """Take note of the end of an ordinary stream."""
+    ordinary.pop(reservation, None)
+    reservation.ended()
 
 
 def _token_of(request: Request | FurtherRequest) -> str:

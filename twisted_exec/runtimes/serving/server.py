@@ -22,7 +22,7 @@ from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Protocol
 
-from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.request_cache import RequestCache, Reservation
 from twisted_exec.iri.target import Target, TargetError
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.observe.audit import Trail
@@ -31,7 +31,13 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
-from twisted_exec.runtimes.serving.routes import Attach, ReadLog, ServerRoutes, StreamRoutes
+from twisted_exec.runtimes.serving.routes import (
+    Attach,
+    OrdinaryStream,
+    ReadLog,
+    ServerRoutes,
+    StreamRoutes,
+)
 from twisted_exec.streaming.enduring_streams import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -84,7 +90,11 @@ class TokenServer(Service):
         of Kubernetes; 0 to end it at once.
     :ivar sessions: the live sessions.
     :ivar health: the probes of ``/readyz``; the owner adds them.
+    :ivar ordinary: the open streams of clients that cannot resume their sessions.
+    :ivar is_frozen: requests are refused, because another process takes the place of this one.
     """
+
+    is_frozen = False
 
     def __init__(
         self,
@@ -101,6 +111,7 @@ class TokenServer(Service):
         self.listening = listening
         self.streams = EnduringStreams(reactor, rejoin_seconds)
         self.health = Health(reactor)
+        self.ordinary: dict[Reservation, OrdinaryStream] = {}
         self.registry = new_registry()
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         self._reactor, self._drain_seconds, self._name = reactor, drain_seconds, name
@@ -184,6 +195,16 @@ class TokenServer(Service):
             )
         scheme = "https" if self.listening.certificate else "http"
         return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
+
+    def freeze(self) -> None:
+        """Refuse requests, also over open connections."""
+        self.is_frozen = True
+        self._site.drain()
+
+    def thaw(self) -> None:
+        """Undo :meth:`freeze`."""
+        self.is_frozen = False
+        self._site.resume()
 
     def stopService(self) -> Deferred[None]:
         """:return: fires when all sessions have ended with the reason."""

@@ -35,6 +35,7 @@ from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser, Reopen
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.streaming.remotecommand.resumable_user import Messages
 from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
+from twisted_exec.wire.channel import V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import MARKS, Ack, At, Attendance, Mark, Position, Resumable, Resume
 
@@ -115,6 +116,21 @@ class ResumingClient:
         self._connection.attached(stream)
         stream.registerProducer(self, True)
         self._user.attached(self)
+
+    def resume(self, key: Resumable, session: str, position: Position) -> None:
+        """
+        Begin with a session that exists already, of which no input is settled, and attach the user.
+
+        :param key: that of the session.
+        :param session: its id.
+        :param position: of the next byte of output.
+        """
+        self._keys, self._position = [(key, session)], position
+        self.session, self.protocol, self.can_half_close = session, V5, True
+        self._state, self._lost_at = _State.LOST, self._clock.seconds()
+        self._user.attached(self)
+        self._reconnecting.start()
+        self._reconnecting.network_changed()
 
     # ConsoleStream
 

@@ -1,0 +1,76 @@
+"""
+Requests of predecessors of this process for the sessions whose streams they serve.
+
+The socket is in the private directory of the runtime, so only processes of the same account reach it.
+A request names a session, and has the key that resumes it (:mod:`twisted_exec.wire.resume`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.error import ConnectionDone
+
+from twisted_exec.api.status import APIError, BadRequest, NotFound
+from twisted_exec.runtimes.serving.resuming import resumption_of
+from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
+from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
+from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
+from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
+from twisted_exec.streaming.remotecommand.server import serve
+
+if TYPE_CHECKING:
+    from twisted_exec.runtimes.serving.server import StreamServer
+
+
+class BridgeRoutes(ServerRoutes):
+    """The routes of the socket for predecessors."""
+
+    _server: StreamServer
+
+    def __init__(self, server: StreamServer) -> None:
+        super().__init__(server)
+        self._allowed = {0, os.getuid()}
+        self._routes = Routes()
+        self._routes.add(["GET"], "/sessions/{session}", self._resume)
+
+    async def _resume(self, request: Request, names: Mapping[str, str]) -> None:
+        protocol = choose_protocol(request)
+        resumption = resumption_of(request, protocol)
+        if resumption is None or resumption.resume is None:
+            raise BadRequest("a predecessor resumes a session")
+        user, bound = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
+        session = self._server.kept_sessions.find(resumption.resume, user, bound)
+        bridged = None if session is None else session.bridged
+        if session is None or bridged is None:
+            raise NotFound("exec", "", message="the session is over")
+        session.attachment.check(resumption.resume.position)
+        request.subject = bridged.subject
+        live = self._server.sessions.open(bridged.subject, ceiling=bridged.terms)
+        connection: Any
+        connection, beginning = session.connect(
+            bridged.subject.session, live, partial(bridged.closed, live), resumption.resume
+        )
+        try:
+            serve(
+                request,
+                connection,
+                session=bridged.subject.session,
+                user=bridged.subject.user,
+                clock=self._server.clock,
+                record=live,
+                terms=live.terms,
+                resumption=beginning,
+            )
+        except APIError as error:
+            live.over(error.message, code=error.code)
+            raise
+        except ConnectionDone:
+            live.over("client closed", code=CLIENT_LEFT)
+            return
+        bridged.opened(live)
