@@ -115,6 +115,18 @@ class CommandTests(RebootCase):
         self.assertNotIn(b"typed-while-off", self.printed())
         self.assertEqual(bytes(ours.got + back.got), self.printed())
 
+    async def test_two_connections(self) -> None:
+        """A user whose loss nobody has noticed yet resumes the session of a machine that is off."""
+        await self.create()
+        ours = await self.open("s1")
+        await self.until(lambda: len(ours.marks) > 1)
+        await self.set_power(pb.POWER_OFF)
+        await self.until(lambda: not self.alive())
+        back = await self.open("s2", self.resume(ours, "s1"))
+        await self.until(lambda: ours.gone)
+        await self.set_power(pb.POWER_ON)
+        await self.started_again(back)
+
     async def test_stays_off(self) -> None:
         """A machine that stays off ends its sessions after the time, with the reason."""
         await self.create(resume_seconds=1)

@@ -7,6 +7,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.wire.rejoin import OFFER, Rejoin
 from twisted_exec.wire.resume import Position, Resume
 
 RESUME = Resume("k" * 43, "s-1", Position("0123456789abcdef", 7))
@@ -44,3 +45,13 @@ class ResumptionTests(SynchronousTestCase):
             with self.assertRaises(BadRequest) as caught:
                 _ = self.context(*values).resumption
             self.assertNotIn(RESUME.key, caught.exception.message)
+
+    def test_continues(self) -> None:
+        """Requests that resume a session or rejoin a stream go on with an open one."""
+        self.assertFalse(RequestContext(DummyRequest([b"exec"])).continues_session)
+        self.assertFalse(self.context("marks").continues_session)
+        self.assertTrue(self.context(RESUME.text()).continues_session)
+        for value, continues in ((OFFER, False), (Rejoin("k" * 43, 7).text(), True)):
+            context = RequestContext(DummyRequest([b"exec"]))
+            context.rejoin = value.encode()
+            self.assertIs(context.continues_session, continues)

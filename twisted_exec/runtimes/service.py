@@ -480,9 +480,12 @@ class MachineRuntime(Service):
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[pb.ExecResponse]:
         grant = Grant(request.machine_id, machine_uid, user, session)
+        # A session that waits, for its user or for the machine, has its console already.
         if not self._is_awaited(user, machine_uid or grant.machine_id):
-            # A session that waits has its console already, even if the machine is off by now.
-            self._console(self._machines.get(grant.machine_id), machine_uid)
+            record = self._machines.get(grant.machine_id)
+            waiting = self._supervisor(record, machine_uid).console
+            if waiting is None or all(each.user != user for each in waiting.viewers):
+                self._console(record, machine_uid)
         return succeed(pb.ExecResponse(url=self._exec_url(self._cache.insert(grant))))
 
     @_as_deferred

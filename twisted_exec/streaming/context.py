@@ -22,6 +22,7 @@ from twisted_exec.streaming.sessions.resuming import (
     requested_resumption,
     resume_headers,
 )
+from twisted_exec.wire.rejoin import OFFER
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -79,6 +80,16 @@ class RequestContext:
         """
         values = self.resume_headers
         return requested_resumption(resume_headers(self.request) if values is None else values)
+
+    @property
+    def continues_session(self) -> bool:
+        """
+        True if the request goes on with an open session: it resumes it, or rejoins its stream.
+
+        :raises BadRequest: the header is not valid.
+        """
+        resumes = self.resumption is not None and bool(self.resumption.session)
+        return resumes or self.rejoin.strip() not in (b"", OFFER.encode())
 
     @property
     def subject(self) -> Subject:

@@ -130,6 +130,7 @@ class Passage:
             self._context.ceiling,
             resumption.session if resumption is not None else "",
         )
+        self._session.waits_for_machine = self._context.continues_session
         try:
             if sessions.watcher is not None:
                 self._session.client_info = client_info(self._context)
@@ -346,6 +347,8 @@ class Passage:
             headers.append((RESUME, resumption.text().encode("ascii")))
             self._session.resumable_seconds = resumption.seconds
             splice.watch_close()
+        # Runtimes that keep sessions in one of these ways also let them wait for their machine.
+        self._session.waits_for_machine = resumption is not None or bool(rejoin)
         if rejoin and self._context.rejoin:
             headers.append((REJOIN, rejoin))
             self._session.is_rejoined_by_hop = True

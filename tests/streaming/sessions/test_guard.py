@@ -6,6 +6,7 @@ Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it 
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,13 @@ from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, Ending, Subject
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    Ending,
+    Subject,
+)
 from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
@@ -608,3 +615,19 @@ class SpacingTests(GuardCase):
         guard = SessionGuard(self.sessions, self.reviewer, self.clock)
         guard.review_soon()
         self.successResultOf(guard.stopService())
+
+
+class ObjectTests(GuardCase):
+    """Objects that end sessions."""
+
+    def test_powered_off(self) -> None:
+        """A machine that is off ends its sessions, unless the machine's end lets them wait."""
+        for name in ("s1", "s2"):
+            session = self.sessions.open(Subject(name, uid="u1"))
+            session.carry(partial(self.endings.__setitem__, name), lambda: None)
+        session.waits_for_machine = True
+        off, deleted = Ending(POWERED_OFF, "off"), Ending(MACHINE_DELETED, "deleted")
+        self.assertEqual(self.guard.end(MachineKey("u1"), off), 1)
+        self.assertEqual(self.endings, {"s1": off})
+        self.guard.end(MachineKey("u1"), deleted)
+        self.assertEqual(self.endings, {"s1": off, "s2": deleted})

@@ -170,7 +170,7 @@ class MachineLocator:
         headers = forwarded_headers(context.user)
         self._check_query(context)
         await self._admit(context, target)
-        machine = await self._machine(target)
+        machine = await self._machine(target, is_open=context.continues_session)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         path = self._dialect.poollet_path(target.namespace, target.name, self.subresource)
@@ -188,7 +188,7 @@ class MachineLocator:
         subject, path = location.subject, location.path.decode("ascii")
 
         async def anew() -> Location:
-            machine = await self._machine(target)
+            machine = await self._machine(target, is_open=True)
             if machine["metadata"]["uid"] != subject.uid:
                 resource = target.kind.resource
                 raise NotFound(resource.plural, target.name, resource.group)
@@ -255,7 +255,12 @@ class MachineLocator:
         for admission in self._admissions:
             await admission.admit_opening(opening)
 
-    async def _machine(self, target: Target) -> Object:
+    async def _machine(self, target: Target, *, is_open: bool = False) -> Object:
+        """
+        Return the machine.
+
+        :param is_open: for a session that is open already, which may wait until the machine is on.
+        """
         machine = await self._storage.get(self._dialect.workload, target.namespace, target.name)
         named = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:
@@ -264,7 +269,7 @@ class MachineLocator:
             raise BadRequest(
                 f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
             )
-        if self.needs_power and machine["spec"].get("power") == "Off":
+        if self.needs_power and not is_open and machine["spec"].get("power") == "Off":
             raise Conflict(f"{named} is powered off: set spec.power to On")
         return machine
 

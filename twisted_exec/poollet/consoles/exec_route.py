@@ -219,13 +219,14 @@ class ExecLocator:
         if context.subject.uid not in ("", uid):
             raise self._unknown(context.subject)
         context.learn(uid=uid)
-        self._check(machine)
+        is_open = context.continues_session
+        self._check(machine, is_open)
         self._check_request(context)
         if self.under_policies and context.caller is None:
             server = context.user.name if self.access.is_server(context) else ""
             session = await self.policies.open(machine, server)
             self.gate.allow_console(context, access.under(session) if access else session)
-        return replace(await self._to(context.subject), terms=terms)
+        return replace(await self._to(context.subject, is_open), terms=terms)
 
     async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
         """Check the user's rights; return the access of a user to a console, and the terms."""
@@ -247,18 +248,22 @@ class ExecLocator:
             machine = await self._machine(subject)
         self.denials.record(subject, machine, message)
 
-    async def _to(self, subject: Subject) -> Location:
-        """Return the location of the console, according to the runtime at this moment."""
+    async def _to(self, subject: Subject, is_open: bool) -> Location:
+        """
+        Return the location of the console, according to the runtime at this moment.
+
+        :param is_open: for a session that is open already, which may wait until the machine is on.
+        """
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)))
         except APIError:
-            await self._check_again(subject)  # a deleted Machine explains the error better
+            await self._check_again(subject, is_open)  # a deleted Machine explains the error better
             raise
-        await self._check_again(subject)
+        await self._check_again(subject, is_open)
         # Some runtimes invalidate a URL's token even if they refuse its request.
         return replace(
             self._location(subject, target),
-            again=lambda: Deferred.fromCoroutine(self._to(subject)),
+            again=lambda: Deferred.fromCoroutine(self._to(subject, is_open)),
         )
 
     def _location(self, subject: Subject, target: Target) -> Location:
@@ -308,20 +313,20 @@ class ExecLocator:
             f'{workload.qualified} "{subject.machine}" not found in pool "{self.access.pool}"',
         )
 
-    def _check(self, machine: Object) -> None:
+    def _check(self, machine: Object, is_open: bool) -> None:
         """:raises Conflict: the Machine is being deleted, or is powered off."""
         metadata = machine["metadata"]
         name = f'{self.access.dialect.noun} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
             raise Conflict(f"{name} is being deleted")
-        if self.needs_power and not wants_power(machine):
+        if self.needs_power and not is_open and not wants_power(machine):
             raise Conflict(f"{name} is powered off")
 
     def _check_request(self, context: RequestContext) -> None:
         """:raises BadRequest: the request does not fit this route."""
         require_upgrade(context.request)
 
-    async def _check_again(self, subject: Subject) -> None:
+    async def _check_again(self, subject: Subject, is_open: bool) -> None:
         """
         Check that the Machine still exists after the calls to the runtime.
 
@@ -333,7 +338,7 @@ class ExecLocator:
         machine = await self._machine(subject)
         if machine["metadata"]["uid"] != subject.uid:
             raise self._unknown(subject)
-        self._check(machine)
+        self._check(machine, is_open)
 
     async def _target(self, subject: Subject) -> Target:
         """Ask the runtime for an exec URL of the machine with the subject's UID."""

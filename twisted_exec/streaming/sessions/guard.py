@@ -34,7 +34,13 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.program.tasks import ShortTurns
-from twisted_exec.streaming.interfaces import REVOKED, Ending, IRoundReviewer, ISessionReviewer
+from twisted_exec.streaming.interfaces import (
+    POWERED_OFF,
+    REVOKED,
+    Ending,
+    IRoundReviewer,
+    ISessionReviewer,
+)
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Replaceable
@@ -228,9 +234,17 @@ class SessionGuard(Service):
         """
         End the sessions that depend on an object.
 
+        A machine that is switched off may be switched on again, so the runtime ends those that it
+        lets wait.
+
         :return: their number.
         """
-        chosen = [each for each in self._sessions.live() if key.covers(each.subject, ending)]
+        is_power = ending.reason == POWERED_OFF
+        chosen = [
+            each
+            for each in self._sessions.live()
+            if key.covers(each.subject, ending) and not (is_power and each.waits_for_machine)
+        ]
         for session in chosen:
             self._withdraw(session, ending, "object", self._clock.seconds())
         return len(chosen)

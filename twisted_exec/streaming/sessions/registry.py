@@ -86,6 +86,8 @@ class Session:
         0 if the session cannot be resumed.
     :ivar is_rejoined_by_hop: the hop before this one goes on with the session over another connection
         if this hop is lost.
+    :ivar waits_for_machine: the machine's end lets the session wait while the machine is off, or ends
+        it.
     :ivar is_lost: the connection was lost, and the session waits for its user; for
         :meth:`Watcher.ended`.
     :ivar is_superseded: the user has resumed the session over another connection.
@@ -104,6 +106,7 @@ class Session:
         self.subject, self.evidence = subject, evidence
         self.resumes, self.resumable_seconds = resumes, 0
         self.is_superseded = self.is_lost = self.is_rejoined_by_hop = False
+        self.waits_for_machine = False
         self._why = ""  # the session was cut
         self.expires: float = getattr(evidence, "expires", math.inf)
         self.ending: Ending | None = None
