@@ -9,7 +9,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, BadGateway
-from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
+from twisted_exec.streaming.remotecommand.reconnecting import (
+    STARTING_SECONDS,
+    Reconnecting,
+    Refused,
+)
 
 
 class ReconnectingTests(SynchronousTestCase):
@@ -111,6 +115,26 @@ class ReconnectingTests(SynchronousTestCase):
         self.run_for(1)
         self.assertEqual(self.reasons, ["oops"])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_starting_server(self) -> None:
+        """
+        A server that was out of reach may refuse a user at first, because it is still starting.
+
+        kube-apiserver answers 403 for about a second before it knows the rights.
+        """
+        forbidden = APIError("forbidden", code=403, reason="Forbidden")
+        self.reconnecting.start()
+        self.run_for(5)
+        self.answer = forbidden
+        self.run_for(STARTING_SECONDS - 2)
+        self.assertEqual(self.reasons, [])
+        self.run_for(4)
+        self.assertEqual(self.reasons, ["forbidden"])
+        self.setUp()
+        self.answer = forbidden
+        self.reconnecting.start()
+        self.run_for(1)
+        self.assertEqual((len(self.attempts), self.reasons), (1, ["forbidden"]))
 
     def test_retried(self) -> None:
         """Servers that are busy or not there may be ready soon."""

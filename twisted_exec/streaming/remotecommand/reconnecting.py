@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout
 
 FIRST_WAIT_SECONDS = 0.1
 WAIT_SECONDS = 1.0
@@ -32,6 +32,13 @@ JITTER = 0.2
 
 ATTEMPT_SECONDS = 10.0
 """Time limit of one attempt."""
+
+STARTING_SECONDS = 10.0
+"""
+How long after a server was out of reach a 403 is no final answer.
+
+A kube-apiserver that is starting forbids everything for about a second: it does not know the roles yet.
+"""
 
 _YOUNG_SECONDS = 1.0
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -67,12 +74,14 @@ class Reconnecting:
         self._limit_seconds, self._jitter = limit_seconds, jitter
         self._wait_seconds = FIRST_WAIT_SECONDS
         self._started_at = self._attempted_at = 0.0
+        self._unreached_at: float | None = None
         self._running: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
         """Begin with a short wait."""
         self._started_at = self._clock.seconds()
+        self._unreached_at = None
         self._wait_seconds = FIRST_WAIT_SECONDS
         self._wait()
 
@@ -121,17 +130,25 @@ class Reconnecting:
         self._running = None
         error: Any = failure.value
         if isinstance(error, TimeoutError | CancelledError):
-            error = APIError(f"no answer within {ATTEMPT_SECONDS:g} s", code=504, reason="Timeout")
+            error = GatewayTimeout(f"no answer within {ATTEMPT_SECONDS:g} s")
+        if isinstance(error, BadGateway | GatewayTimeout):  # of this side, not of the server
+            self._unreached_at = self._clock.seconds()
         if not isinstance(error, APIError):
             if not isinstance(error, Refused):
                 _log.failure("reconnecting failed", failure)
             self._failed(str(error))
-        elif error.code not in _RETRIED:
+        elif error.code not in _RETRIED and not self._may_be_starting(error):
             self._failed(error.message)
         elif self._is_late():
             self._failed(f"not within {self._limit_seconds:g} s: {error.message}")
         else:
             self._wait(error.retry_after_seconds or 0.0)
+
+    def _may_be_starting(self, refusal: APIError) -> bool:
+        """Return whether a server refuses only because it has just started."""
+        at = self._unreached_at
+        is_recent = at is not None and self._clock.seconds() - at < STARTING_SECONDS
+        return refusal.code == Forbidden.code and is_recent
 
     def _is_late(self) -> bool:
         passed = self._clock.seconds() - self._started_at
