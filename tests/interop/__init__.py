@@ -83,6 +83,8 @@ API server
       rights of each role at a console with every kubectl, also behind a kube-apiserver
     * ``console_policies`` (kube-apiserver, kube-controller-manager; 1 min): reasons, approvals and labels
       behind kube-apiserver.
+    * ``aggregated_resume`` (kube-apiserver, kube-controller-manager; 2 min): consoles behind kube-apiserver
+      go on when the poollet, our API server or kube-apiserver is killed.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,
       kube-controller-manager, and kubectl.1.20 for a test of ``deployed``): our API server behind
       kube-apiserver as the manifests deploy it: every kubectl, a read-only user, the granted rights,

@@ -33,6 +33,7 @@ class Programs:
         self.directory = Path(tempfile.mkdtemp(prefix=prefix))
         self.keep = keep
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._started: dict[str, tuple[tuple[str, ...], dict[str, str] | None]] = {}
 
     def path(self, name: str) -> str:
         """A file of the directory."""
@@ -59,7 +60,17 @@ class Programs:
                 env={**os.environ, **(env or {})},
             )
         self._running.append((name, process))
+        self._started[name] = argv, env
         return process
+
+    def restart(self, name: str) -> None:
+        """Kill a program, and start it again as before."""
+        entry = next(entry for entry in self._running if entry[0] == name)
+        self._running.remove(entry)
+        entry[1].kill()
+        entry[1].wait()
+        argv, env = self._started[name]
+        self.run(name, *argv, env=env)
 
     def log(self, name: str) -> str:
         """Return the output of the program so far."""

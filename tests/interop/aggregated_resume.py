@@ -1,0 +1,182 @@
+"""
+Consoles through a real kube-apiserver go on when programs behind it are killed.
+
+No stock kubectl opens machines there, because they are no Pods.  So the ordinary sessions are those of
+our client without ``resume``, over a WebSocket and over SPDY, which send what stock clients send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.flows import programs
+from tests.flows.deployment import pause
+from tests.flows.resuming import Typist
+from tests.interop import chains
+from tests.interop.aggregated_cluster import AggregatedCluster
+from tests.interop.hosts import kubectl
+from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
+from twisted_exec.wire.channel import V5
+
+reactor: Any = _reactor
+
+LINES = 3000
+WORDS = 20
+
+
+class Client:
+    """
+    A user of the machine's shell.
+
+    :param end: returns how the session has ended; empty while it is open.
+    :param leave: ends the session.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type: Callable[[bytes], None],
+        printed: Callable[[], bytes],
+        end: Callable[[], str],
+        leave: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.name, self.type, self._printed, self._end = name, type, printed, end
+        self.leave = leave
+        self._start = 0
+
+    @property
+    def printed(self) -> bytes:
+        """The output since the shell was ready."""
+        return self._printed()[self._start :]
+
+    async def ready(self) -> None:
+        """Turn echo and prompt off; earlier output is shown again, so each waits for its own word."""
+        self._start = len(self._printed())
+        self.type(b"stty -echo; PS1=; echo re''ady-%b\n" % self.name.encode())
+        await self.until(b"ready-%b\r\n" % self.name.encode())
+        self._start = len(self._printed())
+
+    async def until(self, expected: bytes) -> None:
+        """Fires once the output has these bytes; fails if the session ends before."""
+        while expected not in self.printed:
+            if end := self._end():
+                raise AssertionError(f"{self.name}: {end}; {self.printed[-500:]!r}")
+            await pause()
+
+
+class KilledTests(TestCase):
+    """A machine with a shell, in a pool behind our API server, behind kube-apiserver."""
+
+    skip = needs.aggregated()
+    timeout = 240
+
+    async def setUp(self) -> None:
+        cluster = self.cluster = AggregatedCluster("resume")
+        self.addCleanup(cluster.stop)
+        cluster.start()
+        group = f"{cluster.make.group}/v1alpha1"
+        self.runtime = chains.our_runtime(cluster.programs, cluster.make.revision, class_name="pty")
+        chains.our_poollet(cluster, "local", self.runtime)
+        cluster.apply(
+            {
+                "apiVersion": group,
+                "kind": "MachineClass",
+                "metadata": {"name": "pty"},
+                "capabilities": {"cpu": "1", "memory": str(chains.MEMORY)},
+            },
+            {
+                "apiVersion": group,
+                "kind": "Machine",
+                "metadata": {"name": "vm", "namespace": "default"},
+                "spec": {
+                    "machineClassRef": {"name": "pty"},
+                    "machinePoolRef": {"name": "local"},
+                },
+            },
+        )
+        cluster.user("ada", [])
+        words = ("create", "rolebinding", "ada", "--clusterrole=edit", "--user=ada")
+        kubectl(cluster.kubeconfig, *words)
+        self.kubeconfig = cluster.programs.path("ada.kubeconfig")
+        while self.state() != "Running":
+            await pause()
+
+    def state(self) -> str:
+        path = "jsonpath={.status.state}"
+        return kubectl(self.cluster.kubeconfig, "get", "machine", "vm", "-o", path)
+
+    async def ordinary(self, name: str, protocol: str) -> Client:
+        """Open a session that its client cannot resume."""
+        user, config = Typist(), load(self.kubeconfig)
+        await open_console(
+            config, "default", "vm", user, reactor, protocols=[protocol], resume=False
+        )
+        self.addCleanup(user.leave)
+
+        def end() -> str:
+            return f"{user.detached_with}, {user.ending}" if user.detached_with else ""
+
+        return Client(name, user.type, lambda: user.printed, end, user.leave)
+
+    def resumable(self) -> Client:
+        """Start ``kubectl console``, without a terminal."""
+        program = programs.start(["kubectl", "console", "vm"], env={"KUBECONFIG": self.kubeconfig})
+        self.addCleanup(program.stop)
+
+        def end() -> str:
+            if program.exit_code is None:
+                return ""
+            return f"{program.exit_code}, {program.output[-500:].decode(errors='replace')}"
+
+        return Client("console", program.type, lambda: program.stdout, end, program.stop)
+
+    async def goes_on(self, client: Client, program: str) -> None:
+        """Check that each byte arrives once in both directions, although a program is killed and started again."""
+        await client.ready()
+        # Output and keys are on their way in both directions when the program dies.
+        client.type(
+            b"i=0; while [ $i -lt %d ]; do echo line-$i; i=$((i+1)); done; " % LINES
+            + b"while read w; do echo got-$w; [ $w = last ] && break; done; echo over\n"
+        )
+        await client.until(b"line-40\r\n")
+        for word in range(WORDS):
+            client.type(b"w%d\n" % word)
+        self.cluster.programs.restart(program)
+        client.type(b"last\n")
+        await client.until(b"\nover\r\n")
+        lines = [b"line-%d" % number for number in range(LINES)]
+        lines += [b"got-w%d" % word for word in range(WORDS)] + [b"got-last", b"over"]
+        expected = b"".join(line + b"\r\n" for line in lines)
+        digests = [hashlib.sha256(each).hexdigest() for each in (client.printed, expected)]
+        self.assertEqual(*digests, (client.name, client.printed[-200:]))
+
+    @property
+    def rejoins(self) -> int:
+        """How many streams our API server has rejoined."""
+        return self.cluster.programs.log(self.cluster.own_program).count("rejoins session")
+
+    async def test_poollet(self) -> None:
+        """Our API server rejoins ordinary sessions, and ``kubectl console`` resumes its own."""
+        for name, protocol in (("websocket", V5), ("spdy", OVER_SPDY)):
+            client = await self.ordinary(name, protocol)
+            rejoins = self.rejoins
+            await self.goes_on(client, "poollet-local")
+            self.assertEqual(self.rejoins, rejoins + 1, name)
+            await client.leave()
+        rejoins = self.rejoins
+        await self.goes_on(self.resumable(), "poollet-local")
+        self.assertEqual(self.rejoins, rejoins)
+
+    async def test_other_programs(self) -> None:
+        """``kubectl console`` resumes its session when our API server or kube-apiserver is killed."""
+        client = self.resumable()
+        for program in (self.cluster.own_program, "kube-apiserver"):
+            await self.goes_on(client, program)
