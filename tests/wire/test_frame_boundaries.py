@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.frame_boundaries import (
     MAX_TRACKED_BYTES,
+    MOST_FRAMES,
     FrameBoundaries,
     ends_with_close,
     frame_boundaries,
@@ -82,12 +83,16 @@ class WebSocketTests(SynchronousTestCase):
             passed += len(piece)
             self.assertEqual(follower.at_edge, passed in ends, passed)
 
-    def test_rest(self) -> None:
-        """``rest_bytes`` is known once the frame's head was read."""
+    def test_many_frames(self) -> None:
+        """Of many small frames only some are tracked at once, so that the caller can do other work."""
         follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
-        for data, rest in ((b"\x82", 0), (b"\x05", 5), (b"\1ab", 2), (b"cd", 0)):
-            follower.to_user(data)
-            self.assertEqual(follower.rest_bytes, rest)
+        flood = b"\x82\x02\x01x" * (2 * MOST_FRAMES)
+        sizes = []
+        while flood:
+            sizes.append(follower.to_user(flood))
+            flood = flood[sizes[-1] :]
+        self.assertEqual(sizes, [4 * MOST_FRAMES - 2, 4 * MOST_FRAMES, 2])
+        self.assertTrue(follower.at_edge)
 
     @given(st.lists(st.integers(1, 80_000), max_size=20))
     def test_any_split(self, cuts: list[int]) -> None:

@@ -69,7 +69,6 @@ class EnduringSplice(Splice):
         self._on_loss, self._on_leave = on_loss, on_leave
         self._has_left = False
         self._kept = KeptBytes(KEPT_BYTES)
-        self._tracks_user = True
         self._again = b""
         self.is_waiting = False
         """True while there is no connection to the machine."""

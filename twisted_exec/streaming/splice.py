@@ -45,7 +45,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
-from twisted_exec.tls.turns import SLICE_BYTES, IFramed
+from twisted_exec.tls.turns import IFramed, TurnTaking
 from twisted_exec.wire.frame_boundaries import (
     LONGEST_CLOSE_BYTES,
     FrameBoundaries,
@@ -57,9 +57,6 @@ DRAIN_SECONDS = 30.0
 
 MAX_REMAINDER_BYTES = 1 << 20
 """Limit for the rest of a message that is to be the last; it is read even if its reader is slow."""
-
-_TRACKED_BYTES = 1 << 10
-"""Bytes whose frames are tracked at once.  More than others handle: each slice is a write of its own."""
 
 LOST = "the connection behind this hop was lost before the session's status"
 
@@ -105,7 +102,7 @@ class SpliceEnd(Protocol):
         self._splice.connected(self)
 
     def frame_rest(self) -> int | None:
-        return self._splice.frame_rest(self) if self.joined and self.passing is not None else None
+        return self._splice.frame_rest(self) if self.joined else None
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
@@ -284,12 +281,13 @@ class Splice:
         self._reason = ""
         self._timer: IDelayedCall | None = None
         self._boundaries: FrameBoundaries | None = None
+        self._tracks_user = False
         self._words: bytes | None = None  # the last message, once it is due
         self._rest = 0  # bytes of the message before it
 
     def follow(self, boundaries: FrameBoundaries) -> None:
         """Track frames from now on, so that :meth:`say` can be used."""
-        self._boundaries = boundaries
+        self._boundaries, self._tracks_user = boundaries, True
         self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     def watch_close(self) -> None:
@@ -308,11 +306,12 @@ class Splice:
         return self.machine.last is not None and ends_with_close(self.machine.last)
 
     def frame_rest(self, end: SpliceEnd) -> int | None:
-        """See :meth:`IFramed.frame_rest`."""
-        if self._boundaries is None:
-            return None
-        rest = self._boundaries.rest_bytes if end is self.machine else 0
-        return rest + _TRACKED_BYTES - SLICE_BYTES
+        """
+        See :meth:`IFramed.frame_rest`.
+
+        The machine's frames are tracked a number at a time, and so are whole reads of large frames.
+        """
+        return 0 if end is self.user and self._tracks_user else None
 
     @property
     def bytes_to_machine(self) -> int:
@@ -379,15 +378,14 @@ class Splice:
     def _from_user(self, data: bytes) -> bytes:
         assert self._boundaries is not None
         if not self._boundaries.from_user(data):
-            self.user.passing = None
+            self.user.passing, self._tracks_user = None, False
         return data
 
     def _to_user(self, data: bytes) -> bytes:
         assert self._boundaries is not None
+        passed = self._tracked(self._boundaries, data)
         if self._words is None:
-            self._boundaries.to_user(data)
-            return data
-        passed = data[: self._boundaries.to_user(data, stop=True)]
+            return passed
         if self._boundaries.at_edge:
             # Written first: the last message goes behind it.
             self.user.transport.write(passed)
@@ -399,6 +397,19 @@ class Splice:
             self._hush()
             return b""
         return passed
+
+    def _tracked(self, boundaries: FrameBoundaries, data: bytes) -> bytes:
+        """Return the bytes to send now; the rest follows in one of the next turns."""
+        stop = self._words is not None
+        end, size = boundaries.to_user(data, stop=stop), len(data)
+        if end == size or (stop and boundaries.at_edge):
+            return data[:end]
+        machine = self.machine
+        if isinstance(machine.transport, TurnTaking):
+            machine.received -= size - end
+            machine.transport.unread(data[end:], later=True)
+            return data[:end]
+        return data[:end] + self._tracked(boundaries, data[end:])
 
     def _hush(self) -> None:
         self.cut(self._reason)

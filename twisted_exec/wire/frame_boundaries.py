@@ -34,6 +34,9 @@ from twisted_exec.wire.upgrade import SPDY
 MAX_TRACKED_BYTES = 64 << 10
 """The error stream must be opened within this many bytes from the user."""
 
+MOST_FRAMES = 256
+"""Frames that are tracked at once: they take a third of a millisecond."""
+
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _NORMAL, _GOING_AWAY = 1000, 1001
 _LONGEST_REASON = 123
@@ -63,20 +66,16 @@ class FrameBoundaries(ABC):
             False  # the next byte is the first of a payload: the channel, while a status is owed
         )
 
-    @property
-    def rest_bytes(self) -> int:
-        """Return the number of bytes that complete the current frame to the user; 0 between frames."""
-        return self._left
-
     def to_user(self, data: bytes, *, stop: bool = False) -> int:
         """
-        Track bytes that go to the user.
+        Track bytes that go to the user, up to :data:`MOST_FRAMES` frames of them.
 
         :param stop: stop at the next boundary.
-        :return: how many of the bytes to send: all, unless ``stop``.
+        :return: how many of the bytes to send now.  The caller tracks the rest later, unless ``stop``
+            and :attr:`at_edge`.
         """
-        start, size = 0, len(data)
-        while start < size and not (stop and self.at_edge):
+        start, size, left = 0, len(data), MOST_FRAMES
+        while start < size and left and not (stop and self.at_edge):
             if self._left:
                 if self._is_fresh:
                     self._is_fresh = False
@@ -86,6 +85,7 @@ class FrameBoundaries(ABC):
                 start += step
                 self.at_edge = self._is_edge()
             else:
+                left -= 1
                 start += self._take_head(data, start)
         return start
 
