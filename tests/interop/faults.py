@@ -57,6 +57,7 @@ class Faults:
         self._actions: dict[str, Callable[[], Awaitable[None]]] = {}
         self._weights: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
+        self._latest = ""
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
         for name, cable in zip(cables, self._cables, strict=True):
             self.add(f"reset {name}", _OFTEN, lambda cable=cable: self._reset(cable))
@@ -82,6 +83,7 @@ class Faults:
         await self.wait(LONGEST_CALM_SECONDS)
         name = self._choice.choices(list(self._weights), list(self._weights.values()))[0]
         self._counts[name] += 1
+        self._latest = name
         await self._actions[name]()
         return name
 
@@ -95,6 +97,7 @@ class Faults:
             taken = self._seconds[name]
             times = f"{median(taken):.2f} s, at most {max(taken):.2f} s" if taken else "none"
             print(f"{name:26} {count:4} times; pause of a session: median {times}")
+        print(f"the last one: {self._latest}")
 
     async def wait(self, most: float) -> None:
         """Wait for a random time."""

@@ -128,13 +128,13 @@ class KilledRuntimeTests(TestCase):
             ("kill runtime, reset near", [self.kill_runtime, self.deployment.near.cut]),
         ):
             faults.add(name, 20, partial(self.all_of, actions))
+        self.addCleanup(faults.report)
         print(f"\n{MOMENTS} moments, SEED={SEED}")
         for _ in range(MOMENTS):
             before = len(self.writer.seconds)
             name = await faults.next()
             await self.calm()
             faults.took(name, self.writer.seconds[before:])
-        faults.report()
         await self.compare()
 
     async def start(self) -> CabledDeployment:

@@ -28,7 +28,7 @@ from .numbered import Output, Typed, typed_line
 
 reactor: Any = _reactor
 
-BYTES_PER_SECOND = 60_000
+BYTES_PER_SECOND = 40_000
 _TYPING_SECONDS = 0.02
 _UNTIL_SECONDS = 90.0
 _KEPT_MESSAGES = 2000

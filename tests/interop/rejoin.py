@@ -56,6 +56,7 @@ class RejoinTests(TestCase):
             await client.until(lambda client=client: client.output.size)  # type: ignore[misc]
             clients.append(client)
         faults = Faults(deployment, choice, ("middle", "far"), ("poollet",), network)
+        self.addCleanup(faults.report)
         print(f"\n{MOMENTS} moments, SEED={SEED}, {', '.join(programs)}")
         for _ in range(MOMENTS):
             for each in clients:
@@ -63,6 +64,5 @@ class RejoinTests(TestCase):
             name = await faults.next()
             await calm(clients)
             faults.took(name, [each.longest_pause for each in clients])
-        faults.report()
         await compare(clients)
         self.assertEqual(deployment.errors(), [])

@@ -46,13 +46,13 @@ class ResumeTests(TestCase):
         faults.add("stop runtime", 1, lambda: faults.stop("runtime"))
         faults.add("stop client", 3, lambda: faults.stop_for_a_while(self.writer.signal))
         faults.add("kill client", 3, self.kill_client)
+        self.addCleanup(faults.report)
         print(f"\n{MOMENTS} moments, SEED={SEED}")
         for _ in range(MOMENTS):
             self.writer.rest()
             name = await faults.next()
             await calm([self.writer, self.observer])
             faults.took(name, [self.writer.longest_pause])
-        faults.report()
         await compare([self.writer, self.observer])
         self.assertEqual(deployment.errors(), [])
 

@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.tls.transport import socket_transport
 
-LOST_SECONDS = 15.0
+LOST_SECONDS = 10.0
 """A path is lost when the other kernel has answered nothing for this time."""
 
 CHECK_SECONDS = 1.0
