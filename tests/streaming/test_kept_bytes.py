@@ -38,6 +38,15 @@ class KeptBytesTests(SynchronousTestCase):
         self.kept.add(b"x" * 100)
         self.assertEqual((self.kept.first, len(self.kept)), (2, 100))
 
+    def test_keys(self) -> None:
+        """Thousands of keys take little more memory than their bytes."""
+        kept = KeptBytes(10_000)
+        for number in range(5_000):
+            kept.add(b"%04d" % number)
+        self.assertLess(len(list(kept)), 40)
+        self.assertGreaterEqual(len(kept), 10_000)
+        self.assertEqual(b"".join(kept)[-8:], b"49984999")
+
     def test_forget(self) -> None:
         """Received bytes are dropped up to the exact byte."""
         self.kept.add(b"abcd")

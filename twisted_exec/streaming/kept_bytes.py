@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+_SHORT_BYTES = 512
+"""Pieces are joined up to this size: a key is a frame of ten bytes, and an object takes five times as much."""
+
 
 class KeptBytes:
     """
@@ -24,6 +27,7 @@ class KeptBytes:
     def __init__(self, limit_bytes: int) -> None:
         self.first = self.end = 0
         self._limit_bytes = limit_bytes
+        self._short_bytes = min(_SHORT_BYTES, limit_bytes // 16)
         self._pieces: deque[bytes] = deque()
 
     def __len__(self) -> int:
@@ -31,14 +35,18 @@ class KeptBytes:
         return self.end - self.first
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the pieces, oldest first."""
+        """Iterate over the bytes in pieces of any size, oldest first."""
         return iter(self._pieces)
 
     def add(self, data: bytes) -> None:
         """Keep bytes that are sent now."""
-        self._pieces.append(data)
+        pieces = self._pieces
+        if pieces and len(pieces[-1]) + len(data) <= self._short_bytes:
+            pieces[-1] += data
+        else:
+            pieces.append(data)
         self.end += len(data)
-        while len(self) - len(self._pieces[0]) >= self._limit_bytes:
+        while self.end - self.first - len(pieces[0]) >= self._limit_bytes:
             self._drop_piece()
 
     def has(self, offset: int) -> bool:
