@@ -236,6 +236,28 @@ class HandOverTests(HandOverCase):
                 await deferLater(reactor, 0.02)
         self.assertEqual(program.output.count(b"stopped with 1 sessions"), 4, program.output)
 
+    async def test_generation_without_sessions(self) -> None:
+        """A process that ends first, because it has no sessions, does not end its predecessor."""
+        program = await self.start()
+        session = await self.connect()
+        await session.until(b"0 ")
+        os.kill(program.pid, signal.SIGUSR2)
+        second = await self.handed(program)
+        other = await self.connect()
+        await other.until(b"1 ")
+        other.transport.loseConnection()
+        at = len(program.output)
+        os.kill(second, signal.SIGUSR2)
+        third = await self.handed(program, at)
+        await self.ends(second)
+        for _ in range(20):
+            await session.repeats(b"still")
+            await deferLater(reactor, 0.02)
+        session.transport.loseConnection()
+        self.assertEqual(await program.exited, 0)
+        os.kill(third, signal.SIGTERM)
+        await self.ends(third)
+
     async def test_connections_meanwhile(self) -> None:
         """Connections that arrive during the hand-over wait, and none is refused or lost."""
         program = await self.start()

@@ -94,9 +94,15 @@ class ProcessHandOver:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
     def _stop(self) -> Deferred[None] | None:
-        """Stop successors that are not ready, and predecessors that still serve sessions."""
+        """
+        Stop successors that are not ready, and predecessors that still serve sessions.
+
+        A process without sessions may end before its predecessors, which go on.
+        """
         self._hand_over.abandon()
-        gone = None if self._predecessor is None else self._predecessor.stop()
+        if self._predecessor is None or self._hand_over.has_finished:
+            return None
+        gone = self._predecessor.stop()
         if gone is not None:
             limit = self._drain_seconds + _FAREWELL_SECONDS
             gone.addTimeout(limit, self._reactor).addErrback(lambda why: why.trap(TimeoutError))

@@ -199,9 +199,11 @@ class HandOver:
     :param twistd: twistd's options, if this is twistd.
     :param linger_seconds: how long sessions that cannot move are served.
     :param limit_seconds: how long the successor may take to say hello, and then to become ready.
+    :ivar has_finished: this process ends because it has left everything to its successor.
     """
 
     _log = Logger()
+    has_finished = False
 
     def __init__(
         self,
@@ -313,6 +315,7 @@ class HandOver:
         except Exception:
             self._log.failure("sessions could not be left to the successor")
         self._log.info("no session is left here: the end of this process")
+        self.has_finished = True
         self._stop()
 
     def _stop(self) -> None:
