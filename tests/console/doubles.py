@@ -9,10 +9,13 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import (
     Ending,
     IAttachmentTransport,
@@ -175,3 +178,15 @@ class MemoryStream:
         data = bytes(self.got)
         self.got.clear()
         return data
+
+
+class OpenConsoleCase(SynchronousTestCase):
+    """A console whose line is open."""
+
+    paced = False
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.console = MemoryConsole(paced=self.paced)
+        self.shared = SharedConsole(self.console, self.clock)
+        self.successResultOf(self.shared.open())

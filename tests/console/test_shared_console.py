@@ -39,7 +39,7 @@ from twisted_exec.wire.remotecommand.messages import encode_gap
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
-from .doubles import BreakableConsole, MemoryConsole, MemoryStream
+from .doubles import BreakableConsole, MemoryConsole, MemoryStream, OpenConsoleCase
 
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
@@ -48,16 +48,8 @@ OBSERVE, DRIVE = Terms(right=Right.OBSERVE), Terms(right=Right.DRIVE)
 DENIED_TO_BOB = (acts.INPUT_DENIED, "bob", "ann")
 
 
-class SharedConsoleCase(SynchronousTestCase):
-    """A console whose line is open."""
-
-    paced = False
-
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.console = MemoryConsole(paced=self.paced)
-        self.shared = SharedConsole(self.console, self.clock)
-        self.successResultOf(self.shared.open())
+class SharedConsoleCase(OpenConsoleCase):
+    """A console whose line is open, and streams without marks."""
 
     def attach(self, shared: SharedConsole | None = None, **options: Any) -> MemoryStream:
         return MemoryStream((shared or self.shared).viewer(), **options)

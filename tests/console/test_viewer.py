@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api.status import BadRequest, TooManyRequests
@@ -39,7 +37,7 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 from ..journal.support import ManualDisk, close_segments
-from .doubles import MemoryConsole, MemoryStream
+from .doubles import MemoryConsole, MemoryStream, OpenConsoleCase
 
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
@@ -49,16 +47,8 @@ READ_ONLY = StreamOptions(read_only=True)
 LOST = "ann's connection is lost; the writer of this console is ann "
 
 
-class ViewerCase(SynchronousTestCase):
-    """A console whose line is open."""
-
-    paced = False
-
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.console = MemoryConsole(paced=self.paced)
-        self.shared = SharedConsole(self.console, self.clock)
-        self.successResultOf(self.shared.open())
+class ViewerCase(OpenConsoleCase):
+    """A console whose line is open, and streams with marks."""
 
     def attach(self, **options: Any) -> tuple[Viewer, MarkStream]:
         """Open a session over a stream with marks."""

@@ -82,26 +82,9 @@ class KilledTests(TestCase):
         cluster = self.cluster = AggregatedCluster("resume")
         self.addCleanup(cluster.stop)
         cluster.start()
-        group = f"{cluster.make.group}/v1alpha1"
         self.runtime = chains.our_runtime(cluster.programs, cluster.make.revision, class_name="pty")
         chains.our_poollet(cluster, "local", self.runtime)
-        cluster.apply(
-            {
-                "apiVersion": group,
-                "kind": "MachineClass",
-                "metadata": {"name": "pty"},
-                "capabilities": {"cpu": "1", "memory": str(chains.MEMORY)},
-            },
-            {
-                "apiVersion": group,
-                "kind": "Machine",
-                "metadata": {"name": "vm", "namespace": "default"},
-                "spec": {
-                    "machineClassRef": {"name": "pty"},
-                    "machinePoolRef": {"name": "local"},
-                },
-            },
-        )
+        chains.shell(cluster, "local")
         cluster.user("ada", [])
         words = ("create", "rolebinding", "ada", "--clusterrole=edit", "--user=ada")
         kubectl(cluster.kubeconfig, *words)

@@ -275,6 +275,25 @@ def our_runtime(
     return Backend("our runtime", endpoint, revision)
 
 
+def shell(cluster: Cluster, pool: str, labels: dict[str, str] | None = None) -> None:
+    """Create the machine ``default/vm`` of the class ``pty``, and the class."""
+    group = f"{cluster.make.group}/v1alpha1"
+    cluster.apply(
+        {
+            "apiVersion": group,
+            "kind": "MachineClass",
+            "metadata": {"name": "pty"},
+            "capabilities": {"cpu": "1", "memory": str(MEMORY)},
+        },
+        {
+            "apiVersion": group,
+            "kind": "Machine",
+            "metadata": {"name": "vm", "namespace": "default", "labels": labels or {}},
+            "spec": {"machineClassRef": {"name": "pty"}, "machinePoolRef": {"name": pool}},
+        },
+    )
+
+
 def their_broker(programs: Programs, target: OurCluster, make: Make, pool: str) -> Backend:
     """Their broker, with a pool of our cluster behind it."""
     directory = programs.path("broker-sockets")

@@ -28,26 +28,9 @@ class PolicyTests(SynchronousTestCase):
         cluster = self.cluster = AggregatedCluster("policies")
         self.addCleanup(cluster.stop)
         cluster.start()
-        group = f"{cluster.make.group}/v1alpha1"
         runtime = chains.our_runtime(cluster.programs, cluster.make.revision, class_name="pty")
         chains.our_poollet(cluster, "local", runtime)
-        cluster.apply(
-            {
-                "apiVersion": group,
-                "kind": "MachineClass",
-                "metadata": {"name": "pty"},
-                "capabilities": {"cpu": "1", "memory": str(chains.MEMORY)},
-            },
-            {
-                "apiVersion": group,
-                "kind": "Machine",
-                "metadata": {"name": "vm", "namespace": "default", "labels": {"tier": "gold"}},
-                "spec": {
-                    "machineClassRef": {"name": "pty"},
-                    "machinePoolRef": {"name": "local"},
-                },
-            },
-        )
+        chains.shell(cluster, "local", {"tier": "gold"})
         for user, role in (("ada", "edit"), ("bob", "admin")):
             cluster.user(user, [])
             words = ("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")

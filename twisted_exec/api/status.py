@@ -68,6 +68,20 @@ class APIError(Exception):
             status["details"] = details
         return status
 
+    def as_class(self, kind: type[APIError]) -> APIError:
+        """Return the same error as an instance of a class, so that callers can catch it by that."""
+        typed = kind.__new__(kind)
+        # The constructor of each class words its own message; this one is to stay.
+        APIError.__init__(
+            typed,
+            self.message,
+            code=self.code,
+            reason=self.reason,
+            details=self.details,
+            retry_after_seconds=self.retry_after_seconds,
+        )
+        return typed
+
 
 class BadRequest(APIError):
     code, reason = 400, "BadRequest"

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 
+from tests.clocks import pass_seconds
 from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.console.handed_viewers import export_viewer
@@ -189,13 +190,7 @@ class Runtime:
 
     def pass_seconds(self, seconds: float) -> None:
         """Let time pass, and the network work."""
-        end = self.clock.seconds() + seconds
-        self.pump()
-        while (calls := self.clock.getDelayedCalls()) and calls[0].getTime() <= end:
-            self.clock.advance(max(calls[0].getTime() - self.clock.seconds(), 0))
-            self.pump()
-        self.clock.advance(end - self.clock.seconds())
-        self.pump()
+        pass_seconds(self.clock, seconds, self.pump)
 
 
 class _Client(Client):

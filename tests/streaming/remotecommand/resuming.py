@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from tests.clocks import pass_seconds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, FirstUser, connect
 from twisted_exec.streaming.remotecommand.interfaces import MarkUser
@@ -148,10 +149,4 @@ class Client:
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and the network work."""
-        end = self.clock.seconds() + seconds
-        self.pump()
-        while (calls := self.clock.getDelayedCalls()) and calls[0].getTime() <= end:
-            self.clock.advance(max(calls[0].getTime() - self.clock.seconds(), 0))
-            self.pump()
-        self.clock.advance(end - self.clock.seconds())
-        self.pump()
+        pass_seconds(self.clock, seconds, self.pump)

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.clocks import pass_seconds
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.streaming.remotecommand.reconnecting import (
     STARTING_SECONDS,
@@ -51,10 +52,7 @@ class ReconnectingTests(SynchronousTestCase):
     def run_for(self, seconds: float) -> list[float]:
         """Return the times of the attempts in this time."""
         self.times.clear()
-        end = self.clock.seconds() + seconds
-        while (calls := self.clock.getDelayedCalls()) and calls[0].getTime() <= end:
-            self.clock.advance(max(calls[0].getTime() - self.clock.seconds(), 0))
-        self.clock.advance(end - self.clock.seconds())
+        pass_seconds(self.clock, seconds)
         return self.times
 
     def test_waits(self) -> None:

@@ -72,17 +72,7 @@ def _with_type(error: APIError) -> APIError:
     """Return an error as an instance of its class, so that callers can catch it by that."""
     exists = error.reason == AlreadyExists.reason
     kind = AlreadyExists if exists else _TYPES.get(error.code, APIError)
-    typed = kind.__new__(kind)
-    # The constructor of each class words its own message; the server's is to stay.
-    APIError.__init__(
-        typed,
-        error.message,
-        code=error.code,
-        reason=error.reason,
-        details=error.details,
-        retry_after_seconds=error.retry_after_seconds,
-    )
-    return typed
+    return error.as_class(kind)
 
 
 class WatchEvents:

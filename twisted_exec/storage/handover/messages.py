@@ -212,17 +212,4 @@ def resource_of(values: Mapping[str, Any]) -> Resource:
 def error_of(status: Mapping[str, Any]) -> APIError:
     """Return the error of a refusal, of the class that the store raised."""
     error = from_status(status)
-    kind = _ERRORS.get(error.reason)
-    if kind is None:
-        return error
-    # The constructors make the message from its parts; here it is complete.
-    typed = kind.__new__(kind)
-    APIError.__init__(
-        typed,
-        error.message,
-        code=error.code,
-        reason=error.reason,
-        details=error.details,
-        retry_after_seconds=error.retry_after_seconds,
-    )
-    return typed
+    return error.as_class(_ERRORS.get(error.reason, APIError))
