@@ -24,6 +24,7 @@ from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.handover.machines import MachinesHandOver
 from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
 from twisted_exec.runtimes.service import MARK, MachineRuntime
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
@@ -46,6 +47,13 @@ VM = {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "128M
 def pause() -> Deferred[None]:
     """A moment, for polling."""
     return deferLater(reactor, 0.01, lambda: None)  # type: ignore[arg-type]
+
+
+async def end_keeper(keeper: Keeper) -> None:
+    """Let a keeper forget everything, so that it ends."""
+    for name in await keeper.holdings():
+        keeper.forget(name)
+    await keeper.close()
 
 
 @contextlib.contextmanager
@@ -91,6 +99,16 @@ class RuntimeCase(TestCase):
             event=lambda *arguments: self.events.append(arguments),
             booted=lambda: self.boots.append(id),
         )
+
+    def make_keeper(self) -> Keeper:
+        """
+        A client of the keeper, which ends after the test.
+
+        Another one is that of a later runtime.
+        """
+        keeper = Keeper(reactor, self.directory, os.path.join(self.directory, LOG))
+        self.addCleanup(lambda: Deferred.fromCoroutine(end_keeper(keeper)))
+        return keeper
 
     def alive(self) -> list[int]:
         """Processes that any machine of this test started."""

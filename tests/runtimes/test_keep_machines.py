@@ -14,14 +14,14 @@ from twisted.internet.defer import Deferred
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
-from tests.runtimes.support import SHELL
+from tests.runtimes.support import SHELL, end_keeper
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.processes import ProcessFamily, read_process
 from twisted_exec.runtimes.qemu import run
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.storage import RetainedMachinesError
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
 
 
 class KeptCase(QemuCase):
@@ -35,6 +35,9 @@ class KeptCase(QemuCase):
     async def end_all(self) -> None:
         """End the machines that a test leaves running; its runtimes are stopped before."""
         await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
+        for runtime in self.runtimes[-1:]:
+            assert runtime._state.keeper is not None
+            await end_keeper(runtime._state.keeper)
         for runtime in self.runtimes:
             shutil.rmtree(runtime.directory, ignore_errors=True)
 
@@ -65,6 +68,15 @@ class KeptCase(QemuCase):
     def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
         _, viewer = runtime.attach(Grant(id))
         return MemoryStream(viewer)
+
+    def text(self, runtime: MachineRuntime, id: str) -> bytes:
+        """Everything in the journal of a machine."""
+        _, journal = runtime.read_log(Grant(id))
+        parts, offset = [], journal.start
+        while data := journal.read(offset, 1 << 20):
+            parts.append(data)
+            offset += len(data)
+        return b"".join(parts)
 
     def pids(self) -> list[int]:
         """Processes of machines of any of these runtimes."""
@@ -200,17 +212,114 @@ class KeptTests(KeptCase):
         self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
 
 
+class ShellTests(KeptCase):
+    """Shells that go on, as children of the keeper."""
+
+    async def kept(self, command: str, **options: Any) -> tuple[MachineRuntime, str]:
+        """A runtime with a machine that runs a script; further runtimes have the same class."""
+        self.shell = {**SHELL, "command": ["/bin/sh", "-c", command], **options}
+        first = await self.start()
+        return first, await self.create(first, "shell")
+
+    async def start(self, **options: Any) -> MachineRuntime:
+        options.setdefault("keep_machines", True)
+        runtime = await self.make_runtime(self.shell, **options)
+        self.runtimes.append(runtime)
+        return runtime
+
+    def kinds(self, runtime: MachineRuntime, id: str) -> list[str]:
+        _, journal = runtime.read_log(Grant(id))
+        return [event.kind for event in journal.events(0, journal.end)]
+
+    async def test_found_again(self) -> None:
+        """A shell outlives a runtime that is stopped; nothing that it prints is missing."""
+        first, id = await self.kept(
+            "stty -echo; echo up; read x; echo after; read y; echo end; cat"
+        )
+        viewer = self.attach(first, id)
+        await self.until(lambda: b"up" in viewer.got)
+        viewer.viewer.window_changed(TerminalSize(132, 50))
+        before = self.pids()
+        await first.stopService()
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.reason, SHUTTING_DOWN)
+        self.assertEqual(self.pids(), before)
+
+        second = await self.start()
+        await self.until_running(second, id)
+        self.assertEqual(self.pids(), before)
+        self.assertIn("Adopted", self.told(second))
+        viewer = self.attach(second, id)
+        viewer.viewer.data_received(b"\r")
+        await self.until(lambda: b"after" in viewer.got)
+        await second.stopService()
+        third = await self.start()
+        await self.until_running(third, id)
+        self.attach(third, id).viewer.data_received(b"\r")
+        await self.until(lambda: b"end" in self.text(third, id))
+        self.assertEqual(self.text(third, id), b"up\r\nafter\r\nend\r\n")
+        self.assertNotIn("gap", self.kinds(third, id))
+        await third.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.pids(), [])
+        await third.stopService()
+        self.assertFalse(os.path.exists(third.directory))
+
+    async def test_ended_meanwhile(self) -> None:
+        """A shell that ended meanwhile is found with its status; its class decides about a restart."""
+        script = "echo up; while [ ! -e go ]; do sleep 0.05; done; echo bye; exit 3"
+        first, id = await self.kept(script, directory=self.directory, restart="never")
+        await self.until(lambda: b"up" in self.text(first, id))
+        await first.stopService()
+        with open(os.path.join(self.directory, "go"), "w"):
+            await self.until(lambda: not self.pids())
+        second = await self.start()
+        record = second._machines.get(id)
+        await self.until(lambda: record.state == pb.MACHINE_STOPPED)
+        (condition,) = record.to_machine().status.machine_conditions
+        self.assertEqual(condition.message, "the process ended with exit code 3")
+        self.assertEqual(self.text(second, id), b"up\r\nbye\r\n")
+
+    async def test_powered_off_meanwhile(self) -> None:
+        """A shell that was to be switched off when its runtime was killed ends at the next start."""
+        first, id = await self.kept("trap '' HUP; echo up; sleep 1000")
+        await self.until(lambda: b"up" in self.text(first, id))
+        record = first._machines.get(id)
+        record.spec.power = pb.POWER_OFF
+        first._save(record)
+        await first.stopService()
+        second = await self.start()
+        self.assertEqual(second._machines.get(id).state, pb.MACHINE_STOPPED)
+        self.assertEqual(self.pids(), [])
+
+    async def test_keeper_is_killed(self) -> None:
+        """A shell whose keeper was killed starts again, also if no runtime ran at that time."""
+        first, id = await self.kept("trap '' HUP; echo up; sleep 1000")
+        await self.until(lambda: b"up" in self.text(first, id))
+        before = self.pids()
+        await first.stopService()
+        process = read_process(before[0])
+        assert process is not None
+        while process.parent in before:
+            process = read_process(process.parent)
+            assert process is not None
+        os.kill(process.parent, signal.SIGKILL)
+        second = await self.start()
+        await self.until(lambda: self.text(second, id).count(b"up") == 2)
+        self.assertFalse(set(self.pids()) & set(before))
+
+
 class NotKeptTests(KeptCase):
     """Machines that end with their runtime."""
 
     async def test_shells(self) -> None:
-        """A machine whose driver cannot keep it ends, also where others are kept."""
+        """Shells of an earlier start with the option end, because they have no disks."""
         first = await self.start()
         await self.create(first, "shell")
         await first.stopService()
-        self.assertEqual(self.pids(), [])
-        second = await self.start()
-        self.assertEqual(len(second._machines), 0)
+        self.assertNotEqual(self.pids(), [])
+        second = await self.start(keep_machines=False)
+        self.assertEqual((self.pids(), len(second._machines)), ([], 0))
+        self.assertEqual(os.listdir(second.directory), [])  # the keeper has ended as well
 
     async def test_without(self) -> None:
         """Without the option machines end, and their disks are deleted."""
@@ -252,14 +361,6 @@ class OutputTests(KeptCase):
         with open(path, "wb") as file:
             file.write(boot_rom(COUNTER))
         return path
-
-    def text(self, runtime: MachineRuntime, id: str) -> bytes:
-        _, journal = runtime.read_log(Grant(id))
-        parts, offset = [], journal.start
-        while data := journal.read(offset, 1 << 20):
-            parts.append(data)
-            offset += len(data)
-        return b"".join(parts)
 
     async def test_every_byte(self) -> None:
         """The journal of the next runtime has what the machine printed meanwhile, without a gap."""

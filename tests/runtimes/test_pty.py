@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 import pwd
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +16,23 @@ from twisted.internet import reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.line import ending_of
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import pty
-from twisted_exec.runtimes.interfaces import IRestartPolicy
+from twisted_exec.runtimes.interfaces import (
+    IAdoptsMachines,
+    IReleasable,
+    IRestartPolicy,
+    MachineFacts,
+)
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
@@ -70,6 +78,17 @@ class PtyCase(RuntimeCase):
         return line.got.replace(b"\r\n", b"\n")
 
 
+class WithKeeper(PtyCase):
+    """Mix in before a case: its commands are children of a keeper."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.keeper = self.make_keeper()
+
+    def facts(self, id: str = "m") -> MachineFacts:
+        return replace(super().facts(id), keeper=self.keeper)
+
+
 class ContractTests(MachineDriverContract, ConsoleContract, PtyCase):
     """The contracts of drivers and consoles."""
 
@@ -84,6 +103,10 @@ class ContractTests(MachineDriverContract, ConsoleContract, PtyCase):
 
     def clean(self, console: PtyRun) -> Any:
         return console.stop()
+
+
+class KeptContractTests(WithKeeper, ContractTests):
+    """The same with a keeper."""
 
 
 class EnvironmentTests(PtyCase):
@@ -144,6 +167,10 @@ class EnvironmentTests(PtyCase):
         await line.until(b"30 100")
 
 
+class KeptEnvironmentTests(WithKeeper, EnvironmentTests):
+    """The same with a keeper."""
+
+
 class UserTests(PtyCase):
     """The user of the process."""
 
@@ -189,6 +216,10 @@ class UserTests(PtyCase):
         self.assertEqual((int(uid), int(owner)), (nobody.pw_uid, nobody.pw_uid))
         self.assertEqual([int(each) for each in groups.split()], [nobody.pw_gid])
         self.assertIn(b"CapEff:\t0000000000000000", output)
+
+
+class KeptUserTests(WithKeeper, UserTests):
+    """The same with a keeper."""
 
 
 class EndTests(PtyCase):
@@ -241,6 +272,26 @@ class EndTests(PtyCase):
         """A machine that never ran is stopped already."""
         await self.run_of(self.driver()).stop()
 
+    async def test_input_that_nobody_reads(self) -> None:
+        """Typed bytes that are stuck in the terminal do not keep it open."""
+        run = self.run_of(self.driver("/bin/sh", "-c", "stty raw; echo up; sleep 1000"))
+        line = await self.line(run)
+        await line.until(b"up")
+        line.transport.write(bytes(1 << 20))
+        line.transport.loseConnection()
+        await run.stop()
+        await line.over()
+
+    async def test_leaders_are_told(self) -> None:
+        """``started`` is called with the leader immediately, for the records."""
+        await self.line(self.run_of(self.driver()))
+        (process,) = self.leaders
+        self.assertEqual(os.getsid(process.pid), process.pid)
+
+
+class ChildTests(PtyCase):
+    """Commands that are children of this process."""
+
     async def test_stop_after_a_start_that_failed(self) -> None:
         """Without a free terminal the start fails with the reason, and a stop does nothing."""
         run = self.run_of(self.driver())
@@ -258,21 +309,159 @@ class EndTests(PtyCase):
         run = self.run_of(self.driver())
         await self.line(run)
 
-    async def test_input_that_nobody_reads(self) -> None:
-        """Typed bytes that are stuck in the terminal do not keep it open."""
-        run = self.run_of(self.driver("/bin/sh", "-c", "stty raw; echo up; sleep 1000"))
+
+class KeptEndTests(WithKeeper, EndTests):
+    """The same with a keeper."""
+
+
+class ReleaseTests(WithKeeper):
+    """Commands that outlive their runtime."""
+
+    def later(self) -> None:
+        """The next runtime begins."""
+        self.keeper = self.make_keeper()
+
+    def adopt(self, id: str = "m", **options: Any) -> PtyRun:
+        """A run of the next runtime."""
+        run = self.driver(**options).adopt(self.facts(id), self.leaders[:1])
+        self.addCleanup(run.stop)
+        return run
+
+    async def test_interfaces(self) -> None:
+        """With a keeper a run can be released, and without one it cannot."""
+        run = self.driver().run(self.facts())
+        verifyObject(IReleasable, run)
+        verifyObject(IAdoptsMachines, self.driver())
+        without = replace(self.facts(), keeper=None)
+        self.assertFalse(IReleasable.providedBy(self.driver().run(without)))
+
+    async def test_goes_on(self) -> None:
+        """
+        A released command goes on; the next runtime gets what it has printed meanwhile, types to it,
+        and hears of its end.
+        """
+        script = "stty -echo; echo up; read x; sleep 0.2; echo between; read y; echo got $y; exit 3"
+        run = self.run_of(self.driver("/bin/sh", "-c", script))
         line = await self.line(run)
         await line.until(b"up")
-        line.transport.write(bytes(1 << 20))
-        line.transport.loseConnection()
-        await run.stop()
-        await line.over()
+        line.transport.write(b"x\r")
+        await self.pause()
+        line.transport.loseConnection()  # as a console does at its end
+        line.transport.write(b"late\r")
+        run.release()
+        await self.keeper.close()
+        self.assertTrue(self.alive())
 
-    async def test_leaders_are_told(self) -> None:
-        """``started`` is called with the leader immediately, for the records."""
-        await self.line(self.run_of(self.driver()))
+        self.later()
+        adopted = self.adopt()
+        line = await self.line(adopted)
+        self.assertTrue(adopted.is_complete)
+        await line.until(b"between")
+        line.transport.write(b"y\r")
+        self.assertEqual((await line.over()).exitCode, 3)
+        self.assertEqual(line.got, b"between\r\ngot y\r\n")
+        await adopted.stop()
+        self.assertEqual(await self.keeper.holdings(), {})
+
+    async def test_input_in_flight(self) -> None:
+        """Input that the terminal had not accepted reaches the command in the next runtime."""
+        total = 60_000
+        script = "stty raw -echo; echo up; while [ ! -e go ]; do sleep 0.05; done; head -c %d | sha256sum"
+        options = {"directory": self.directory}
+        run = self.run_of(self.driver("/bin/sh", "-c", script % total, **options))
+        line = await self.line(run)
+        await line.until(b"up")
+        data = os.urandom(total)
+        line.transport.write(data)
+        await self.pause()  # the terminal takes 4 KiB
+        line.transport.loseConnection()
+        run.release()
+        await self.keeper.close()
+
+        self.later()
+        line = await self.line(self.adopt())
+        with open(os.path.join(self.directory, "go"), "w"):
+            digest = hashlib.sha256(data).hexdigest().encode()
+        await line.until(digest)
+
+    async def test_ended_meanwhile(self) -> None:
+        """A command that ended while no runtime ran is found with its last words and its status."""
+        run = self.run_of(
+            self.driver("/bin/sh", "-c", "echo up; read x; sleep 0.2; echo bye; exit 4")
+        )
+        line = await self.line(run)
+        await line.until(b"up")
+        line.transport.write(b"\r")
+        await line.until(b"up\r\n\r\n")  # the terminal has echoed the input
+        run.release()
+        await self.keeper.close()
+        await self.until(lambda: self.alive() == [])
+
+        self.later()
+        line = await self.line(self.adopt())
+        self.assertEqual((await line.over()).exitCode, 4)
+        self.assertIn(b"bye", line.got)
+        await self.until(lambda: self.keeper._connection is not None)
+        self.assertEqual(await self.keeper.holdings(), {})
+
+    async def test_size(self) -> None:
+        """The size stays until somebody sets another."""
+        script = "stty -echo; echo up; read x; stty size; read y; stty size"
+        run = self.run_of(self.driver("/bin/sh", "-c", script))
+        line = await self.line(run)
+        await line.until(b"up")
+        run.window_changed(TerminalSize(132, 50))
+        run.release()
+        await self.keeper.close()
+
+        self.later()
+        run = self.adopt()
+        line = await self.line(run)
+        line.transport.write(b"\r")
+        await line.until(b"50 132")
+        run.window_changed(TerminalSize(100, 30))
+        line.transport.write(b"\r")
+        await line.until(b"30 100")
+
+    async def test_not_held(self) -> None:
+        """A command whose terminal is lost cannot be adopted; stopping the run ends it."""
+        script = "trap '' HUP; echo up; sleep 1000"
+        line = await self.line(self.run_of(self.driver("/bin/sh", "-c", script)))
+        await line.until(b"up")
+        self.keeper.forget("m")
+        run = self.adopt()
+        with self.assertRaisesRegex(ServiceUnavailable, "nothing is held"):
+            await self.line(run)
+        await run.stop()
+        self.assertEqual(self.alive(), [])
+
+    async def test_lost_output(self) -> None:
+        """If the last runtime was killed between a terminal and its journal, output is missing."""
+        run = self.run_of(self.driver("/bin/sh", "-c", "echo up; read x"))
+        line = await self.line(run)
+        await line.until(b"up")
+        other = self.run_of(self.driver(), "other")
+        await self.line(other)
+        for each in (run, other):
+            each.release()
+        self.keeper.mark.set(b"m")
+        await self.keeper.close()
+
+        self.later()
+        runs = [self.adopt(), self.adopt("other")]
+        for each in runs:
+            await self.line(each)
+        self.assertEqual([each.is_complete for each in runs], [False, True])
+
+    async def test_keeper_is_killed(self) -> None:
+        """The machine ends with the reason when its keeper does."""
+        line = await self.line(self.run_of(self.driver()))
         (process,) = self.leaders
-        self.assertEqual(os.getsid(process.pid), process.pid)
+        os.kill(found(process.pid).parent, signal.SIGKILL)
+        ending = ending_of(Failure(await line.over()))
+        self.assertEqual(ending.reason, LINE_LOST)
+        self.assertIn("keeper", ending.message)
+        self.assertEqual(self.alive(), [])
 
 
 class TrafficTests(PtyCase):
@@ -297,7 +486,9 @@ class TrafficTests(PtyCase):
     async def test_many(self) -> None:
         """200 at once, ended at once: no process and no descriptor is left."""
         driver = self.driver()
-        await self.pause()  # the reactor runs, and has opened what it needs itself
+        first = self.run_of(driver)
+        await self.line(first)
+        await first.stop()  # the reactor and the keeper have opened what they need themselves
         before = _descriptors()
         runs = [self.run_of(driver, f"m{number}") for number in range(200)]
         lines = await gatherResults([run.connect(Factory.forProtocol(Line)) for run in runs])
@@ -308,6 +499,10 @@ class TrafficTests(PtyCase):
         await gatherResults([line.over() for line in lines])
         self.assertEqual(self.alive(), [])
         self.assertEqual(_descriptors() - before, set())
+
+
+class KeptTrafficTests(WithKeeper, TrafficTests):
+    """The same with a keeper."""
 
 
 def _descriptors() -> set[str]:

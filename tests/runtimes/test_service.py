@@ -304,7 +304,7 @@ class ConsoleTests(MachineCase):
         self.assertEqual(ann.ending.reason, MACHINE_DELETED)
         self.assertEqual(ann.ending.message, 'machine "default/x" was deleted')
         self.assertEqual(self.alive(), [])
-        self.assertEqual(os.listdir(runtime.directory), [])
+        self.assertNotIn(id, os.listdir(runtime.directory))
         self.assertEqual(os.listdir(os.path.join(self.directory, "state", "runs")), [])
         with self.assertRaises(NotFound):
             runtime.attach(Grant(id))
@@ -619,8 +619,9 @@ class LoadTests(RuntimeCase):
             calls.append(lanes.run(client.delete_machine, request))
         await gatherResults(calls)
         self.assertEqual(self.alive(), [])
-        # gRPC opens a few more of its own when it has much to do, and keeps them.
-        await self.until(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)
+        # gRPC opens a few more of its own when it has much to do, and keeps them; two are for the
+        # keeper.
+        await self.until(lambda: len(os.listdir("/proc/self/fd")) <= before + 10)
 
     async def test_killed_shell_under_our_hands(self) -> None:
         """A shell that was killed is started again."""

@@ -17,6 +17,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.streaming.interfaces import Ending, IConsole
 
 from .drivers import IDriverMaker
+from .keeper.client import Keeper
 from .processes import Leader, ProcessTable
 
 __all__ = [
@@ -83,6 +84,8 @@ class MachineFacts:
         processes must then not end with the runtime's.
     :param journal: the machine's journal (:class:`~twisted_exec.journal.interfaces.IJournal`), for
         runs that provide :class:`IJournalWriter`; ``None`` in tests without one.
+    :param keeper: holds terminals while no runtime runs, under the machine's id; ``None`` in tests
+        and programs without a state directory, where machines end with the process.
     :param volumes: desired volumes.  They and the interfaces change only while the machine is off,
         or after a run has applied the change.
     :param ignition_data: secret; never log it.
@@ -104,6 +107,7 @@ class MachineFacts:
     storage: str = ""
     keep: bool = False
     journal: Any = None
+    keeper: Keeper | None = None
     volumes: Sequence[pb.Volume] = ()
     network_interfaces: Sequence[pb.NetworkInterface] = ()
     ignition_data: bytes = field(default=b"", repr=False)
@@ -234,17 +238,18 @@ class IJournalWriter(Interface):
     Output always goes to the line's protocol.
     """
 
-    is_complete = Attribute(
-        "True if the journal has everything that the machine printed without the runtime (bool)."
-    )
-
 
 class IReleasable(Interface):
     """
     A run whose machine can be left running; provided in addition to :class:`IRun`.
 
-    All runs of drivers with :class:`IAdoptsMachines` provide it.
+    Runs of drivers with :class:`IAdoptsMachines` provide it, unless something that they need for it is
+    missing, such as the keeper.
     """
+
+    is_complete = Attribute(
+        "True if the journal has everything that an adopted machine printed without the runtime (bool)."
+    )
 
     def release() -> bytes | None:
         """

@@ -4,6 +4,10 @@ The driver ``pty``: machines that are a command in a pseudo-terminal.
 The command leads a session with the pty as its controlling terminal.  Its environment is built from
 scratch, because the runtime's own may contain secrets.  When the command ends or the machine is
 powered off, all processes that it started are ended, too.
+
+In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the runtime.
+Without a keeper it is a child of this process and ends with it: so are the commands that lead to
+machines (:mod:`.lines.command_endpoint`).
 """
 
 from __future__ import annotations
@@ -17,25 +21,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocolFactory, IReactorTime
-from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.descriptors import restore_descriptor_limit
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
-from .interfaces import Build, IMachineDriver, IRestartPolicy, IRun, MachineFacts
+from .interfaces import (
+    Build,
+    IAdoptsMachines,
+    IMachineDriver,
+    IReleasable,
+    IRestartPolicy,
+    IRun,
+    MachineFacts,
+)
+from .keeper.client import Keeper, KeptCommand
+from .keeper.terminal import KeptTerminal, reason_of
 from .processes import Leader, ProcessFamily, ProcessTable, leader, read_process
-from .terminals import give, read_rest, set_size
+from .terminals import TerminalProcess, give, set_size, tty_group
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_FULL_READ_BYTES, _MOST_READS = 1024, 15
 _FIRST_SIZE = TerminalSize(80, 24)
 _POLL_SECONDS = 0.001
 _REAP_SECONDS = 2.0
@@ -83,7 +93,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     return lambda reactor, table: PtyDriver(options, reactor, table)
 
 
-@implementer(IMachineDriver, IRestartPolicy)
+@implementer(IMachineDriver, IRestartPolicy, IAdoptsMachines)
 class PtyDriver:
     """Runs a class of pty machines."""
 
@@ -128,32 +138,127 @@ class PtyDriver:
         return restart == "always" or (restart == "on-failure" and ending.exit_code != 0)
 
     def run(self, facts: MachineFacts) -> PtyRun:
-        return PtyRun(self, facts)
+        return PtyRun(self, facts, facts.keeper)
+
+    def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> PtyRun:
+        """See :meth:`IAdoptsMachines.adopt`."""
+        return PtyRun(self, facts, facts.keeper, leaders)
 
 
 @implementer(IRun)
 class PtyRun:
-    """One command in one pseudo-terminal."""
+    """
+    One command in one pseudo-terminal.
+
+    :param keeper: the parent of the command; ``None`` for this process.
+    :param adopted: the processes of a command that runs already; ``None`` for a new one.
+    :ivar is_complete: see :class:`IReleasable`.
+    """
 
     paced = True
 
-    def __init__(self, driver: PtyDriver, facts: MachineFacts) -> None:
+    def __init__(
+        self,
+        driver: PtyDriver,
+        facts: MachineFacts,
+        keeper: Keeper | None = None,
+        adopted: Sequence[Leader] | None = None,
+    ) -> None:
         self._driver = driver
         self._facts = facts
+        self._keeper = keeper
+        self._adopted = adopted
+        self._is_starting = False
+        self._start_waiters: list[Deferred[None]] = []
+        self.is_complete = False
         self._size = _FIRST_SIZE
-        self._process: _Process | None = None
+        self._process: TerminalProcess | None = None
         mark = facts.marker[1]
-        self._family = ProcessFamily(driver.table, lambda value: value == mark)
+        self._family = ProcessFamily(driver.table, lambda value: value == mark, adopted or ())
+        if keeper is not None:
+            alsoProvides(self, IReleasable)
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         return Deferred.fromCoroutine(self._start(factory))
 
     async def _start(self, factory: IProtocolFactory) -> Any:
         missing = self._driver.missing()
-        if missing:
+        if missing and self._adopted is None:
             raise ServiceUnavailable(missing)
         line = factory.buildProtocol(None)  # type: ignore[arg-type]
-        process = _Process(line, self._family)
+        if self._keeper is None:
+            await self._start_child(TerminalProcess(line, self._family))
+        else:
+            self._is_starting = True
+            over = self._start_over()
+            starting = Deferred.fromCoroutine(self._start_kept(line, self._keeper))
+            # A cancelled connect does not cancel the request: stop ends the command then.
+            starting.addBoth(self._started)
+            await over
+        return line
+
+    # With a keeper.
+
+    async def _start_kept(self, line: Any, keeper: Keeper) -> None:
+        """Start the command, or take over its terminal."""
+        id, keep = self._facts.id, self._facts.keep
+        process = TerminalProcess(line, self._family, lambda: keeper.forget(id))
+
+        def ended(status: int | None) -> None:
+            process.processExited(reason_of(status))
+
+        if self._adopted is None:
+            keeper.forget(id)  # an earlier start may have been given up before it was answered
+            held = await keeper.spawn(id, self._command(), ended, keep=keep)
+        else:
+            held = await keeper.take(id, ended, keep=keep)
+            self.is_complete = not keeper.mark.was_interrupted(os.fsencode(id))
+        self._process = process
+        terminal = KeptTerminal(self._driver.reactor, held.descriptor, process, keeper.mark, id)
+        terminal.begin(held.input)
+        if held.command is not None:
+            self._family.add(held.command)
+            self._facts.started(held.command)
+        if held.status is not None:
+            ended(held.status)
+
+    def _started(self, outcome: Failure | None) -> None:
+        self._is_starting = False
+        waiting, self._start_waiters = self._start_waiters, []
+        for waiter in waiting:
+            if not waiter.called:
+                waiter.callback(outcome)  # a Failure fails it
+
+    def _start_over(self) -> Deferred[None]:
+        waiter: Deferred[None] = Deferred()
+        self._start_waiters.append(waiter)
+        return waiter
+
+    def release(self) -> None:
+        """See :meth:`IReleasable.release`."""
+        if self._process is not None and self._keeper is not None:
+            self._keeper.release(self._facts.id, self._process.release())
+
+    def _command(self) -> KeptCommand:
+        options, account = self._driver.options, self._driver.account()
+        user = None
+        if self._switches_to(account):
+            groups = os.getgrouplist(account.pw_name, account.pw_gid)
+            user = account.pw_uid, account.pw_gid, groups
+        return KeptCommand(
+            path=self._driver.executable() or options.command[0],
+            arguments=options.command,
+            environment=self._environment(account),
+            directory=self._start_directory(account),
+            size=self._size,
+            user=user,
+            tty_group=tty_group(),
+            raw=options.raw,
+        )
+
+    # Without a keeper.
+
+    async def _start_child(self, process: TerminalProcess) -> None:
         try:
             transport = self._spawn(process)
         except OSError as error:
@@ -166,7 +271,6 @@ class PtyRun:
             self._family.add(command)
             self._facts.started(command)
             await self._wait_for_session(command)
-        return line
 
     async def _wait_for_session(self, leader: Leader) -> None:
         """
@@ -192,25 +296,28 @@ class PtyRun:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        if self._process is None:
+        if self._is_starting:
+            await self._start_over().addErrback(lambda _: None)
+        if self._process is None and self._adopted is None:
             return
         left = await self._family.end()
         if left:
             self._facts.event(
                 "Warning", "ProcessesLeft", f"{len(left)} processes of the machine cannot be ended"
             )
-        else:
+        elif self._process is not None:
             await self._process.reaped(_REAP_SECONDS, self._driver.reactor)
-        self._process.close()
+        if self._process is not None:
+            self._process.close()
 
-    def _spawn(self, process: _Process) -> Any:
+    def _spawn(self, process: TerminalProcess) -> Any:
         options, account = self._driver.options, self._driver.account()
         master, slave = os.openpty()
         try:
             set_size(master, self._size)
             if options.raw:
                 tty.setraw(slave)
-            switch = os.geteuid() == 0 and account.pw_uid != 0
+            switch = self._switches_to(account)
             if switch:
                 give(slave, account.pw_uid)
             terminal: Any = (master, slave, os.ttyname(slave))  # the stub permits only bool
@@ -231,6 +338,9 @@ class PtyRun:
             os.close(slave)
             raise
 
+    def _switches_to(self, account: pwd.struct_passwd) -> bool:
+        return os.geteuid() == 0 and account.pw_uid != 0
+
     def _environment(self, account: pwd.struct_passwd) -> dict[str, str]:
         variable, value = self._facts.marker
         return {
@@ -248,91 +358,3 @@ class PtyRun:
     def _start_directory(self, account: pwd.struct_passwd) -> str:
         directory = self._driver.options.directory or account.pw_dir
         return directory if os.path.isdir(directory) else "/"
-
-
-class _Process(ProcessProtocol):
-    """
-    Connects Twisted's process to the line's protocol.
-
-    After the end of the command its other processes are ended, the remaining output is read, and
-    then the line gets the exit status.
-    """
-
-    transport: Any
-    _log = Logger()
-
-    def __init__(self, line: Any, family: ProcessFamily) -> None:
-        self._line = line
-        self._family = family
-        self._reason: Failure | None = None
-        self._ended = False
-        self._waiting: list[Deferred[None]] = []
-
-    def connectionMade(self) -> None:
-        self._line.makeConnection(self.transport)
-
-    def childDataReceived(self, child_fd: int, data: bytes) -> None:
-        if self._ended:
-            return
-        if len(data) >= _FULL_READ_BYTES:
-            data = self._more(data)
-        self._line.dataReceived(data)
-
-    def _more(self, data: bytes) -> bytes:
-        """
-        Read what the process prints at full speed, up to 64 KiB.
-
-        A terminal holds 4 KiB, and each piece of output costs far more than its bytes.
-        """
-        parts, fd = [data], self.transport.fd
-        for _ in range(_MOST_READS):
-            try:
-                more = os.read(fd, 65_536)
-            except OSError:
-                break  # nothing left, or the end, which the next turn finds
-            parts.append(more)
-            if len(more) < _FULL_READ_BYTES:
-                break
-        return b"".join(parts)
-
-    def resize(self, size: TerminalSize) -> None:
-        if self.transport is not None and self.transport.connected:
-            set_size(self.transport.fd, size)
-
-    async def reaped(self, seconds: float, clock: IReactorTime) -> None:
-        """Wait for the exit status, which arrives after the end."""
-        if self._reason is None:
-            waiter: Deferred[None] = Deferred()
-            self._waiting.append(waiter)
-            # It never arrives if SIGCHLD is not handled or other code reaps the process.
-            await waiter.addTimeout(seconds, clock).addErrback(lambda _: None)
-
-    def processExited(self, reason: Failure) -> None:
-        self._reason = reason
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.called:
-                waiter.callback(None)
-        if self._ended:
-            return  # stopped: its processes have ended already
-        ending = self._family.end()
-        ending.addErrback(lambda failure: self._log.failure("ending processes", failure=failure))
-        ending.addBoth(lambda _: self.close())
-
-    def processEnded(self, reason: Failure) -> None:
-        """Do nothing: processExited has the exit status."""
-
-    def close(self) -> None:
-        """Read remaining output, close the terminal, and end the line."""
-        if self._ended:
-            return
-        if self.transport.connected:
-            # While the line was paused, output stayed in the terminal.
-            for data in read_rest(self.transport.fd):
-                self._line.dataReceived(data)
-        self._ended = True
-        if self.transport.connected:
-            # Not loseConnection, which waits until pending input has been read.
-            self.transport.unregisterProducer()
-            self.transport.connectionLost(Failure(ConnectionDone()))
-        self._line.connectionLost(self._reason or Failure(ConnectionDone()))

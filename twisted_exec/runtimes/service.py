@@ -56,7 +56,7 @@ from .hardware import Hardware
 from .interfaces import IAdoptsMachines, IHardware, IMachineDriver, MachineFacts
 from .machines import Inherited, Machines, Record
 from .processes import Leader, ProcessTable
-from .state import RuntimeState, is_alive
+from .state import RuntimeState
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
@@ -173,7 +173,9 @@ class MachineRuntime(Service):
         )
         self.journals.failed = self._journal_failed
         self.journals.recovered = self._journal_recovered
-        self._state = RuntimeState(state_directory, keep=keep_machines, journals=self.journals)
+        self._state = RuntimeState(
+            state_directory, reactor, keep=keep_machines, journals=self.journals
+        )
         self._storage = self._state.storage
         self._alerts: ConsoleAlerts | None = None
 
@@ -206,20 +208,26 @@ class MachineRuntime(Service):
         self._offer()
         retained = self._retained_machines() if inherited is None else self._continued(inherited)
         self.journals.open()
-        leaders = self._state.read_leaders()
-        ids = {each.machine.metadata.id for each in retained}
+        leaders = await self._state.read_leaders()
+        machines = [each.machine for each in retained]
+        ids = {each.metadata.id for each in machines if each.spec.power == pb.POWER_ON}
         await self._state.end_leftovers(self._table, leaders, ids)
         for each in retained:
             record = self._machines.add(each.machine)
-            alive = [leader for leader in leaders.get(record.id, ()) if is_alive(leader)]
-            self._supervise(record, alive, each.unsent)
+            adopted = self._state.adoptable(record.id, leaders) if record.id in ids else None
+            self._supervise(record, adopted, each.unsent)
 
     def _make_alerts(self) -> None:
         path = os.path.join(self._state.path, "alerts.json")
         self._alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
 
     def _retained_machines(self) -> Sequence[Inherited]:
-        return [Inherited(each) for each in self._storage.open() if self._can_adopt(each)]
+        stored = self._storage.open(has_no_disks=self._has_no_disks)
+        return [Inherited(each) for each in stored if self._can_adopt(each)]
+
+    def _has_no_disks(self, machine: pb.Machine) -> bool:
+        machine_class = self._offered.get(getattr(machine.spec, "class"))
+        return machine_class is not None and not IHardware.providedBy(machine_class.driver)
 
     def _continued(self, inherited: Sequence[Inherited]) -> Sequence[Inherited]:
         for each in inherited:
@@ -562,7 +570,7 @@ class MachineRuntime(Service):
             self._storage.write(record)
 
     def _supervise(
-        self, record: Record, adopted: Sequence[Leader] = (), unsent: bytes = b""
+        self, record: Record, adopted: Sequence[Leader] | None = None, unsent: bytes = b""
     ) -> None:
         directory = self._state.make_sockets(record.id)
         runtime_class = self._offered[record.class_name]
@@ -587,6 +595,7 @@ class MachineRuntime(Service):
             storage=self._storage.directory(record.id),
             keep=self._can_keep(record),
             journal=journal,
+            keeper=self._state.keeper,
             volumes=record.spec.volumes,
             network_interfaces=record.spec.network_interfaces,
             ignition_data=record.ignition_data,

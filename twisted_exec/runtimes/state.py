@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from twisted.logger import Logger
 
@@ -16,6 +17,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
+from .keeper.client import LOG, Keeper
 from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
 from .storage import ID, MachineStorage, identity, lock
 
@@ -30,16 +32,20 @@ class RuntimeState:
     :ivar id: id of the state directory, which marks the processes of its machines; empty before
         :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
+    :ivar keeper: holds terminals while no runtime runs; ``None`` before :meth:`open`.
     :ivar storage: the machines on disk.
     """
 
     _log = Logger()
 
-    def __init__(self, path: str, *, keep: bool, journals: JournalStore) -> None:
+    def __init__(self, path: str, reactor: Any, *, keep: bool, journals: JournalStore) -> None:
         self.path = path
+        self._reactor = reactor
         self.journals = journals
         self.id = self.directory = ""
         self.storage = MachineStorage(os.path.join(path, "machines"), keep=keep)
+        self.keeper: Keeper | None = None
+        self._held: set[str] = set()
         self._records: RunRecords | None = None
         self._lock: int | None = None
 
@@ -55,11 +61,16 @@ class RuntimeState:
         self.directory = runtime_directory(self.path)
         self.id = identity(os.path.join(self.path, "runtime-id"))
         self._records = RunRecords(os.path.join(self.path, "runs"))
+        log = os.path.abspath(os.path.join(self.path, LOG))
+        if self.keeper is None:  # else it was closed, and connects again
+            self.keeper = Keeper(self._reactor, self.directory, log)
 
     async def close(self) -> None:
         """Force the journals to the disk, and release the lock.  Repeated calls do nothing."""
         if self._lock is not None:
             await self.journals.close()
+            if self.keeper is not None:
+                await self.keeper.close()
             with contextlib.suppress(OSError):
                 os.rmdir(self.directory)  # may still contain a socket
             os.close(self._lock)
@@ -70,10 +81,33 @@ class RuntimeState:
         """True from :meth:`open` to :meth:`close`."""
         return self._lock is not None
 
-    def read_leaders(self) -> dict[str, list[Leader]]:
-        """Return the processes that an earlier runtime recorded, by machine id."""
-        assert self._records is not None
-        return self._records.open()
+    async def read_leaders(self) -> dict[str, list[Leader]]:
+        """Return the processes that an earlier runtime started, by machine id; they may have ended."""
+        assert self._records is not None and self.keeper is not None
+        leaders = self._records.open()
+        try:
+            held = await self.keeper.holdings()
+        except ServiceUnavailable as error:
+            self._log.error("machines of the keeper cannot be adopted: {why}", why=error.message)
+            held = {}
+        for name, command in held.items():
+            leaders[name] = [] if command is None else [command]
+        self._held = set(held)
+        return leaders
+
+    def adoptable(
+        self, machine_id: str, leaders: Mapping[str, list[Leader]]
+    ) -> list[Leader] | None:
+        """
+        Return the processes of a machine to adopt; ``None`` if nothing is left of it.
+
+        The keeper has the terminal and the exit status also of a command that has ended.
+
+        :param leaders: see :meth:`read_leaders`.
+        """
+        if machine_id in self._held:
+            return leaders[machine_id]
+        return [leader for leader in leaders.get(machine_id, ()) if is_alive(leader)] or None
 
     async def end_leftovers(
         self, table: ProcessTable, leaders: Mapping[str, list[Leader]], retained: set[str]
@@ -84,7 +118,7 @@ class RuntimeState:
         :param leaders: see :meth:`read_leaders`.
         :param retained: ids of machines that continue.
         """
-        assert self._records is not None
+        assert self._records is not None and self.keeper is not None
         prefix = f"{self.id}/"
         stale = [leader for id, group in leaders.items() if id not in retained for leader in group]
 
@@ -97,6 +131,10 @@ class RuntimeState:
         for process in left:
             self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
         self._records.clear(retained)
+        for name in self._held - retained:
+            self.keeper.forget(name)
+        if not self._held & retained:
+            await self.keeper.close()  # it holds nothing, and ends
         for name in os.listdir(self.directory):
             if ID.fullmatch(name) and name not in retained:
                 self.remove_sockets(name)

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from google.protobuf.message import DecodeError
 from twisted.logger import Logger
@@ -96,16 +96,26 @@ class MachineStorage:
         """Return the path of a machine's directory; drivers create it on demand."""
         return os.path.join(self._path, machine_id)
 
-    def open(self, inherited: Collection[str] = ()) -> list[pb.Machine]:
+    def open(
+        self,
+        inherited: Collection[str] = (),
+        *,
+        has_no_disks: Callable[[pb.Machine], bool] = lambda machine: False,
+    ) -> list[pb.Machine]:
         """
         Create the directory, and remove leftovers of other machines than the retained ones.
 
         :param inherited: ids of machines that go on from another process.
+        :param has_no_disks: returns whether a machine can be removed without a loss of data, if
+            ``keep`` is false.
         :return: the retained machines.
         :raises RetainedMachinesError: there are retained machines, but ``keep`` is false.
         """
         private_directory(self._path)
         retained = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]
+        if not self.keep:
+            without = [each.metadata.id for each in self._read(retained) if has_no_disks(each)]
+            retained = [name for name in retained if name not in without]
         if retained and not self.keep:
             raise RetainedMachinesError(
                 f"{self._path} has {len(retained)} machines that are kept, with their disks: "

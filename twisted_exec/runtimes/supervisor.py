@@ -55,7 +55,7 @@ class Supervisor:
     :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message
         say why a machine that should be on does not run, and are empty otherwise.
     :param journal: that of the machine, possibly of an earlier run; in memory by default.
-    :param adopted: processes of a machine that an earlier runtime left running; empty for others.
+    :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
     :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
     :ivar journal: the machine's output across restarts.
@@ -75,7 +75,7 @@ class Supervisor:
         *,
         limits: Limits = DEFAULT_LIMITS,
         journal: IJournal | None = None,
-        adopted: Sequence[Leader] = (),
+        adopted: Sequence[Leader] | None = None,
         unsent: bytes = b"",
         acted: Callable[[Act], None] = ignore,
     ) -> None:
@@ -211,11 +211,11 @@ class Supervisor:
         await run.stop()
         return b""
 
-    async def unsuspend(self, leaders: Sequence[Leader], unsent: bytes) -> None:
+    async def unsuspend(self, leaders: Sequence[Leader] | None, unsent: bytes) -> None:
         """
         Go on after :meth:`suspend`.
 
-        :param leaders: the processes of the machine that run.
+        :param leaders: the processes of the machine; ``None`` if nothing is left of it.
         :param unsent: input that the machine has not got.
         """
         suspended, self._suspended = self._suspended, None
@@ -223,7 +223,7 @@ class Supervisor:
         if console is not None and self.run is not None:
             driver: Any = self._driver
             self._adopted = leaders
-            run = driver.adopt(self._facts, leaders) if leaders else driver.run(self._facts)
+            run = driver.run(self._facts) if leaders is None else driver.adopt(self._facts, leaders)
             self.run = run
             console.unsent = unsent
             console.unsuspend(run)
@@ -312,13 +312,15 @@ class Supervisor:
 
     def _prepare(self) -> tuple[IRun, SharedConsole]:
         driver: Any = self._driver
-        if self._adopted:
+        if self._adopted is not None:
             run: IRun = driver.adopt(self._facts, self._adopted)
         else:
             run = driver.run(self._facts)
         # A line that recovers leads to a machine that runs anyway.
         self._is_boot = not (
-            self._adopted or IJournalWriter.providedBy(run) or IRecoveringTransport.providedBy(run)
+            self._adopted is not None
+            or IJournalWriter.providedBy(run)
+            or IRecoveringTransport.providedBy(run)
         )
         console = self.console
         if console is not None and console.ending is None:
@@ -334,7 +336,7 @@ class Supervisor:
             acted=self._acted,
             restarts=self._restarts_after,
         )
-        if self._adopted:
+        if self._adopted is not None:
             console.unsent = self._unsent
         self._unsent = b""
         return run, console
@@ -350,15 +352,14 @@ class Supervisor:
         self._start_problem = ("", "")
         self._state_changed(pb.MACHINE_RUNNING, "", "")
         label = self._facts.label
-        writer: Any = run if IJournalWriter.providedBy(run) else None
-        if self._adopted:
-            if writer is None or not writer.is_complete:
+        if self._adopted is not None:
+            if not getattr(run, "is_complete", False):
                 self.journal.missed()
             reason, message = "Adopted", f'machine "{label}" has been running without us'
         else:
             reason, message = "Started", f'machine "{label}" is running'
             self._record_boot()
-        self._adopted = ()
+        self._adopted = None
         self._facts.event("Normal", reason, message)
         return True
 
@@ -371,7 +372,7 @@ class Supervisor:
             if self._start_problem != (reason, why):  # one Event for many attempts
                 self._start_problem = reason, why
                 self._facts.event("Warning", reason, why)
-        self._adopted = ()
+        self._adopted = None
         return False
 
     def _note_end(self, ending: Ending) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 """
-Size, owner and remaining output of pseudo-terminals: see ioctl_tty(2) and pty(7).
+Pseudo-terminals and their commands: see ioctl_tty(2) and pty(7).
 """
 
 from __future__ import annotations
@@ -10,12 +10,22 @@ import grp
 import os
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.streaming.interfaces import TerminalSize
 
 _READ_BYTES = 64 << 10
 _MAX_REST_BYTES = 1 << 20
+_FULL_READ_BYTES, _MOST_READS = 1024, 15
 
 
 def set_size(descriptor: int, size: TerminalSize) -> None:
@@ -26,12 +36,16 @@ def set_size(descriptor: int, size: TerminalSize) -> None:
 
 def give(descriptor: int, uid: int) -> None:
     """Change the owner of a terminal, as login(1) does, so that the user can open it by name."""
-    try:
-        tty_group = grp.getgrnam("tty").gr_gid
-    except KeyError:
-        tty_group = -1
-    os.fchown(descriptor, uid, tty_group)
+    os.fchown(descriptor, uid, tty_group())
     os.fchmod(descriptor, 0o620)
+
+
+def tty_group() -> int:
+    """Return the group of terminals, -1 if this host has none."""
+    try:
+        return grp.getgrnam("tty").gr_gid
+    except KeyError:
+        return -1
 
 
 def read_rest(descriptor: int) -> Iterator[bytes]:
@@ -52,3 +66,106 @@ def read_rest(descriptor: int) -> Iterator[bytes]:
             return
         remaining -= len(data)
         yield data
+
+
+class TerminalProcess(ProcessProtocol):
+    """
+    Connects Twisted's process to the line's protocol.
+
+    After the end of the command its other processes are ended, the remaining output is read, and
+    then the line gets the exit status.
+
+    :param closed: called after the terminal was closed.
+    """
+
+    transport: Any
+    _log = Logger()
+
+    def __init__(
+        self, line: Any, family: ProcessFamily, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._line = line
+        self._family = family
+        self._closed = closed
+        self._reason: Failure | None = None
+        self._ended = False
+        self._waiting: list[Deferred[None]] = []
+
+    def connectionMade(self) -> None:
+        """Connect the line to the terminal."""
+        self._line.makeConnection(self.transport)
+
+    def childDataReceived(self, child_fd: int, data: bytes) -> None:
+        if self._ended:
+            return
+        if len(data) >= _FULL_READ_BYTES:
+            data = self._more(data)
+        self._line.dataReceived(data)
+
+    def _more(self, data: bytes) -> bytes:
+        """
+        Read what the process prints at full speed, up to 64 KiB.
+
+        A terminal holds 4 KiB, and each piece of output costs far more than its bytes.
+        """
+        parts, fd = [data], self.transport.fd
+        for _ in range(_MOST_READS):
+            try:
+                more = os.read(fd, 65_536)
+            except OSError:
+                break  # nothing left, or the end, which the next turn finds
+            parts.append(more)
+            if len(more) < _FULL_READ_BYTES:
+                break
+        return b"".join(parts)
+
+    def resize(self, size: TerminalSize) -> None:
+        if self.transport is not None and self.transport.connected:
+            set_size(self.transport.fd, size)
+
+    async def reaped(self, seconds: float, clock: IReactorTime) -> None:
+        """Wait for the exit status, which arrives after the end."""
+        if self._reason is None:
+            waiter: Deferred[None] = Deferred()
+            self._waiting.append(waiter)
+            # It never arrives if SIGCHLD is not handled or other code reaps the process.
+            await waiter.addTimeout(seconds, clock).addErrback(lambda _: None)
+
+    def processExited(self, reason: Failure) -> None:
+        self._reason = reason
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.called:
+                waiter.callback(None)
+        if self._ended:
+            return  # stopped: its processes have ended already
+        ending = self._family.end()
+        ending.addErrback(lambda failure: self._log.failure("ending processes", failure=failure))
+        ending.addBoth(lambda _: self.close())
+
+    def processEnded(self, reason: Failure) -> None:
+        """Do nothing: processExited has the exit status."""
+
+    def close(self) -> None:
+        """Read remaining output, close the terminal, and end the line."""
+        if self._ended:
+            return
+        if self.transport.connected and not self.transport.disconnecting:
+            # While the line was paused, output stayed in the terminal.
+            for data in read_rest(self.transport.fd):
+                self._line.dataReceived(data)
+        self._ended = True
+        if self.transport.connected:
+            # Not loseConnection, which waits until pending input has been read.
+            self.transport.unregisterProducer()
+            self.transport.connectionLost(Failure(ConnectionDone()))
+        self._closed()
+        self._line.connectionLost(self._reason or Failure(ConnectionDone()))
+
+    def release(self) -> bytes:
+        """Leave the command running, and the line as it is; return the input that was not written."""
+        if self._ended:
+            return b""
+        self._ended = True
+        input: bytes = self.transport.release()
+        return input

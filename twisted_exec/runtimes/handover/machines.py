@@ -23,7 +23,6 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.runtimes.machines import Inherited, Record
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.state import is_alive
 from twisted_exec.streaming.interfaces import TerminalSize
 
 
@@ -116,14 +115,14 @@ class MachinesHandOver:
             runtime._state.open()
             runtime.journals.open()
         runtime._make_alerts()
-        leaders = runtime._state.read_leaders()
+        leaders = await runtime._state.read_leaders()
         for record in runtime._machines:
             supervisor = runtime._supervisors[record.id]
             if runtime._alerts is not None:
                 runtime._alerts.add(record.uid, supervisor.journal)
             if record.id in self._unsent:
-                alive = [each for each in leaders.get(record.id, ()) if is_alive(each)]
-                await supervisor.unsuspend(alive, self._unsent.pop(record.id))
+                left = runtime._state.adoptable(record.id, leaders)
+                await supervisor.unsuspend(left, self._unsent.pop(record.id))
 
     # The new process.
 

@@ -7,6 +7,7 @@ were accepted by the socket, and answers arrive in the order of the requests.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -15,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.error import ConnectionLost
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.descriptors import inherited_descriptor_limits
@@ -26,14 +29,17 @@ from twisted_exec.streaming.interfaces import TerminalSize
 
 from .connection import Connection, Request
 from .protocol import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, Message
+from .terminal import ReadMark
 
 SOCKET = "keeper"
 """Name of the socket in the runtime's private directory."""
+_MARK = "reading"
 LOG = "keeper.log"
 """Name of the keeper's log in the state directory; it has only errors of the keeper itself."""
 
-_BACKLOG = 16
+_BACKLOG = 64
 _ATTEMPTS = 3
+_ANSWER_SECONDS = 20.0
 _ENDED = "the keeper, which holds the terminals of machines, has ended; its log is keeper.log"
 # The directory comes last: its modules must not hide those of the standard library.
 _BOOTSTRAP = (
@@ -105,7 +111,7 @@ class Keeper:
     """
     The keeper of one state directory.
 
-    :param directory: private, with a short path; may be empty until the first use.
+    :param directory: private, with a short path.
     :param log: path of the keeper's log.
     """
 
@@ -114,10 +120,19 @@ class Keeper:
     def __init__(self, reactor: Any, directory: str, log: str) -> None:
         self._reactor = reactor
         self._path = os.path.join(directory, SOCKET)
+        self._mark_path = os.path.join(directory, _MARK)
         self._log_path = log
         self._connection: Connection | None = None
+        self._mark: ReadMark | None = None
         self._attempts = 0
         self._ended: dict[str, Callable[[int | None], None]] = {}
+
+    @property
+    def mark(self) -> ReadMark:
+        """Notes of the terminals that this runtime reads."""
+        if self._mark is None:
+            self._mark = ReadMark(self._mark_path)
+        return self._mark
 
     # Requests.
 
@@ -263,7 +278,13 @@ class Keeper:
                 self._start()
         assert self._connection is not None
         self._connection.send(request)
-        answer, received = await request.answered
+        try:
+            answer, received = await request.answered.addTimeout(_ANSWER_SECONDS, self._reactor)
+        except TimeoutError:
+            message = f"the keeper has not answered for {_ANSWER_SECONDS:g} s"
+            if self._connection is not None:
+                self._connection.connectionLost(Failure(ConnectionLost(message)))
+            raise ServiceUnavailable(message) from None
         if answer.kind != "ok":
             why = os.fsdecode(answer.text("why", b"it refused the request"))
             raise ServiceUnavailable(why)
@@ -278,24 +299,24 @@ class Keeper:
         :return: false if there is none.
         :raises ServiceUnavailable: the keeper is of another user, or accepts no connection.
         """
-        handle = socket.socket(
-            socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        )
+        kind = socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
+        try:
+            handle = socket.socket(socket.AF_UNIX, kind)
+        except OSError as error:
+            raise ServiceUnavailable(f"the keeper cannot be reached: {error.strerror}") from None
         try:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
             handle.connect(self._path)
             credentials = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            if struct.unpack("3i", credentials)[1] not in (0, os.geteuid()):
-                raise ServiceUnavailable(f"{self._path} is a socket of another user")
         except (FileNotFoundError, ConnectionRefusedError):
             handle.close()
             return False
         except OSError as error:
             handle.close()
             raise ServiceUnavailable(f"{self._path}: {error.strerror}") from None
-        except BaseException:
+        if struct.unpack("3i", credentials)[1] not in (0, os.geteuid()):
             handle.close()
-            raise
+            raise ServiceUnavailable(f"{self._path} is a socket of another user")
         self._connection = Connection(handle, self._exited, self._lost, self._reactor)
         return True
 
@@ -353,6 +374,12 @@ class Keeper:
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.close()
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
+        if not os.path.exists(self._path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._mark_path)
 
     # Called by the connection.
 

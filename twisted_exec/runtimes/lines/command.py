@@ -110,7 +110,7 @@ class CommandDriver:
         driver = self._pty(line)
 
         def make_run() -> PtyRun:
-            return driver.run(facts)
+            return PtyRun(driver, facts)
 
         program = line.pty.command[0]
         return name, CommandEndpoint(

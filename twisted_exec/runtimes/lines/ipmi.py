@@ -181,7 +181,7 @@ class IPMIDriver:
 
         def make_run() -> PtyRun:
             options = PtyOptions(arguments(line, "sol", "activate"), same_user=True, raw=True)
-            return PtyDriver(options, self.reactor, self._table).run(facts)
+            return PtyRun(PtyDriver(options, self.reactor, self._table), facts)
 
         endpoint = CommandEndpoint(
             PROGRAM,

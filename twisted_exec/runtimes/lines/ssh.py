@@ -174,7 +174,7 @@ class SSHDriver:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(log)
             options = PtyOptions(arguments(line, log), same_user=True, raw=True)
-            return PtyDriver(options, self.reactor, self._table).run(facts)
+            return PtyRun(PtyDriver(options, self.reactor, self._table), facts)
 
         endpoint = CommandEndpoint(
             PROGRAM,
