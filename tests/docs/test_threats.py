@@ -21,7 +21,7 @@ TABLES = {
     "Resumed sessions": 8,
     "Forwarded requests": 8,
     "Bytes from peers": 11,
-    "Hosts and transports": 12,
+    "Hosts and transports": 14,
     "Output to people": 9,
     "Not implemented": 2,
 }

@@ -128,7 +128,7 @@ class Settings:
         descriptors allow.
     :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
-    :param keep_machines: virtual machines continue when the program stops.
+    :param keep_machines: virtual machines and shells continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     """

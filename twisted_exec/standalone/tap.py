@@ -83,7 +83,7 @@ class Options(OIDCOptions):
     optFlags = [
         *PODS_FLAGS,
         ["without-demo", None, "Create no demo machines, and offer shells only."],
-        ["no-keep-machines", None, "End virtual machines when this program stops."],
+        ["no-keep-machines", None, "End virtual machines and shells when this program stops."],
         ["without-spaces", None, "Do not run the Space Manager."],
         ["with-parent", None, "Stop when standard input ends; for use by a parent process."],
     ]
