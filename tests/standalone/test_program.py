@@ -309,22 +309,25 @@ class RestartTests(StandaloneCase):
         await console.over
 
     async def test_machines_continue(self) -> None:
-        """By default a virtual machine continues; the next start finds it, and can delete it."""
+        """By default machines continue; the next start finds them, and can delete them."""
         first = await self.kept()
-        client = self.client()
-        await client.delete(MACHINES, "demo-shell", "default")
-        while b'machine "default/demo-vm" is running' not in first.output:
-            await deferLater(reactor, 0.1)
-        left = self.virtual_machines()
+        for name in (b"demo-vm", b"demo-shell"):
+            while b'machine "default/%s" is running' % name not in first.output:
+                await deferLater(reactor, 0.1)
+        left, machines = self.processes(), self.virtual_machines()
         await first.stop()
-        self.assertEqual((self.virtual_machines(), self.processes()), (left, left))
-        self.assertIn(b"machines that continue without this runtime: default/demo-vm", first.output)
+        self.assertEqual((self.virtual_machines(), self.processes()), (machines, left))
+        message = (
+            b"machines that continue without this runtime: default/demo-shell, default/demo-vm"
+        )
+        self.assertIn(message, first.output)
 
         second = await self.kept()
-        while b"has been running without us" not in second.output:
+        while second.output.count(b"has been running without us") < 2:
             await deferLater(reactor, 0.1)
-        self.assertEqual(self.virtual_machines(), left)
-        await self.client().delete(MACHINES, "demo-vm", "default")
+        self.assertEqual(self.processes(), left)
+        for machine in ("demo-vm", "demo-shell"):
+            await self.client().delete(MACHINES, machine, "default")
         while self.processes():
             await deferLater(reactor, 0.1)
 
