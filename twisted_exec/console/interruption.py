@@ -35,7 +35,7 @@ class Interruption:
 
     @property
     def why(self) -> str:
-        """How the last line ended."""
+        """The reason for the end of the last line."""
         return "" if self._ending is None else self._ending.message
 
     def begin(self, ending: Ending) -> None:
@@ -84,7 +84,7 @@ class Interruption:
 
     @property
     def ending(self) -> Ending | None:
-        """How sessions end that wait too long; ``None`` while the line is open."""
+        """The ending of sessions that wait too long; ``None`` while the line is open."""
         return self._ending
 
     def restore(self, viewer: Viewer, ending: Ending) -> None:

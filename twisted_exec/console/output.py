@@ -111,7 +111,7 @@ class Output:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next byte for the user, who does not know of skipped output yet."""
+        """The offset of the next byte for the user, before skipped output that is not marked yet."""
         return self.offset - self.skipped
 
     @property

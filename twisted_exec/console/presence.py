@@ -63,7 +63,7 @@ class Presence:
             self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
 
     def stop(self) -> None:
-        """Tell nobody about the last changes.  Repeated calls do nothing."""
+        """Keep the last changes from the sessions.  Repeated calls do nothing."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()

@@ -268,7 +268,7 @@ class Viewer:
         if self._input_ended_at is not None:
             self._wait_for_quiet(self._console.limits.quiet_seconds)
         if not self.is_away:
-            # Nobody shall notice the change of the process, unless the user is not back soon.
+            # Other users notice nothing of the change of the process if this one is back soon.
             self._return = self._console.clock.callLater(_RETURN_SECONDS, self._not_back)
 
     def _not_back(self) -> None:

@@ -1,10 +1,10 @@
 """
 Paths to the next hop on which packets are lost without an error.
 
-A kernel sends data that nobody acknowledges again for a quarter of an hour before it gives the
-connection up.  A stream that can go on over another connection need not wait so long: its user would
-sooner give it up, kubectl after a minute.  So the connections of such streams are looked at now and then
-(tcp(7), ``TCP_INFO``).
+A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection up.  A
+stream that can go on over another connection need not wait so long: its user would sooner give it up,
+kubectl after a minute.  So this module checks the connections of such streams now and then (tcp(7),
+``TCP_INFO``).
 
 ``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a peer that answers, but takes no
 more for a while.

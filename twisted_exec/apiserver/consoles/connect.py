@@ -193,8 +193,8 @@ class MachineLocator:
                 resource = target.kind.resource
                 raise NotFound(resource.plural, target.name, resource.group)
             pool = await self.pool(target.name, self._dialect.pool_name(machine))
-            found = self._at(pool, subject, path)
-            return replace(location, endpoints=found.endpoints, host=found.host)
+            present = self._at(pool, subject, path)
+            return replace(location, endpoints=present.endpoints, host=present.host)
 
         return lambda: Deferred.fromCoroutine(anew())
 

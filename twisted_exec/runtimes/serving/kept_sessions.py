@@ -80,7 +80,7 @@ class KeptSession:
 
     @property
     def settled(self) -> int | None:
-        """Settled pieces of input; ``None`` if nobody knows how many."""
+        """Settled pieces of input; ``None`` if unknown."""
         return self._settled if self.connection is None else self.connection.settled
 
     def restore(self, keys: Mapping[bytes, str], settled: int | None) -> None:
