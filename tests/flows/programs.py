@@ -30,13 +30,15 @@ class Program(ProcessProtocol):
     One running program.
 
     ``output`` holds standard output and standard error in order of arrival, and ``stdout`` only
-    standard output. ``ended`` fires with the exit code (negative: the signal).
+    standard output. ``ended`` fires with the exit code (negative: the signal). After
+    :meth:`hand_over`, all of this is about the program's successors, too.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.argv = list(argv)
         self._output, self._stdout = bytearray(), bytearray()
         self.exit_code: int | None = None
+        self.pid = 0
         self.ended: Deferred[int] = Deferred()
         self._waiting: list[tuple[re.Pattern[bytes], int, Deferred[re.Match[bytes]]]] = []
 
@@ -47,6 +49,10 @@ class Program(ProcessProtocol):
     @property
     def stdout(self) -> bytes:
         return bytes(self._stdout)
+
+    def connectionMade(self) -> None:
+        pid = getattr(self.transport, "pid", None)
+        self.pid = pid if isinstance(pid, int) else 0
 
     def outReceived(self, data: bytes) -> None:
         _append(self._stdout, data)
@@ -108,12 +114,21 @@ class Program(ProcessProtocol):
         self._look()
         self.ended.callback(self.exit_code)
 
+    async def hand_over(self, *, succeeds: bool = True) -> None:
+        """Let a successor take the place of the program; fires when it has, or has failed to."""
+        start = len(self.output)
+        os.kill(self.pid, signal.SIGUSR2)
+        outcome = rb"process (\d+) has taken over|no hand-over.*"
+        match = await self.until(outcome, start=start)
+        if match[1] is not None:
+            self.pid = int(match[1])
+        assert succeeds == (match[1] is not None), self._told(match[0].decode())
+
     async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 20) -> int:
         """Stop the program if it still runs; fires with its exit code."""
         if self.exit_code is None:
-            assert self.transport is not None
-            os.kill(self.transport.pid, with_signal)
-            killer = _reactor.callLater(seconds, os.kill, self.transport.pid, signal.SIGKILL)
+            os.kill(self.pid, with_signal)
+            killer = _reactor.callLater(seconds, os.kill, self.pid, signal.SIGKILL)
             await self.ended
             if killer.active():
                 killer.cancel()

@@ -37,11 +37,14 @@ class ResumeTestCase(TestCase):
     resume_seconds: int | None = None
 
     async def setUp(self) -> None:
-        self.deployment = CabledDeployment(self.mktemp(), resume_seconds=self.resume_seconds)
+        self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("busy", BUSY)
         self.kubeconfig = self.deployment.through_cable("ada")
+
+    def make_deployment(self) -> CabledDeployment:
+        return CabledDeployment(self.mktemp(), resume_seconds=self.resume_seconds)
 
     async def typist(self) -> Typist:
         """Open the console and begin to type."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -58,11 +58,13 @@ from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
 from twisted_exec.poollet.pool.class_matching import choice
 from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import SessionGuard
+from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import address_text, server_endpoint
@@ -73,6 +75,7 @@ SIGNER = "twisted-exec.dev/poollet-serving"
 
 MAX_BODY_BYTES = 64 << 10
 RETIRE_SECONDS = 2.0
+_REPLACED = "the poollet was replaced, and the time for sessions that it left behind is over"
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ _NO_PROXY = (
 )
 
 
-@implementer(IPoollet)
+@implementer(IPoollet, IHandsOver)
 class Poollet(Service):
     """
     Runs the machines of one pool on a machine runtime.
@@ -147,6 +150,7 @@ class Poollet(Service):
         there is one.
     """
 
+    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -174,6 +178,9 @@ class Poollet(Service):
         self._waiting: list[Deferred[None]] = []
         self._authorizer = authorizer or DelegatedAuthorizer(client, reactor)
         self._problem: Failure | None = None
+        self._config: MachineConfig | None = None
+        self._addresses: Sequence[Address] = ()
+        self._has_successor = False
         self._now = now
         self.registry = new_registry()
         self._make_copies(settings.dialect)
@@ -435,7 +442,7 @@ class Poollet(Service):
         endpoint = server_endpoint(self._reactor, settings.listen, tls)
         self._port = await endpoint.listen(self.site)
         self.address = host = self._port.getHost()
-        addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
+        self._addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
         place = address_text(host)
         self._log.info("serving pool {pool} at {place}", pool=self.pool, place=place)
         if not cas:
@@ -443,9 +450,12 @@ class Poollet(Service):
         for copy in self._copies:
             copy.start()
         self.guard.startService()
-        self.registration.start(addresses, getattr(host, "port", 0))
+        self._register()
+
+    def _register(self) -> None:
+        self.registration.start(self._addresses, getattr(self.address, "port", 0))
         if self.serving is not None:
-            self.serving.start(sorted({address for _, address in addresses}))
+            self.serving.start(sorted({address for _, address in self._addresses}))
 
     async def _stop(self) -> None:
         if self._starting is not None:
@@ -456,25 +466,57 @@ class Poollet(Service):
         self.site.drain()
         ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
-        self.runtime_events.stop()
-        await self.alerts.stop()
-        serving = [self.serving.stop()] if self.serving is not None else []
+        await self._rest()
         await DeferredList(
-            [
-                *serving,
-                self.guard.stopService(),
-                self.permissions.stop(),
-                self.policies.stop(),
-                self.registration.stop(),
-                self.loop.stop(),
-            ]
+            [self.guard.stopService(), self.permissions.stop(), self.policies.stop()]
         )
         await self.recorder.stop()
-        retiring = Deferred.fromCoroutine(self.registration.retire())
-        await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
+        if not self._has_successor:
+            retiring = Deferred.fromCoroutine(self.registration.retire())
+            await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
         await DeferredList([copy.stop() for copy in self._copies])
         if self._identity is not None:
             await self._identity.stop()
+
+    async def _rest(self) -> None:
+        """Stop everything that acts for the pool; sessions and their reviews go on."""
+        self.runtime_events.stop()
+        stopping = [self.alerts.stop(), self.registration.stop(), self.loop.stop()]
+        if self.serving is not None:
+            stopping.append(self.serving.stop())
+        await DeferredList(stopping)
+
+    # Hand-over
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`IHandsOver.inherit`; the API server and the runtime have the whole state."""
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`IHandsOver.freeze`."""
+        return Deferred.fromCoroutine(self._freeze())
+
+    async def _freeze(self) -> Handed:
+        await self._rest()
+        if self._identity is not None:
+            await self._identity.stop()
+        return Handed()
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`IHandsOver.thaw`."""
+        if self._identity is not None:
+            self._identity.start()
+        self._register()
+        if self._config is not None:
+            self._act(self._config)
+        return succeed(None)
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`IHandsOver.retire`."""
+        self._has_successor = True
+        self.site.drain()
+        return Deferred.fromCoroutine(
+            linger(self.sessions, self._reactor, linger_seconds, _REPLACED)
+        )
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError):
@@ -497,7 +539,12 @@ class Poollet(Service):
 
     def _runtime_known(self, name: str) -> None:
         settings = self.settings
-        config = MachineConfig(settings.dialect, self.pool, name, settings.downward, settings.about)
+        self._config = MachineConfig(
+            settings.dialect, self.pool, name, settings.downward, settings.about
+        )
+        self._act(self._config)
+
+    def _act(self, config: MachineConfig) -> None:
         self.loop.start(config)
         self.runtime_events.start()
         self.alerts.start()

@@ -36,6 +36,7 @@ from twisted_exec.poollet.machines.references import Domain
 from twisted_exec.poollet.service import SIGNER, Poollet, Settings
 from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
+from twisted_exec.program.handover.interfaces import IHandsOver
 from twisted_exec.program.options import BrowserOptions, Required, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
@@ -259,6 +260,10 @@ class Program(Service):
     ) -> None:
         self.poollet, self._runtime, self._client = poollet, runtime, client
         self.pool = poollet.pool
+
+    def __conform__(self, interface: Any) -> Any:
+        """Hand over as the poollet does; called by zope.interface."""
+        return self.poollet if interface is IHandsOver else None
 
     @property
     def address(self) -> IAddress | None:

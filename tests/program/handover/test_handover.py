@@ -86,13 +86,6 @@ class Handed(Program):
     def __init__(self, argv: Sequence[str]) -> None:
         super().__init__(argv)
         self.exited: Deferred[int] = Deferred()
-        self.pid = 0
-
-    def connectionMade(self) -> None:
-        assert self.transport is not None
-        pid = self.transport.pid
-        assert isinstance(pid, int)
-        self.pid = pid
 
     def processExited(self, reason: Failure) -> None:
         value: Any = reason.value
