@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory, Protocol
 
 from tests.nodeserver.support import put_pod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.handover.interfaces import Handed
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import respond_text
 from twisted_exec.streaming.interfaces import (
@@ -62,15 +63,13 @@ class Part:
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log, self.name = log, name
-        self.stopping: Deferred[None] = Deferred()
 
     def start(self) -> None:
         self.log.append(f"start {self.name}")
 
     def stop(self) -> Deferred[None]:
         self.log.append(f"stop {self.name}")
-        self.stopping.callback(None)
-        return self.stopping
+        return succeed(None)
 
 
 class StartTests(ServerCase):
@@ -159,6 +158,18 @@ class HealthTests(ServerCase):
         self.assertIn("twisted_exec_sessions_active 1.0", figures)
         self.assertIn('twisted_exec_sessions_refused_total{code="401"} 1.0', figures)
 
+    async def test_controllers(self) -> None:
+        """What only one process may run starts last; it stops when a successor is to take over."""
+        log: list[str] = []
+        await self.start(parts=[Part(log, "watch")], controllers=[Part(log, "a"), Part(log, "b")])
+        self.assertEqual(log, ["start watch", "start a", "start b"])
+        log.clear()
+        self.assertEqual(await self.server.freeze(), Handed())
+        self.assertEqual(log, ["stop b", "stop a"])
+        log.clear()
+        await self.server.thaw()
+        self.assertEqual(log, ["start a", "start b"])
+
 
 class EndTests(ServerCase):
     """Ends of sessions."""
@@ -227,6 +238,26 @@ class EndTests(ServerCase):
         await stopping
         ends = [event for event in self.audit.events if event["event"] == "end"]
         self.assertEqual([event["reason"] for event in ends][-1:], [SHUTTING_DOWN])
+
+    async def test_replaced(self) -> None:
+        """A replaced server serves its sessions, reviews them, and ends when none is left."""
+        streams = await self.setUpStreams(shutdown_delay_seconds=3600)
+        await self.server.freeze()
+        retiring = self.server.retire(600)
+        await self.server.guard.review()
+        self.assertEqual((streams.endings, retiring.called), ([], False))
+        streams.sessions[0].over("ended")
+        await retiring
+        await self.server.stopService()
+
+    async def test_linger(self) -> None:
+        """A session that is still open when the time is over ends with the reason."""
+        streams = await self.setUpStreams()
+        await self.server.freeze()
+        await self.server.retire(0)
+        (ending,) = streams.endings
+        self.assertEqual(ending.reason, SHUTTING_DOWN)
+        self.assertIn("replaced", ending.message)
 
     async def test_stop_later(self) -> None:
         """After a stop signal readiness fails at once, and requests are still served for a while."""

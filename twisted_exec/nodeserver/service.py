@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
@@ -40,12 +41,14 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import pause
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Dispatcher, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
+from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import address_text, server_endpoint
@@ -108,6 +111,7 @@ MAX_BODY_BYTES = 64 << 10
 """No request of the kubelet API has a body worth mentioning."""
 
 STOPPING = "the node server is shutting down"
+_REPLACED = "the node server was replaced, and the time for sessions that it left behind is over"
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,7 @@ Make = Callable[[Hop], Iterable[Route]]
 """Creates routes from their collaborators."""
 
 
+@implementer(IHandsOver)
 class NodeServer(AsyncService):
     """
     Answers the API server of a root as a kubelet does.
@@ -172,11 +177,13 @@ class NodeServer(AsyncService):
     :param audit: the sink for session records.
     :param make: creates the routes of the kubelet API.
     :param parts: started once the server listens, and stopped in reverse order after all sessions.
+    :param controllers: as ``parts`` and after them; only one process may run them.
     :param authorizer: replaces SubjectAccessReviews to the root.
     :param checks: called at the start; an exception prevents it.
     """
 
     label = "the node server"
+    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -190,6 +197,7 @@ class NodeServer(AsyncService):
         *,
         make: Sequence[Make] = (),
         parts: Sequence[Part] = (),
+        controllers: Sequence[Part] = (),
         authorizer: IAuthorizer | None = None,
         checks: Sequence[Callable[[], object]] = (),
         now: Callable[[], float] = time.time,
@@ -197,9 +205,10 @@ class NodeServer(AsyncService):
         super().__init__()
         self.settings, self.address = settings, None
         self._client, self._leaves, self._root_pods = client, leaves, root_pods
-        self._reactor, self._parts, self._checks = reactor, parts, checks
+        self._reactor, self._checks = reactor, checks
+        self._parts, self._controllers = parts, controllers
         self._ports: list[IListeningPort] = []
-        self._is_stopping = False
+        self._is_stopping = self._has_successor = False
         self._certified = X509Authenticator(settings.client_ca, reactor)
         self.registry = new_registry()
         self.sessions = Sessions(
@@ -308,8 +317,20 @@ class NodeServer(AsyncService):
         self.guard.startService()
         self._idleness.start()
         self._endings.start()
+        self._act()
+
+    def _act(self) -> None:
+        for part in self._controllers:
+            part.start()
         if self.serving is not None:
-            self.serving.start(settings.names)
+            self.serving.start(self.settings.names)
+
+    async def _rest(self) -> None:
+        """Stop everything that acts for the Nodes; sessions and what ends them go on."""
+        if self.serving is not None:
+            await self.serving.stop()
+        for part in reversed(self._controllers):
+            await maybeDeferred(part.stop)
 
     def _tls(self) -> ServerTLS:
         """
@@ -341,7 +362,8 @@ class NodeServer(AsyncService):
     async def stop(self) -> None:
         """End all sessions with a message, then stop everything else."""
         self._is_stopping = True
-        if self.address is not None and self.settings.shutdown_delay_seconds:
+        is_known = self.address is not None and not self._has_successor
+        if is_known and self.settings.shutdown_delay_seconds:
             await pause(self._reactor, self.settings.shutdown_delay_seconds)
         self.sessions.close(STOPPING)
         self.site.drain()
@@ -352,14 +374,35 @@ class NodeServer(AsyncService):
         await self.guard.stopService()
         await self.permissions.stop()
         await self._idleness.stop()
-        if self.serving is not None:
-            await self.serving.stop()
+        await self._rest()
         for part in reversed(self._parts):
             await maybeDeferred(part.stop)
         ports, self._ports = self._ports, []
         for port in reversed(ports):
             await maybeDeferred(port.stopListening)
         self.address = self.health_address = None
+
+    # Hand-over
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`IHandsOver.inherit`; the root and the leaves have the whole state."""
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`IHandsOver.freeze`: releases the Lease."""
+        return Deferred.fromCoroutine(self._rest()).addCallback(lambda _: Handed())
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`IHandsOver.thaw`."""
+        self._act()
+        return succeed(None)
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`IHandsOver.retire`."""
+        self._has_successor = True
+        self.site.drain()
+        return Deferred.fromCoroutine(
+            linger(self.sessions, self._reactor, linger_seconds, _REPLACED)
+        )
 
 
 def _known(copy: ILeaves | IRootPods, what: str) -> None:

@@ -78,7 +78,8 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
         audit,
         reactor,
         make=[*ROUTES, probe_routes(options.keeper())],
-        parts=[registry, *leader],
+        parts=[registry],
+        controllers=leader,
         checks=[audit.check],
     )
     for each in leader:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
@@ -24,6 +25,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.host_place import place_of
@@ -74,6 +76,7 @@ class ISpaceController(Protocol):
 MakeLoop = Callable[[IProviders, ProviderContext], ISpaceController]
 
 
+@implementer(IHandsOver)
 class SpaceManager(AsyncService):
     """
     The Space Manager.
@@ -86,6 +89,7 @@ class SpaceManager(AsyncService):
     """
 
     label = "the space manager"
+    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -167,6 +171,24 @@ class SpaceManager(AsyncService):
         port, self._port, self.health_address = self._port, None, None
         if port is not None:
             await maybeDeferred(port.stopListening)
+
+    # Hand-over
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`IHandsOver.inherit`; the hub has the whole state."""
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`IHandsOver.freeze`: releases the Lease."""
+        return self._acting.stop().addCallback(lambda _: Handed())
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`IHandsOver.thaw`."""
+        self._acting.start()
+        return succeed(None)
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`IHandsOver.retire`; there are no sessions."""
+        return succeed(None)
 
     def _probe_serving(self) -> None:
         if not self._is_serving:
