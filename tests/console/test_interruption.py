@@ -10,18 +10,22 @@ from twisted.internet.error import ConnectionDone, ConnectionRefusedError, Proce
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.floor import notice
+from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, notice
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     MACHINE_DELETED,
     POWERED_OFF,
     Break,
     Ending,
+    Position,
     Role,
     TerminalSize,
 )
+from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.wire.resume import At, Notice
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryConsole, MemoryStream
@@ -330,6 +334,109 @@ class EndTests(InterruptionCase):
         self.successResultOf(shared.open())
         shared.interrupt(OFF)
         self.assertEqual(shared.ending, OFF)
+
+
+class LateInputTests(InterruptionCase):
+    """Users whose connection was lost while the machine restarted, and what they typed meanwhile."""
+
+    def attach_marks(self) -> tuple[Viewer, MarkStream]:
+        viewer, stream = self.shared.viewer(), MarkStream(options=CONSOLE)
+        viewer.attached(stream)
+        return viewer, stream
+
+    def back(self, viewer: Viewer, offset: int) -> MarkStream:
+        stream = MarkStream(options=CONSOLE)
+        viewer.resumed(stream, Position(self.shared.journal.epoch, offset))
+        return stream
+
+    def test_missed(self) -> None:
+        """What arrives before the client's answer was typed for the boot before."""
+        viewer, _ = self.attach_marks()
+        self.console.says(b"# ")
+        viewer.away()
+        self.crash()
+        self.restart()
+        self.console.says(b"login: ")
+        again = self.back(viewer, 2)
+        self.assertEqual(again.sent[-2:], [Notice(LINE_AGAIN), b"login: "])
+        viewer.data_received(b"rm x\n")
+        viewer.wished(Break())
+        self.assertEqual(self.console.heard(), b"")
+        self.assertEqual(again.notices[-1], f"what you type is not sent: {TYPED_BEFORE}")
+        viewer.answered()
+        viewer.data_received(b"root\n")
+        self.assertEqual(self.console.heard(), b"root\n")
+
+    def test_loss_not_noticed(self) -> None:
+        """So it is if the loss was noticed only when the user came back; the notice is repeated."""
+        viewer, _ = self.attach_marks()
+        self.crash()
+        self.restart()
+        again = self.back(viewer, 0)
+        viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"")
+        self.assertIn(LINE_AGAIN, again.notices)
+
+    def test_seen(self) -> None:
+        """A user who has seen output of the present boot typed for that."""
+        viewer, _ = self.attach_marks()
+        self.crash()
+        self.restart()
+        self.console.says(b"login: ")
+        again = self.back(viewer, 3)
+        viewer.data_received(b"root\n")
+        self.assertEqual(self.console.heard(), b"root\n")
+        self.assertEqual(again.notices, [])
+
+    def test_back_in_between(self) -> None:
+        """A user who comes back before the next boot has typed for the one before until the answer."""
+        viewer, _ = self.attach_marks()
+        viewer.away()
+        self.crash()
+        self.back(viewer, 0)
+        self.restart()
+        viewer.data_received(b"x")
+        viewer.answered()
+        viewer.data_received(b"y")
+        self.assertEqual(self.console.heard(), b"y")
+
+    def earlier(self, *, is_new_boot: bool) -> tuple[SharedConsole, MemoryConsole, Viewer]:
+        """A console in another process, and a viewer of the earlier one."""
+        self.console.says(b"# ")
+        console = MemoryConsole()
+        shared = SharedConsole(console, self.clock, journal=self.shared.journal)
+        shared.is_new_boot = is_new_boot
+        viewer = shared.viewer()
+        viewer.oldest = Position(shared.journal.epoch, 0)
+        return shared, console, viewer
+
+    def test_earlier_process(self) -> None:
+        """A machine that starts with the process is another boot for sessions of the one before."""
+        for is_open in (False, True):
+            shared, console, viewer = self.earlier(is_new_boot=True)
+            end = shared.journal.end
+            if is_open:
+                self.successResultOf(shared.open())
+            again = self.back(viewer, end)
+            self.assertIsInstance(again.sent[0], At)
+            viewer.data_received(b"x")
+            if not is_open:
+                self.successResultOf(shared.open())
+            self.assertIn(LINE_AGAIN, again.notices)
+            viewer.data_received(b"y")
+            viewer.answered()
+            viewer.data_received(b"z")
+            self.assertEqual(console.heard(), b"z")
+
+    def test_adopted(self) -> None:
+        """A machine that runs already gets what its users have typed."""
+        shared, console, viewer = self.earlier(is_new_boot=False)
+        again = self.back(viewer, shared.journal.end)
+        self.assertTrue(again.input_paused)
+        self.successResultOf(shared.open())
+        viewer.data_received(b"x")
+        self.assertEqual(console.heard(), b"x")
+        self.assertNotIn(LINE_AGAIN, again.notices)
 
 
 class EndsAtOnce(MemoryConsole):

@@ -6,6 +6,7 @@ machine that is deleted end.
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,39 @@ class RestartedTests(RestartedCase):
         await self.started_again()
         await self.answers("two")
         self.assertNotIn(b"typed-while-off", self.user.printed)
+
+    async def test_late_keys(self) -> None:
+        """Keys that a user types without a connection do not reach a boot that the user has not seen."""
+        await self.answers("one")
+        near = self.deployment.near
+        witness = await Typist.at(self.deployment.admin, "sh")
+        self.addCleanup(witness.leave)
+        self.user.type(b"(sleep 0.5; kill -9 $$) &\n")
+        await self.user.until_printed(rb"&\r\n")
+        near.refuses = True
+        near.cut()
+        await self.user.until(lambda: self.user.outages)
+        self.user.type(b"echo la''te\n")
+        await witness.until(lambda: LINE_AGAIN in witness.notices)
+        near.refuses = False
+        await self.user.until_resumed(1)
+        await self.started_again()
+        await self.answers("two")
+        self.assertNotIn(b"late\r\n", self.user.printed)
+        self.assertTrue(any("before the machine started" in each for each in self.user.notices))
+
+    async def test_runtime_killed(self) -> None:
+        """The machine is made again for its object; the session goes on, without the keys of before."""
+        await self.answers("one")
+        await self.deployment.runtime.stop(signal.SIGKILL)
+        await self.user.until(lambda: self.user.outages)
+        self.user.type(b"echo la''te\n")
+        await self.deployment.start_runtime()
+        await self.user.until_resumed(1)
+        await self.started_again()
+        await self.answers("two")
+        self.assertNotIn(b"late\r\n", self.user.printed)
+        self.assertEqual(self.user.gaps, [])
 
     async def test_deleted(self) -> None:
         """A machine that is made again under its name ends the session of the one before."""

@@ -53,6 +53,8 @@ WAITS = "this session waits up to"
 """In the notice that the machine has ended, before the seconds."""
 LINE_AGAIN = "the machine has started again"
 """The notice that follows when the next line is open."""
+TYPED_BEFORE = "it was typed before the machine started again"
+"""Why input that arrives late is discarded."""
 HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
 WAIT = (

@@ -52,6 +52,7 @@ class Interruption:
         for viewer in self._console.viewers:
             if viewer.is_ending:
                 continue
+            viewer.restarted(self._console.journal.end)
             if not viewer.may_wait:
                 viewer.finish(ending)
             elif not viewer.is_interrupted or self.why != before:
@@ -63,6 +64,7 @@ class Interruption:
         self.stop()
         for viewer in self._waiting():
             viewer.is_interrupted = False
+            viewer.restarted(self._console.boot_offset)
             viewer.tell(notice(LINE_AGAIN))
 
     def stop(self) -> None:

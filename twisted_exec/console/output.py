@@ -156,10 +156,16 @@ class Output:
         self.skipped += offset - self.offset
         self.offset = offset
 
-    def tell(self, notice: bytes) -> None:
-        """Queue a notice; it follows everything that the machine has printed until now."""
+    def tell(self, notice: bytes, at: int | None = None) -> None:
+        """
+        Queue a notice.
+
+        :param at: the offset that it precedes; by default it follows everything that the machine has
+            printed until now.
+        """
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
-        self._notices[notice] = self._journal.end if self.last is None else self.last
+        end = self._journal.end if self.last is None else self.last
+        self._notices[notice] = end if at is None else at
         if len(self._notices) > _MOST_NOTICES:
             del self._notices[next(iter(self._notices))]
         self.pump()

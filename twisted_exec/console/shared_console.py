@@ -49,7 +49,7 @@ from twisted_exec.wire.session_terms import Terms
 
 from .acts import Act, ActReports, ignore
 from .attendance import missing_people, missing_place
-from .floor import Floor, notice
+from .floor import TYPED_BEFORE, Floor, notice
 from .interfaces import IRecoveringTransport
 from .interruption import Interruption
 from .lifecycle import build
@@ -106,6 +106,7 @@ class SharedConsole:
     :param restarts: returns whether another line follows one that ended by itself.  Called with its
         ending, and whether that is the exit code of a process.
     :ivar ending: how the console ended; ``None`` while it lasts.
+    :ivar is_new_boot: the machine of the line starts with it, and does not run already.
     :ivar interruption: lets sessions wait for the next line.
     :ivar unsent: input that the line gets before any other once it is open.
     """
@@ -132,11 +133,12 @@ class SharedConsole:
         self.floor = Floor()
         self.last_output_at = clock.seconds()
         self.ending: Ending | None = None
+        self.is_new_boot = False
         self.unsent = b""
         self.size = size
         self._console = console
         self._line: Line | None = None
-        self._line_number = 0
+        self._line_number = self._line_offset = 0
         self._line_ending: Ending | None = None
         self.interruption = Interruption(self)
         self._viewers: list[Viewer] = []
@@ -171,6 +173,11 @@ class SharedConsole:
         return self._line is not None
 
     @property
+    def boot_offset(self) -> int:
+        """Where the output of the present line begins, or of the next one if it has not been opened."""
+        return self.journal.end if self._line_number == 0 else self._line_offset
+
+    @property
     def scrollback_start(self) -> int:
         """The offset at which a new viewer begins."""
         return self.journal.next_available(self.journal.end - self.limits.scrollback_bytes)
@@ -183,7 +190,9 @@ class SharedConsole:
 
     def outage_for(self, viewer: Viewer) -> str:
         """Return why this viewer's input is discarded at present, as :attr:`outage`."""
-        return self.interruption.why if viewer.is_interrupted else self.outage
+        if viewer.is_interrupted:
+            return self.interruption.why or "the machine is starting"
+        return TYPED_BEFORE if viewer.is_behind else self.outage
 
     @property
     def missing_people(self) -> str:
@@ -319,6 +328,10 @@ class SharedConsole:
             viewer.output.start(self.scrollback_start)
         else:
             viewer.output.resume(position, self.scrollback_start)
+            if self.is_new_boot and position.offset <= self.boot_offset:
+                viewer.is_interrupted = not self.is_live
+                viewer.restarted(self.boot_offset)
+                viewer.catch_up(position)
         self._viewers.append(viewer)
         self.journal.joined(viewer.joined_as, viewer.user, viewer.role.name.lower())
         self._update_input_of(viewer)
@@ -442,7 +455,7 @@ class SharedConsole:
     def _update_input_of(self, viewer: Viewer) -> None:
         # Input that is withheld is discarded at once, and not sent when more people have come.
         # So is input for a line that has ended.
-        is_discarded = viewer.is_withheld or viewer.is_interrupted
+        is_discarded = viewer.is_withheld or viewer.is_interrupted or viewer.is_behind
         if not self.is_suspended and (self._input_flowing or is_discarded):
             viewer.resume_input()
         else:
@@ -484,6 +497,7 @@ class SharedConsole:
 
     def _connect(self) -> None:
         self._line_ending = None
+        self._line_offset = self.journal.end
         self._line_number += 1
         number = self._line_number
         factory = Factory.forProtocol(lambda: Line(self, number))

@@ -39,7 +39,7 @@ from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 from . import acts
-from .floor import display_name, not_sent, notice
+from .floor import LINE_AGAIN, display_name, not_sent, notice
 from .output import Output
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Viewer:
     :ivar terms: what the session is held to at present.
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
+    :ivar is_behind: the user may have typed what arrives now before the machine started again.
     :ivar joined_as: the session's id in the journal: that of its first stream.
     :ivar bytes_to_machine: input that reached the line, for audit.
     """
@@ -69,7 +70,8 @@ class Viewer:
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self.is_away = self.is_interrupted = False
+        self.is_away = self.is_interrupted = self.is_behind = False
+        self._restarted_at: int | None = None
         self.output = Output(console.journal, console.scrollback_start, self._end)
         self._ending: Ending | None = None
         self._ended = False
@@ -227,11 +229,32 @@ class Viewer:
             if self._is_role_doubtful:
                 self._console.floor.remind(self)
             self._follow_rights(could_write)
+            self.catch_up(position)
             self._console._returned(self)
             self._is_role_doubtful, self._role_at_start = False, self._role
 
     def heard(self) -> None:
         """Do nothing: the position of the user is known from the request that resumes."""
+
+    def restarted(self, offset: int) -> None:
+        """Take note that another boot of the machine begins at an offset."""
+        self._restarted_at = offset
+
+    def catch_up(self, position: Position) -> None:
+        """
+        Discard the input of an outage if the user has seen nothing of the machine's present boot.
+
+        :param position: what the user has seen.
+        """
+        offset = self._restarted_at
+        self.is_behind = offset is not None and position.offset <= offset
+        if self.is_behind and not self.is_interrupted:
+            self.output.tell(notice(LINE_AGAIN), offset)
+
+    def answered(self) -> None:
+        if self.is_behind:
+            self.is_behind = self._is_told = False
+            self._console._update_input_of(self)
 
     def suspend(self) -> None:
         """Let the stream rest, with the console; one that sends its ending goes on."""
@@ -383,7 +406,7 @@ class Viewer:
             self._refuse()
         elif missing := self._console.missing_people:
             self._discard(INPUT_DENIED, missing, not_sent(missing))
-        elif outage and (why := self._console.outage_for(self)):
+        elif (outage or self.is_behind) and (why := self._console.outage_for(self)):
             self._discard(LINE_LOST, why, not_sent(why))
         else:
             return True

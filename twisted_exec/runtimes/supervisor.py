@@ -317,14 +317,12 @@ class Supervisor:
         else:
             run = driver.run(self._facts)
         # A line that recovers leads to a machine that runs anyway.
-        self._is_boot = not (
-            self._adopted is not None
-            or IJournalWriter.providedBy(run)
-            or IRecoveringTransport.providedBy(run)
-        )
+        is_new_boot = self._adopted is None and not IRecoveringTransport.providedBy(run)
+        self._is_boot = is_new_boot and not IJournalWriter.providedBy(run)
         console = self.console
         if console is not None and console.ending is None:
             console.use(run)
+            console.is_new_boot = is_new_boot
             return run, console
         console = self.console = SharedConsole(
             run,
@@ -336,6 +334,7 @@ class Supervisor:
             acted=self._acted,
             restarts=self._restarts_after,
         )
+        console.is_new_boot = is_new_boot
         if self._adopted is not None:
             console.unsent = self._unsent
         self._unsent = b""

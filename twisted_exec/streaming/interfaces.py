@@ -368,6 +368,13 @@ class IResumableAttachment(ITermsAttachment):
     def heard() -> None:
         """The client has sent something over its present stream; called once for each stream."""
 
+    def answered() -> None:
+        """
+        The client has sent what its user typed before :meth:`resumed`; called at most once for that.
+
+        It may have more than a connection takes at once, and sends that later.
+        """
+
 
 class IAttachmentTransport(Interface):
     """

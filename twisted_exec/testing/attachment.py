@@ -92,7 +92,7 @@ class ResumableAttachment(RecordingAttachment):
     An attachment that can outlive its stream.
 
     :ivar output: what the machine has printed.
-    :ivar events: ``away``, ``resumed``, ``heard`` and ``input refused``, in order.
+    :ivar events: ``away``, ``resumed``, ``heard``, ``answered`` and ``input refused``, in order.
     :ivar terms: the terms that it got, in order.
     :ivar oldest: the oldest position that the session may read.
     """
@@ -140,6 +140,9 @@ class ResumableAttachment(RecordingAttachment):
 
     def heard(self) -> None:
         self.events.append("heard")
+
+    def answered(self) -> None:
+        self.events.append("answered")
 
     def check(self, position: Position) -> None:
         if position.epoch == self.epoch and position.offset > len(self.output):

@@ -167,11 +167,11 @@ class BeginningTests(ResumableCase):
         self.assertIsInstance(ping, Ping)
         self.assertEqual(self.attachment.events, ["resumed"])
         peer.say(Pong(b""))
-        self.assertEqual(self.attachment.events, ["resumed", "heard"])
+        self.assertEqual(self.attachment.events, ["resumed", "heard", "answered"])
         peer.send(b"\0ab")
         self.assertEqual(self.attachment.transport.settled, 19)
         self.assertEqual(self.acknowledged(peer), 19)
-        self.assertEqual(self.attachment.events, ["resumed", "heard"])
+        self.assertEqual(self.attachment.events, ["resumed", "heard", "answered"])
 
     def test_unknown_count(self) -> None:
         """If nobody knows how much is settled, the client is told so, and counting begins anew."""

@@ -175,6 +175,10 @@ class Connection:
             self._session.use_keys(self.keys)
             self._inner.heard()
 
+    def answered(self) -> None:
+        if self._is_present:
+            self._inner.answered()
+
     def data_received(self, data: bytes) -> None:
         if self._is_present:
             self._inner.data_received(data)

@@ -126,7 +126,7 @@ class ResumableServer(ConsoleServer):
         super().__init__(attachment, **more)
         # Without the key, which is a secret that only the client needs.
         self._position, self._settled_before = resumption.position, resumption.settled
-        self._heard = False
+        self._heard = self._answered = False
         self._input.settled = resumption.settled or 0
         self._acks = Acknowledgements(self._clock, self._send_mark, self._input.settled)
         self._input.on_settled = self._acks.settled
@@ -158,7 +158,7 @@ class ResumableServer(ConsoleServer):
         if position is None:
             self._attachment.attached(self)
         else:
-            # The answer shows that the client has the new key.
+            # The answer shows that the client has the new key, and follows the input of the outage.
             self._carrier.ping()
             self._attachment.resumed(self, position)
 
@@ -172,6 +172,9 @@ class ResumableServer(ConsoleServer):
 
     def pong_received(self) -> None:
         self._hear()
+        if self._position is not None and not (self._answered or self._left):
+            self._answered = True
+            self._attachment.answered()
         super().pong_received()
 
     def close_received(self) -> None:
