@@ -132,3 +132,51 @@ class MachinesTests(KeptCase):
         second = await self.hand_over(first)
         subject, _ = second.attach(Grant(id))
         self.assertEqual(subject.machine, first.attach(Grant(id))[0].machine)
+
+    async def check_shell(self, keep: bool) -> None:
+        """Hand a shell over, and end it as any other afterwards."""
+        first = await self.start(keep_machines=keep)
+        id = await self.create(first, "shell")
+        viewer = self.attach(first, id)
+        await self.until(lambda: not viewer.input_paused)
+        viewer.viewer.data_received(b"kept=$((6 * 7)); echo a$kept\r")
+        await self.until(lambda: b"a42" in viewer.got)
+        before = self.pids()
+        second = await self.hand_over(first, keep_machines=keep)
+        await self.until_running(second, id)
+        self.assertEqual(self.pids(), before)
+        later = self.attach(second, id)
+        await self.until(lambda: not later.input_paused)
+        later.viewer.data_received(b"echo b$kept; exit\r")
+        await self.until(lambda: b"b42" in later.got)
+        await self.until(lambda: self.pids() and self.pids() != before)
+        _, journal = second.read_log(Grant(id))
+        self.assertNotIn("gap", [event.kind for event in journal.events(0, journal.end)])
+        await second.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.pids(), [])
+
+    async def test_shell(self) -> None:
+        """A shell goes on without --keep-machines."""
+        await self.check_shell(False)
+
+    async def test_kept_shell(self) -> None:
+        """A shell goes on with --keep-machines."""
+        await self.check_shell(True)
+
+    async def test_shell_after_a_failure(self) -> None:
+        """If nothing continues a shell, the same runtime goes on with it."""
+        first = await self.start(keep_machines=False)
+        id = await self.create(first, "shell")
+        viewer = self.attach(first, id)
+        await self.until(lambda: not viewer.input_paused)
+        before = self.pids()
+        for key in (b"a", b"b"):
+            handed = MachinesHandOver(first)
+            await handed.suspend()
+            await handed.unsuspend()
+            await self.until_running(first, id)
+            viewer.viewer.data_received(b"echo $((6 * 7))" + key + b"\r")
+            await self.until(lambda key=key: b"42" + key in viewer.got)  # type: ignore[misc]
+        self.assertEqual(self.pids(), before)
+        await first.stopService()
+        self.assertEqual(self.pids(), [])
