@@ -9,11 +9,12 @@ import json
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Protocol
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 
 from tests.clocks import pass_seconds
 from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
+from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.console.handed_viewers import export_viewer
 from twisted_exec.console.shared_console import SharedConsole
@@ -64,7 +65,8 @@ class Process:
             self.cache,
             self,
             clock,
-            lambda path: runtime.network.endpoint(runtime.hidden),
+            lambda path: runtime.network.endpoint(runtime.sockets.get(path, runtime.hidden)),
+            self.listen,
         )
         routes = StreamRoutes(self.server, self.cache, self.attach, self.server.kept_sessions)
         self.site = Site(routes, clock)
@@ -73,6 +75,14 @@ class Process:
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
         return Subject("", namespace="lab", machine="x", uid="uid-x"), self.shared.viewer()
+
+    def listen(self, path: str, site: Site) -> Any:
+        self.runtime.sockets[path] = site
+
+        async def stop() -> None:
+            del self.runtime.sockets[path]
+
+        return stop
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
         """As of :class:`.MachinesHandOver`."""
@@ -122,6 +132,7 @@ class Runtime:
         self.journal = Journal()
         self.network = MemoryNetwork()
         self.networks = [self.network]
+        self.sockets: dict[str, Any] = {}
         self.printed = bytearray()
         self.requests = 0
         self.retired: list[Process] = []
@@ -161,6 +172,24 @@ class Runtime:
     def ours(self, user: str = "ann") -> Client:
         """Open a session of our own client."""
         return _Client(self, user)
+
+    def hop(self, rejoin: str, user: str = "ann", session: str = "") -> Any:
+        """Open or rejoin a stream, as the hop before a runtime does."""
+        head = self.head(user)
+        if session:
+            self.token = self.process.cache.insert(Grant("m", "uid-x", user, session))
+        raw = Raw()
+        self.network.endpoint(self.public).connect(Factory.forProtocol(lambda: raw))  # type: ignore[arg-type]
+        headers = b"".join(b"%b: %b\r\n" % each for each in head.headers)
+        assert raw.transport is not None
+        raw.transport.write(
+            b"GET /exec/%b HTTP/1.1\r\n" % self.token.encode()
+            + UPGRADE.encode()
+            + headers
+            + b"X-Twisted-Exec-Rejoin: %b\r\n\r\n" % rejoin.encode()
+        )
+        self.pump()
+        return raw
 
     def stock(self, user: str = "ann", protocol: str = V5) -> RecordingUser:
         """Open a session of a client that cannot resume."""

@@ -4,12 +4,14 @@ Tests for :mod:`twisted_exec.runtimes.handover.sessions`, and for streams that s
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.runtimes.handover.processes import Runtime
+from tests.streaming.frames import masked
 from twisted_exec.console.line import LineEnded
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -283,6 +285,46 @@ class StockClientTests(SessionsCase):
         (ending,) = stock.endings
         self.assertEqual(ending.reason, SHUTTING_DOWN)
         self.assertIn("the session is over", ending.message)
+
+    def test_rejoined(self) -> None:
+        """A hop that is replaced rejoins the stream, which another process serves, again and again."""
+        hop = self.runtime.hop("offer")
+        key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
+        self.runtime.print(b"one")
+        self.runtime.pass_seconds(1)
+        received = hop.got.partition(b"\r\n\r\n")[2]
+        for number in range(3):
+            self.runtime.upgrade()
+            self.runtime.pass_seconds(1)
+            hop.transport.abortConnection()
+            self.runtime.print(b"%d" % number)
+            self.runtime.pass_seconds(1)
+            hop = self.runtime.hop(f"key={key}; received={len(received)}", session="s1")
+            self.runtime.pass_seconds(1)
+            self.assertIn(b"101", hop.got)
+            hop.transport.write(masked(b"\x00k%d" % number))
+            self.runtime.pass_seconds(1)
+            received += hop.got.partition(b"\r\n\r\n")[2]
+        output = b"".join(re.findall(rb"\x01([one012]+)", received))
+        self.assertEqual(output, b"one012")
+        self.assertEqual(self.runtime.typed, b"k0k1k2")
+        stream = self.runtime.process.cache.stream(self.runtime.token, session="s1", user="ann")
+        stream.end(Ending(MACHINE_DELETED, "deleted"))
+        self.runtime.pass_seconds(1)
+        self.assertIn(b"MachineDeleted", hop.got)
+
+    def test_rejoined_by_another_user(self) -> None:
+        """The key of a stream in another process is worth nothing for another user or session."""
+        hop = self.runtime.hop("offer")
+        key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
+        self.runtime.upgrade()
+        self.runtime.pass_seconds(1)
+        value = f"key={key}; received=0"
+        for other in (
+            self.runtime.hop(value, session="s9"),
+            self.runtime.hop(value, user="bob", session="s1"),
+        ):
+            self.assertIn(b"HTTP/1.1 404", other.got)
 
     def test_slow_reader(self) -> None:
         """A client that reads slowly slows down nobody, and misses what every slow client misses."""

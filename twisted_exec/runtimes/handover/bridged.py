@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from twisted_exec.iri.request_cache import Grant, RequestCache, grant_from
+from twisted_exec.streaming.enduring_streams import Owner
 from twisted_exec.streaming.interfaces import USER_LEFT, Ending, Subject
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -42,6 +43,7 @@ class Bridged:
     ) -> None:
         self.subject, self.rejoin, self.socket = subject, rejoin, socket
         self._cache, self._tokens, self._terms = cache, list(tokens), terms
+        self.is_over = False
         self._live: Session | None = None
         self._ending: Ending | None = None
         for digest, grant in tokens:
@@ -88,8 +90,14 @@ class Bridged:
         self._tokens.append((digest, grant))
         self._cache.expect(digest, grant, self)
 
+    @property
+    def owner(self) -> Owner:
+        """The session, user and machine of the stream."""
+        return Owner(self.subject.session, self.subject.user, self.subject.uid)
+
     def over(self) -> None:
         """The session is over."""
+        self.is_over = True
         for digest, _ in self._tokens:
             self._cache.forget(digest)
 

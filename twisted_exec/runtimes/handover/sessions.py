@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from twisted.internet import unix
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.console.handed_viewers import restore_viewer
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
-from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.request_cache import RequestCache, Reservation
 from twisted_exec.iri.unix_gate import remove_stale
 from twisted_exec.runtimes.handover.bridge import Bridge
 from twisted_exec.runtimes.handover.bridge_routes import BridgeRoutes
 from twisted_exec.runtimes.handover.bridged import Bridged, values_of
+from twisted_exec.runtimes.handover.left_streams import LeftStreamRoutes, pass_on
 from twisted_exec.runtimes.serving.kept_sessions import MOVING_SECONDS
 from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.routes import OrdinaryStream
 from twisted_exec.runtimes.serving.server import StreamServer
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.enduring_streams import Owner
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
@@ -47,7 +48,9 @@ from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.listening import BACKLOG, stop_unix_port
 from twisted_exec.wire.channel import V5
+from twisted_exec.wire.rejoin import Rejoin
 from twisted_exec.wire.resume import Position, Resumable
+from twisted_exec.wire.session_terms import Terms
 
 SOCKET = "sessions.sock"
 """Name of the socket in the runtime's private directory, for predecessors that still serve streams."""
@@ -57,6 +60,20 @@ _OPEN_SECONDS = 5.0
 _REPLACED = "the machine runtime was replaced a while ago: open the console again"
 _OPENING = "the machine runtime was replaced at this moment: open the console again"
 _LOG_REPLACED = "the machine runtime is being replaced: read the log again"
+
+
+Stop = Callable[[], Awaitable[None]]
+
+
+def _listen_at(reactor: Any, path: str, site: Site) -> Stop:
+    """
+    Listen at a socket in the private directory.
+
+    :raises TargetError: another process listens there.
+    """
+    remove_stale(path)
+    port = reactor.listenUNIX(path, site, backlog=BACKLOG, mode=0o600)
+    return partial(stop_unix_port, port)
 
 
 class SomeMachines(Protocol):
@@ -75,6 +92,7 @@ class SessionsHandOver:
 
     :param machines: the machines of the runtime.
     :param endpoint: leads to a socket of another process of this runtime.
+    :param listen_at: listens at such a socket, and returns how to stop that.
     """
 
     def __init__(
@@ -84,12 +102,17 @@ class SessionsHandOver:
         machines: SomeMachines,
         reactor: Any,
         endpoint: Callable[[str], IStreamClientEndpoint] | None = None,
+        listen_at: Callable[[str, Site], Stop] | None = None,
     ) -> None:
         self._endpoint = endpoint or partial(unix_client_endpoint, reactor)
+        self._listen_at = listen_at or partial(_listen_at, reactor)
+        self._stop: Stop | None = None
         self._server, self._cache, self._machines = server, cache, machines
         self._reactor = reactor
         self._directory = ""
-        self._port: Any = None
+        # Unlike the id of a process it is that of no other process later.
+        self._name = f"streams-{secrets.token_hex(4)}.sock"
+        self._elsewhere: dict[bytes, Bridged] = {}
         self._moving: list[tuple[OrdinaryStream, str, dict[str, Any]]] = []
 
     # The new process.
@@ -115,9 +138,35 @@ class SessionsHandOver:
             values["viewer"]["user"], values["bound"], Subject(**values["subject"]), viewer
         )
         if values["stream"] is not None:
-            session.bridged = Bridged.restore(self._cache, values["stream"])
+            bridged = session.bridged = Bridged.restore(self._cache, values["stream"])
+            if bridged.rejoin:
+                self._elsewhere[bytes.fromhex(bridged.rejoin)] = bridged
+                self._server.elsewhere = self._rejoin
         keys = {bytes.fromhex(key): name for key, name in values["keys"].items()}
         session.restore(keys, values["settled"])
+
+    async def _rejoin(
+        self,
+        request: Request,
+        subject: Subject,
+        rejoin: Rejoin,
+        reservation: Reservation,
+        terms: Terms,
+    ) -> bool:
+        """As of :data:`.RejoinElsewhere`."""
+        key = digest(rejoin.key)
+        bridged = self._elsewhere.get(key)
+        owner = Owner(subject.session, subject.user, subject.uid)
+        if bridged is None or bridged.owner != owner:
+            return False
+        if bridged.is_over:
+            del self._elsewhere[key]
+            return False
+        bridged.limit_to(terms)
+        await pass_on(request, bridged, self._endpoint(bridged.socket), self._reactor)
+        reservation.commit(bridged)
+        bridged.add_token(reservation.digest, reservation.grant)
+        return True
 
     def listen(self, directory: str) -> None:
         """
@@ -126,16 +175,14 @@ class SessionsHandOver:
         :param directory: private, with a short path; the same for all processes of the runtime.
         """
         self._directory = directory
-        path = os.path.join(directory, SOCKET)
-        remove_stale(path)
         site = Site(BridgeRoutes(self._server), self._reactor, max_body_bytes=0)
-        self._port = self._reactor.listenUNIX(path, site, backlog=BACKLOG, mode=0o600)
+        self._stop = self._listen_at(os.path.join(directory, SOCKET), site)
 
     async def stop_listening(self) -> None:
         """Leave the socket to a successor, or stop."""
-        port, self._port = self._port, None
-        if isinstance(port, unix.Port):
-            await stop_unix_port(port)
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            await stop()
 
     # The old process.
 
@@ -184,7 +231,7 @@ class SessionsHandOver:
     @property
     def _own_socket(self) -> str:
         """Path of the socket at which this process lets hops rejoin the streams that it serves."""
-        return os.path.join(self._directory, f"streams-{os.getpid()}.sock")
+        return os.path.join(self._directory, self._name)
 
     async def retire(self, seconds: float) -> None:
         """
@@ -205,7 +252,16 @@ class SessionsHandOver:
         self._server.kept_sessions.close(_REPLACED)
         ending = Ending(SHUTTING_DOWN, _LOG_REPLACED)
         sessions.end(lambda subject: subject.subresource == "log", ending)
-        await linger(sessions, self._reactor, seconds, _REPLACED)
+        if not self._server.ordinary:
+            await linger(sessions, self._reactor, seconds, _REPLACED)
+            return
+        # Successors pass on requests of hops that rejoin the streams that are left here.
+        site = Site(LeftStreamRoutes(self._server), self._reactor, max_body_bytes=0)
+        stop = self._listen_at(self._own_socket, site)
+        try:
+            await linger(sessions, self._reactor, seconds, _REPLACED)
+        finally:
+            await stop()
 
     def _bridge(self, stream: OrdinaryStream, key: str, state: Mapping[str, Any]) -> None:
         subject, viewer = stream.live.subject, stream.attachment.inner

@@ -47,7 +47,7 @@ class Rejoining:
         stream = self._streams.find(owner, rejoin)
         live = self._live(subject)
         live.limit_to(terms)
-        response = _response(request, subject.session, stream.received, live.terms)
+        response = response_head(request, subject.session, stream.received, live.terms)
         take_over(request, stream.rejoin(rejoin.received), response)
         reservation.commit(live)
         live.on_over = _both(live.on_over, reservation.ended)
@@ -68,7 +68,7 @@ def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Calla
     return both
 
 
-def _response(request: Request, session: str, received: int, terms: Terms) -> bytes:
+def response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:
     """Return the head of the 101."""
     upgrade, protocol = is_upgrade(request), choose_protocol(request).encode("ascii")
     headers = [

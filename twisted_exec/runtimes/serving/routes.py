@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -102,6 +102,9 @@ class OrdinaryStream:
     offer: Offer | None
 
 
+RejoinElsewhere = Callable[[Request, Subject, Rejoin, Reservation, Terms], Awaitable[bool]]
+"""Rejoins a stream that another process of the runtime serves; returns false if there is none."""
+
 ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
 
@@ -122,8 +125,6 @@ class ServerRoutes(Dispatcher):
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
         self._check_peer(request)
-        if self._server.is_frozen:
-            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         await self._routes.dispatch(request)
 
     def _check_peer(self, request: Request) -> None:
@@ -170,6 +171,12 @@ class StreamRoutes(ServerRoutes):
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
 
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        if self._server.is_frozen:
+            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
+        await super().dispatch(request)
+
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
             protocol = choose_protocol(request)
@@ -180,11 +187,11 @@ class StreamRoutes(ServerRoutes):
             resumption = resumption_of(request, protocol)
             reservation = self._reserve(request, names["token"], EXEC)
         if rejoin is not None:
-            self._rejoin(request, reservation, rejoin, terms)
+            await self._rejoin(request, reservation, rejoin, terms)
         else:
             self._open(request, reservation, terms, resumption, is_offered)
 
-    def _rejoin(
+    async def _rejoin(
         self, request: Request, reservation: Reservation, rejoin: Rejoin, terms: Terms
     ) -> None:
         """Give an open stream another connection; release the token if that fails."""
@@ -195,8 +202,12 @@ class StreamRoutes(ServerRoutes):
             user=grant.user or request.subject.user,
             uid=grant.machine_uid or request.subject.uid,
         )
+        elsewhere = self._server.elsewhere
         try:
-            self._rejoining.run(request, subject, rejoin, reservation, terms)
+            if elsewhere is None or not await elsewhere(
+                request, subject, rejoin, reservation, terms
+            ):
+                self._rejoining.run(request, subject, rejoin, reservation, terms)
         except APIError as error:
             reservation.release()
             self._sessions.refused(subject, error.code, error.message)

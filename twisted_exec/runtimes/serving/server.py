@@ -35,6 +35,7 @@ from twisted_exec.runtimes.serving.routes import (
     Attach,
     OrdinaryStream,
     ReadLog,
+    RejoinElsewhere,
     ServerRoutes,
     StreamRoutes,
 )
@@ -91,10 +92,12 @@ class TokenServer(Service):
     :ivar sessions: the live sessions.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
+    :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
     :ivar is_frozen: requests are refused, because another process takes the place of this one.
     """
 
     is_frozen = False
+    elsewhere: RejoinElsewhere | None = None
 
     def __init__(
         self,
