@@ -31,6 +31,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process exists, and is no zombie."""
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].startswith("Z")
+    except OSError:
+        return False
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process and its children."""
     total = 0

@@ -2,7 +2,7 @@
 A machine that prints numbered lines without end and records what is typed.
 
 ``python busy_machine.py DIRECTORY BYTES_PER_SECOND`` appends each key to the file ``typed`` of the
-directory.  When there is a file ``stop``, it prints the rest of the present line and ``END``.
+directory, and each start to the file ``starts``.  When there is a file ``stop``, it prints the rest of the present line and ``END``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def printed(size: int) -> bytes:
 
 def main(directory: str, bytes_per_second: float) -> None:
     tty.setraw(0)
+    with open(os.path.join(directory, "starts"), "a") as starts:
+        starts.write(f"{os.getpid()}\n")
     record = os.open(
         os.path.join(directory, "typed"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
     )

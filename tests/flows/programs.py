@@ -50,6 +50,11 @@ class Program(ProcessProtocol):
     def stdout(self) -> bytes:
         return bytes(self._stdout)
 
+    @property
+    def stdout_bytes(self) -> int:
+        """The size of :attr:`stdout`, without a copy."""
+        return len(self._stdout)
+
     def connectionMade(self) -> None:
         pid = getattr(self.transport, "pid", None)
         self.pid = pid if isinstance(pid, int) else 0
@@ -171,16 +176,24 @@ def resize(program: Program, columns: int, rows: int) -> None:
 
 
 def twistd(
-    plugin: str, *options: str, env: Mapping[str, str] | None = None, cwd: str | None = None
+    plugin: str,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    pidfile: str = "",
 ) -> Program:
     """
     Start one of our plugins in the foreground, with this very interpreter.
 
     Machines end with it, unless the test keeps them on purpose.
+
+    :param pidfile: path of a file for its pid; empty for none.
     """
     if plugin == "exec-standalone" and "--no-keep-machines" not in options:
         options = (*options, "--no-keep-machines")
-    return start([script("twistd"), "-n", "--pidfile=", plugin, *options], env=env, cwd=cwd)
+    return start(
+        [script("twistd"), "-n", f"--pidfile={pidfile}", plugin, *options], env=env, cwd=cwd
+    )
 
 
 def script(name: str) -> str:

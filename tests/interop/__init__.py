@@ -105,6 +105,8 @@ Poollet and runtime
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random
       moments.
+    * ``upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): API server, poollet and runtime are
+      replaced again and again while users type and read.
     * ``soak`` (no programs; 30 min, or ``SOAK_SECONDS``): 200 quiet sessions through API server,
       poollet and runtime while others attack them.
 
