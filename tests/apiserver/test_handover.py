@@ -36,6 +36,10 @@ ROLES, BINDINGS = kinds.ROLES.resource, kinds.ROLEBINDINGS.resource
 class HandOverCase(MachineTestCase):
     """An API server on SQLite, and its successors."""
 
+    async def setUp(self) -> None:
+        self.retired: dict[APIServer, Deferred[None]] = {}
+        await super().setUp()
+
     def make_storage(self) -> SQLiteStorage:
         self.path = getattr(self, "path", None) or self.mktemp()
         return SQLiteStorage(self.path, reactor)
@@ -53,14 +57,18 @@ class HandOverCase(MachineTestCase):
         if server.running:
             await server.stopService()
 
+    async def stop_old(self, server: APIServer) -> None:
+        await self.stop_server(server)
+        await self.retired[server]
+
     async def hand_over(self, linger_seconds: float = 60.0) -> Deferred[None]:
         """Replace :attr:`server`; the former one is :attr:`old`."""
         self.old = self.server
-        self.addCleanup(self.stop_server, self.old)
+        self.addCleanup(self.stop_old, self.old)
         handed = await self.old.freeze()
         await self.old._port.stopListening()  # type: ignore[union-attr,misc]  # as the program does
         self.server = await self.successor(handed)
-        retired = self.old.retire(linger_seconds)
+        retired = self.retired[self.old] = self.old.retire(linger_seconds)
         self.admin = self.client("admin")
         return retired
 

@@ -70,7 +70,9 @@ _REPLACED = "the API server was replaced, and this session has taken all its tim
 _LOST = "the API server was replaced, and {}; open the console again"
 STATE_VERSION = 1
 _REQUEST_SECONDS, _LOOK_SECONDS = 2.0, 0.02
-"""How long requests may take before a hand-over; later ones are answered with what the store had then."""
+"""How long a freeze waits for requests; the writes of later ones wait for the successor."""
+_LAST_REQUEST_SECONDS = 1.0
+"""How long clients of kept connections may take to send the request whose answer closes them."""
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
 """Longer than kube-apiserver keeps idle connections (90 s): a request that it sends on a connection
@@ -345,7 +347,7 @@ class APIServer(AsyncService):
     async def _freeze(self) -> Handed:
         for watches in self._parts.watches:
             watches.end_all()
-        self._site.drain()
+        self._site.wind_down()
         await self._withdraw()
         until = self._reactor.seconds() + _REQUEST_SECONDS
         while self._requests() and self._reactor.seconds() < until:
@@ -381,7 +383,10 @@ class APIServer(AsyncService):
         lost: Deferred[str] | None = None
         if self._handed_storage is not None:
             lost = self._handed_storage.retire().addCallback(_LOST.format)
+        until = self._reactor.seconds() + _LAST_REQUEST_SECONDS
         await linger(self._parts.sessions, self._reactor, linger_seconds, _REPLACED, lost)
+        while self._site.connections and self._reactor.seconds() < until:
+            await deferLater(self._reactor, _LOOK_SECONDS)
 
     def _withdraw(self) -> Deferred[None]:
         """Hand the controllers over now rather than after the drain."""

@@ -544,6 +544,26 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(begun.responses()[0].headers["connection"], "close")
         self.assertTrue(begun.closed)
 
+    def test_wind_down(self) -> None:
+        """A site that winds down answers one more request on each connection, unless it resumes."""
+        echo = Echo()
+        server = MemoryServer(echo)
+        idle, busy, unused = (server.connect() for _ in range(3))
+        busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        server.site.wind_down()
+        self.assertEqual(server.site.requests(), 1)
+        echo.waiting[0].callback(None)
+        self.assertFalse(busy.closed)
+        for each in (idle, busy):
+            each.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertEqual(each.responses()[-1].headers["connection"], "close")
+            self.assertTrue(each.closed)
+        server.site.resume()
+        unused.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertNotIn("connection", unused.responses()[0].headers)
+        self.assertFalse(unused.closed)
+        self.assertEqual(server.site.requests(), 0)
+
     def test_no_http2(self) -> None:
         """HTTP/2 has no upgrade, so it is not offered."""
         self.assertEqual(self.server.site.acceptableProtocols(), [b"http/1.1"])

@@ -558,8 +558,17 @@ class Site(server.Site):
             if not channel.requests:
                 channel.loseConnection()
 
+    def wind_down(self) -> None:
+        """
+        Close each connection after its next response, and leave idle ones open.
+
+        Unlike :meth:`drain` this loses no request: a client may be sending one on a connection that
+        it believes to be kept open, and does not repeat a write whose connection is lost.
+        """
+        self.closing = True
+
     def resume(self) -> None:
-        """Keep later connections open between requests again."""
+        """Keep connections open between requests again, after :meth:`wind_down`."""
         self.closing = False
 
     def requests(self) -> int:
