@@ -1,0 +1,133 @@
+"""
+Tests for :mod:`twisted_exec.tls.listening`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from typing import Any
+
+from twisted.internet.protocol import Factory
+
+from tests.tls.support import LoopbackCase, Recorder, reactor
+from twisted_exec.tls.listening import ListeningSocket, ListeningSockets, stop_unix_port
+
+
+class ListeningTests(LoopbackCase):
+    """Tests for :class:`ListeningSockets`."""
+
+    def setUp(self) -> None:
+        self.sockets = ListeningSockets()
+        self.factory = Factory.forProtocol(Recorder)
+
+    def tcp(self, description: str = "", *, is_shared: bool = False) -> ListeningSocket:
+        return ListeningSocket(
+            description, socket.create_server(("127.0.0.1", 0)), is_shared=is_shared
+        )
+
+    def unix(self) -> tuple[str, socket.socket]:
+        directory = tempfile.mkdtemp(prefix="listening-")
+        self.addCleanup(shutil.rmtree, directory)
+        path, listening = f"{directory}/s", socket.socket(socket.AF_UNIX)
+        listening.bind(path)
+        listening.listen()
+        os.chmod(path, 0o640)
+        return path, listening
+
+    def adopt(self, *where: Any) -> Any:
+        description, address = (*where, None)[:2]
+        port = self.sockets.adopt(reactor, description, self.factory, address)
+        if port is not None:
+            self.addCleanup(lambda: port.stopListening())
+        return port
+
+    def number(self, listening: ListeningSocket) -> int:
+        number = listening.socket.getsockname()[1]
+        assert isinstance(number, int)
+        return number
+
+    def test_by_description(self) -> None:
+        """Sockets of one description are adopted in their order, each once."""
+        several = [self.tcp("tcp:0"), self.tcp("tcp:1"), self.tcp("tcp:0")]
+        numbers = [self.number(each) for each in several]
+        self.sockets.inherit(several)
+        self.assertEqual(self.adopt("tcp:0").getHost().port, numbers[0])
+        self.assertEqual(self.adopt("tcp:0").getHost().port, numbers[2])
+        self.assertIsNone(self.adopt("tcp:0"))
+        self.assertTrue(self.sockets.has("tcp:1"))
+        self.sockets.close_unused()
+        self.assertFalse(self.sockets.has("tcp:1"))
+
+    def test_by_address(self) -> None:
+        """A socket without a description is matched by its address."""
+        listening = self.tcp()
+        number = self.number(listening)
+        self.sockets.inherit([listening])
+        for other in (("127.0.0.2", number), ("127.0.0.1", number + 1), ("localhost", number)):
+            self.assertIsNone(self.adopt("tcp", other))
+        self.assertEqual(self.adopt("tcp", ("127.0.0.1", number)).getHost().port, number)
+
+    def test_every_address(self) -> None:
+        """A socket for IPv4 and IPv6 suits all addresses of either."""
+        both = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+        number = both.getsockname()[1]
+        self.sockets.inherit([ListeningSocket("", both)])
+        self.assertIsNotNone(self.adopt("tcp", ("0.0.0.0", number)))
+
+    def test_held(self) -> None:
+        """A held port accepts connections only when it may."""
+        self.sockets.inherit([self.tcp("tcp:0")], is_held=True)
+        port = self.adopt("tcp:0")
+        self.assertNotIn(port, reactor.getReaders())
+        self.sockets.accept()
+        self.assertIn(port, reactor.getReaders())
+        self.sockets.pause()
+        self.assertNotIn(port, reactor.getReaders())
+
+    async def test_released(self) -> None:
+        """A released port leaves its socket open elsewhere, and its path there."""
+        path, listening = self.unix()
+        self.sockets.inherit([ListeningSocket("unix", listening)])
+        port = self.adopt("unix")
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o640)
+        (held,) = self.sockets.sockets()
+        kept = held.socket.dup()
+        self.sockets.release()
+        while port.connected:
+            await self.turn()
+        await stop_unix_port(port)
+        self.assertEqual(self.sockets.sockets(), [])
+        with socket.socket(socket.AF_UNIX) as plug, kept:
+            plug.connect(path)
+
+    async def turn(self) -> None:
+        from twisted.internet.task import deferLater
+
+        await deferLater(reactor, 0)
+
+    async def test_shared(self) -> None:
+        """A socket that systemd keeps stays open when its port stops."""
+        path, listening = self.unix()
+        kept = listening.dup()
+        self.sockets.inherit([ListeningSocket("", listening, is_shared=True)])
+        await stop_unix_port(self.adopt("unix", path))
+        with socket.socket(socket.AF_UNIX) as plug, kept:
+            plug.connect(path)
+
+    async def test_own(self) -> None:
+        """The path of a socket that no other process has is removed."""
+        path, listening = self.unix()
+        self.sockets.inherit([ListeningSocket("", listening)])
+        await stop_unix_port(self.adopt("unix", path))
+        self.assertFalse(os.path.exists(path))
+
+    def test_no_path(self) -> None:
+        """A socket whose path was removed is not adopted."""
+        path, listening = self.unix()
+        os.unlink(path)
+        self.sockets.inherit([ListeningSocket("unix", listening)])
+        self.assertIsNone(self.adopt("unix"))
