@@ -116,6 +116,10 @@ class Supervisor:
         """True if the machine is switched off and its line is closed; a shutdown can still be watched."""
         return not self._should_run and (self.console is None or not self.console.is_live)
 
+    def waiting_console(self) -> SharedConsole:
+        """Return the console for sessions that have waited for the machine in an earlier process."""
+        return self._prepare()[1] if self.console is None else self.console
+
     def power_on(self) -> None:
         """Start the machine unless it is on."""
         self._should_run = True

@@ -89,7 +89,7 @@ class Process:
         states = [(viewer, export_viewer(viewer)) for viewer in self.shared.viewers]
         return [("m", viewer, state) for viewer, state in states if state is not None]
 
-    def console(self, machine_id: str) -> SharedConsole:
+    def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole:
         """As of :class:`.MachinesHandOver`."""
         return self.shared
 

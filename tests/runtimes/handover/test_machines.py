@@ -9,10 +9,16 @@ import json
 from typing import Any
 
 from tests.runtimes.test_keep_machines import KeptCase
+from twisted_exec.console.floor import LINE_AGAIN
+from twisted_exec.console.handed_viewers import restore_viewer
+from twisted_exec.console.shared_console import Limits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.handover.machines import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.storage import StateInUse
+from twisted_exec.streaming.interfaces import Position
+from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.wire.stream_options import CONSOLE
 
 
 class MachinesTests(KeptCase):
@@ -91,6 +97,30 @@ class MachinesTests(KeptCase):
         second = await self.hand_over(first)
         self.assertEqual(second._machines.get(id).state, pb.MACHINE_STOPPED)
         self.assertEqual(self.pids(), [])
+
+    async def test_waiting_session(self) -> None:
+        """A session at a machine that is off waits in the other process until the machine is on."""
+        limits = Limits(restart_seconds=60)
+        first = await self.start(limits=limits)
+        id = await self.create(first)
+        await self.until_running(first, id)
+        _, viewer = first.attach(Grant(id))
+        viewer.attached(MarkStream(options=CONSOLE))
+        off = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        await first.update_machine_power(off)
+        await self.until(lambda: first._machines.get(id).state == pb.MACHINE_STOPPED)
+        second = await self.hand_over(first, limits=limits)
+        ((_, _, values),) = MachinesHandOver(first).viewers()
+        console = MachinesHandOver(second).console(id, waits=True)
+        assert console is not None
+        restored = restore_viewer(console, values)
+        assert restored is not None
+        stream = MarkStream(options=CONSOLE)
+        restored.resumed(stream, Position(console.journal.epoch, console.journal.end))
+        on = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_ON)
+        await second.update_machine_power(on)
+        await self.until(lambda: b"ok" in stream.output)
+        self.assertIn(LINE_AGAIN, stream.notices)
 
     async def test_obstacle(self) -> None:
         """Without --keep-machines a QEMU ends with its process, so nothing is handed over."""

@@ -149,10 +149,16 @@ class MachinesHandOver:
             if console is not None and each["size"] is not None:
                 console.restore_size(TerminalSize(*each["size"]))
 
-    def console(self, machine_id: str) -> SharedConsole | None:
-        """Return the console of a machine; ``None`` if it is off, or unknown."""
+    def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
+        """
+        Return the console of a machine; ``None`` if it is off, or unknown.
+
+        :param waits: for a session that waits until the machine is on.
+        """
         supervisor = self._runtime._supervisors.get(machine_id)
-        return None if supervisor is None else supervisor.console
+        if supervisor is None:
+            return None
+        return supervisor.waiting_console() if waits else supervisor.console
 
 
 def _inherited(values: Mapping[str, Any]) -> Inherited:

@@ -82,8 +82,12 @@ class SomeMachines(Protocol):
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
         """Return the id of the machine, each of its viewers, and the state of that, in order."""
 
-    def console(self, machine_id: str) -> SharedConsole | None:
-        """Return the console of a machine; ``None`` if it is off, or unknown."""
+    def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
+        """
+        Return the console of a machine; ``None`` if it is off, or unknown.
+
+        :param waits: for a session that waits until the machine is on.
+        """
 
 
 class SessionsHandOver:
@@ -130,7 +134,8 @@ class SessionsHandOver:
             self._restore(each)
 
     def _restore(self, values: Mapping[str, Any]) -> None:
-        console = self._machines.console(values["machine"])
+        waits = values["viewer"]["waitsAfter"] is not None
+        console = self._machines.console(values["machine"], waits=waits)
         viewer = None if console is None else restore_viewer(console, values["viewer"])
         if viewer is None:
             return  # its machine has ended meanwhile
