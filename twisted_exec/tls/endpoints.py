@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from OpenSSL import SSL
 from twisted.internet import error
@@ -55,7 +55,6 @@ from twisted_exec.tls.errors import (
     TLSConfigError,
     TLSError,
 )
-from twisted_exec.tls.listening import BACKLOG, LISTENING, Address
 from twisted_exec.tls.pem import openssl_reason
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import (
@@ -65,6 +64,9 @@ from twisted_exec.tls.transport import (
     unbuffered_connector,
 )
 from twisted_exec.tls.unix import checked_socket_path
+
+if TYPE_CHECKING:
+    from twisted_exec.tls.listening import Address
 
 HANDSHAKE_SECONDS = 30.0
 
@@ -106,6 +108,9 @@ class _ServerEndpoint:
         return port
 
     async def _open(self, factory: IProtocolFactory) -> IListeningPort:
+        # Imported here: clients do not listen, and start faster without it.
+        from twisted_exec.tls.listening import LISTENING
+
         place = _address(self._inner)
         adopted = LISTENING.adopt(self._reactor, self._description, factory, place)
         if adopted is not None:
@@ -127,7 +132,7 @@ def server_endpoint(
 
     :param description: a Twisted endpoint string without TLS, such as
         ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog``
-        that is :data:`BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
+        that is :data:`~twisted_exec.tls.listening.BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
     :param tls: ``None`` listens in the clear.
     :raises TLSConfigError: the description is malformed.
     """
@@ -171,6 +176,8 @@ _EVERY = {TCP4ServerEndpoint: "0.0.0.0", TCP6ServerEndpoint: "::"}
 
 def _defaults(kind: str, description: str) -> str:
     """Return the settings that a description leaves to Twisted, and that should not be Twisted's."""
+    from twisted_exec.tls.listening import BACKLOG
+
     defaults = {"backlog": str(BACKLOG)} if kind in ("tcp", "tcp4", "tcp6", "unix") else {}
     if kind == "unix":
         defaults["mode"] = "600"  # Twisted's is 666
