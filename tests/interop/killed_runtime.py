@@ -29,7 +29,7 @@ from twisted_exec.runtimes.service import MARK
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from .faults import MOMENTS, SEED, Faults
-from .numbered import Stream, Typed, typed_line
+from .numbered import Stream, Typed, WrongBytesError, typed_line
 
 reactor: Any = _reactor
 
@@ -64,8 +64,11 @@ class Viewer(Typist):
         data = self._half + data
         self._half = b"=" if data.endswith(b"=") else b""
         parts = _PART.findall(data)
-        self.counter.add(b"".join(line for _, line in parts))
-        self.keys_received(b"".join(key for key, _ in parts))
+        try:
+            self.counter.add(b"".join(line for _, line in parts))
+            self.keys_received(b"".join(key for key, _ in parts))
+        except WrongBytesError as problem:
+            self.detached_with = self.detached_with or str(problem)
 
     def keys_received(self, keys: bytes) -> None:
         """Handle keys that the machine has shown."""

@@ -42,9 +42,9 @@ class Stream:
             at = next(
                 (n for n, pair in enumerate(zip(data, expected, strict=True)) if pair[0] != pair[1])
             )
+            around = slice(max(0, at - 40), at + 120)
             raise WrongBytesError(
-                f"at {self._offset + at}: {data[at - 40 : at + 120]!r}, "
-                f"expected {expected[at - 40 : at + 120]!r}"
+                f"at {self._offset + at}: {data[around]!r}, expected {expected[around]!r}"
             )
         for each, added in zip(self._sums, (data, expected), strict=True):
             each.update(added)

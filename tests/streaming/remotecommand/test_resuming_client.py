@@ -251,6 +251,37 @@ class OutageTests(ResumingCase):
         self.server.acknowledge()
         self.end.wait(1)
 
+    def begin_restarted(self) -> None:
+        """Lose keys in a restart; the server sends the first mark, and no position yet."""
+        self.server.print(b"one")
+        self.client.write(b"abc")
+        self.end.pump()
+        self.server.restart()
+        self.server.greeting = b'{"Ack":null}\n'
+        self.end.wait(1)
+        self.server.greeting, self.server.sessions[0].settled = None, 0
+        self.assertEqual(self.user.returns, [])
+
+    def test_typed_before_told(self) -> None:
+        """What a user types who does not know yet that keys are lost is dropped, too, and counts."""
+        self.begin_restarted()
+        self.client.write(b"d")
+        self.end.pump()
+        assert self.client.position is not None
+        self.server.live[0].mark(At(self.client.position))
+        self.end.pump()
+        self.assertEqual(self.user.returns[0][1], 4)
+        self.client.write(b"e")
+        self.end.wait(1)
+        self.assertEqual(self.line, [b"abce"])
+
+    def test_lost_before_told(self) -> None:
+        """The user reads of lost keys although the next connection is lost at once."""
+        self.begin_restarted()
+        self.end.cut()
+        self.end.wait(1)
+        self.assertEqual([uncertain for _, uncertain in self.user.returns], [3])
+
     def test_paused_output(self) -> None:
         """A user who reads nothing gets nothing, over any number of connections."""
         self.server.print(b"one")

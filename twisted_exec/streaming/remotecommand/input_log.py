@@ -122,8 +122,10 @@ class InputLog:
         :return: the number of dropped pieces.
         """
         self._settled = 0
-        if not self.uncertain:
-            return 0
+        return self.drop() if self.uncertain else 0
+
+    def drop(self) -> int:
+        """Drop all input, and return the number of pieces.  The end of the input is kept."""
         is_ended = None in self._sent or None in self._waiting
         dropped = self.uncertain + self.unsent - is_ended
         self._sent.clear()

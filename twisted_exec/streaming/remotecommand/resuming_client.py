@@ -324,6 +324,8 @@ class ResumingClient:
     def _send(self) -> None:
         if self._sending or self._state not in (_State.OPEN, _State.LEAVING):
             return
+        if self._uncertain:
+            return  # the user does not know yet that there is a hole before this input
         self._sending = True  # sending may call pauseProducing and resumeProducing
         try:
             if not self._blocked:
@@ -429,19 +431,24 @@ class ResumingClient:
         stream.registerProducer(self, True)
         if self._size is not None:
             stream.resize(self._size)
+        self._uncertain, self.missed_bytes = (self._uncertain or 0) + uncertain, 0
         self._send()
         self._pace()
         if self._output_paused:
             stream.pause_output()
         self.resumes += 1
-        self._uncertain, self.missed_bytes = uncertain, 0
         if self._output_paused:
             self._tell_resumed()  # the position is not read before the user goes on
 
     def _tell_resumed(self) -> None:
         uncertain, self._uncertain = self._uncertain, None
-        if uncertain is not None:
-            self._messages.resumed(self._clock.seconds() - self._lost_at, uncertain)
+        if uncertain is None:
+            return
+        if uncertain:
+            uncertain += self._input.drop()
+        self._messages.resumed(self._clock.seconds() - self._lost_at, uncertain)
+        self._send()
+        self._pace()
 
     def _refused(self, why: str) -> None:
         self._finish(f"the session could not be resumed: {why}; open the console again")
