@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from twisted.python.usage import UsageError
 from zope.interface import implementer
 
+from twisted_exec.program.descriptors import inherited_descriptor_limits
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.options import SessionOptions
 from twisted_exec.program.service import AsyncService
@@ -106,6 +107,7 @@ class Handable(AsyncService):
         self._reactor.callLater(0, self._announce, self._port.getHost())
 
     def _announce(self, at: object) -> None:
+        self._log.info("limits {limits}", limits=inherited_descriptor_limits())
         self._log.info("generation {n} at {at}", n=self._generation, at=at)
 
     async def stop(self) -> None:

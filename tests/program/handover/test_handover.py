@@ -287,6 +287,22 @@ class HandOverTests(HandOverCase):
                 return words[9]
         raise AssertionError("nothing listens")
 
+    async def test_process(self) -> None:
+        """A successor ignores what the old process ignored, and had its limit of descriptors."""
+        command = self.command(("-n", "--pidfile="))
+        shell = 'trap "" HUP; ulimit -Sn 512; exec "$@"'
+        program = self.spawn(["sh", "-c", shell, "sh", *command], {})
+        match = await program.until(rb"limits (\(512, .*\))\n(?s:.*)generation 0 at .*port=(\d+)")
+        self.port = int(match[2])
+        os.kill(program.pid, signal.SIGUSR2)
+        successor = await self.handed(program)
+        await program.until(re.escape(match[1]), start=match.end())
+        os.kill(successor, signal.SIGHUP)
+        for _ in range(20):
+            await (await self.connect()).until(b"1 piped")
+            await deferLater(reactor, 0.01)
+        self.assertTrue(self.runs(successor))
+
     async def test_pidfile(self) -> None:
         """twistd's pidfile names the successor in the end, and is removed when that one stops."""
         pidfile = self.directory / "handed.pid"

@@ -10,6 +10,7 @@ Every twistd on the host imports this module, so it must not import anything hea
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,8 @@ class Predecessor:
         except OSError:
             raise EOFError("the predecessor has ended") from None
         state = message[STATE]
+        if state["ignoresHangup"]:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         sockets = [
             ListeningSocket(description, socket.socket(fileno=number), is_shared)
             for (description, is_shared), number in zip(state["sockets"], descriptors, strict=False)

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.program import notify
+from twisted_exec.program.descriptors import restore_descriptor_limit
 from twisted_exec.program.handover.channel import (
     FAILED,
     GO,
@@ -110,6 +111,7 @@ class Successor(ProcessProtocol):
         finally:
             its.close()
         self.pid = process.pid
+        restore_descriptor_limit(self.pid)
         self._channel = Channel.over(reactor, ours, self._received, self._gone)
 
     def _received(self, message: Message) -> None:
@@ -145,6 +147,8 @@ class Successor(ProcessProtocol):
         state = {
             "sockets": [(each.description, each.is_shared) for each in sockets],
             "values": dict(handed.values),
+            # As under nohup; Twisted's children get the default action.
+            "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
         numbers = [each.socket.fileno() for each in sockets] + list(handed.descriptors)
         self._channel.send({STATE: state}, numbers)
