@@ -61,6 +61,20 @@ class MachinesHandOver:
         supervisors = self._runtime._supervisors.values()
         await gatherResults([each.when_settled() for each in supervisors])
 
+    def stop_alerts(self) -> None:
+        """Search no output any more, and answer the calls that wait for matches."""
+        if self._runtime._alerts is not None:
+            self._runtime._alerts.stop()
+
+    def start_alerts(self) -> None:
+        """Search the output again, once poollets have sent their patterns again."""
+        runtime = self._runtime
+        self.stop_alerts()
+        runtime._make_alerts()
+        assert runtime._alerts is not None
+        for record in runtime._machines:
+            runtime._alerts.add(record.uid, runtime._supervisors[record.id].journal)
+
     async def suspend(self) -> dict[str, Any]:
         """
         Let go of the machines and of the state directory.
@@ -70,8 +84,7 @@ class MachinesHandOver:
         """
         self.check()
         runtime = self._runtime
-        if runtime._alerts is not None:
-            runtime._alerts.stop()
+        self.stop_alerts()
         self._unsent = {}
         for record in runtime._machines:
             self._unsent[record.id] = await runtime._supervisors[record.id].suspend()
@@ -114,12 +127,10 @@ class MachinesHandOver:
         if not runtime._state.is_open:
             runtime._state.open()
             runtime.journals.open()
-        runtime._make_alerts()
+        self.start_alerts()
         leaders = await runtime._state.read_leaders()
         for record in runtime._machines:
             supervisor = runtime._supervisors[record.id]
-            if runtime._alerts is not None:
-                runtime._alerts.add(record.uid, supervisor.journal)
             if record.id in self._unsent:
                 left = runtime._state.adoptable(record.id, leaders)
                 await supervisor.unsuspend(left, self._unsent.pop(record.id))

@@ -82,7 +82,10 @@ class RuntimeHandOver:
         self._undo.append(self._thaw_streams)
         host.streams.freeze()
         self._undo.append(self._unsuspend_iri)
-        await host.iri.suspend()
+        suspended = Deferred.fromCoroutine(host.iri.suspend())
+        # A poollet always waits for matches of alerts; without an answer that would take two seconds.
+        self._machines.stop_alerts()
+        await suspended
         await self._machines.settle()
         if host.shipping is not None:
             self._undo.append(self._ship_again)
@@ -114,6 +117,7 @@ class RuntimeHandOver:
         self._host.streams.thaw()
 
     async def _unsuspend_iri(self) -> None:
+        self._machines.start_alerts()
         self._host.iri.unsuspend()
 
     async def _ship_again(self) -> None:

@@ -148,7 +148,7 @@ class SessionsHandOver:
                 self._elsewhere[bytes.fromhex(bridged.rejoin)] = bridged
                 self._server.elsewhere = self._rejoin
         keys = {bytes.fromhex(key): name for key, name in values["keys"].items()}
-        session.restore(keys, values["settled"])
+        session.restore(keys, values["settled"], is_away=values["viewer"]["isAway"])
 
     async def _rejoin(
         self,

@@ -83,11 +83,17 @@ class KeptSession:
         """Settled pieces of input; ``None`` if unknown."""
         return self._settled if self.connection is None else self.connection.settled
 
-    def restore(self, keys: Mapping[bytes, str], settled: int | None) -> None:
-        """Continue a session of a predecessor, which waits for its next stream."""
+    def restore(
+        self, keys: Mapping[bytes, str], settled: int | None, *, is_away: bool = False
+    ) -> None:
+        """
+        Continue a session of a predecessor, which waits for its next stream.
+
+        :param is_away: its user was away before.
+        """
         self._settled = settled
         self.use_keys(dict(keys))
-        self._sessions.absences_of(self).add(self)
+        self._wait(is_moving=not is_away)
 
     def has_key(self, key: bytes, session: str) -> bool:
         """Return whether a key resumes this session, and was issued for a stream with this id."""
@@ -150,7 +156,12 @@ class KeptSession:
         """The present stream is lost."""
         self._settled, self.connection = connection.settled, None
         self.attachment.away()
-        self._sessions.absences_of(self).add(self)
+        self._wait(is_moving=False)
+
+    def _wait(self, *, is_moving: bool) -> None:
+        # The limits of users do not concern the streams that a predecessor serves.
+        is_moving = is_moving or self.bridged is not None
+        (self._sessions.moving if is_moving else self._sessions.absences).add(self)
 
 
 class KeptSessions:
@@ -223,12 +234,6 @@ class KeptSessions:
         self._keys.succeed(bytes.fromhex(each) for each in values["processes"])
         self._earlier_until = self._clock.seconds() + float(values["earlierSeconds"])
         self._earlier_used = {bytes.fromhex(each) for each in values["earlierUsed"]}
-
-    def absences_of(self, session: KeptSession) -> Absences:
-        """Return where a session waits."""
-        if session.bridged is not None or not getattr(session.attachment, "is_away", True):
-            return self.moving
-        return self.absences
 
     @property
     def all(self) -> Sequence[KeptSession]:

@@ -1,0 +1,131 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.handover.service`: whole runtimes, one after the other, in one
+process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+
+from tests.contracts.machine_runtime import machine
+from tests.runtimes.support import User, open_console
+from tests.runtimes.test_host import HostCase
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.successor import HandOverError
+from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.shipping.config import parse as parse_shipping
+from twisted_exec.tls.listening import LISTENING
+
+
+class HandOverTests(HostCase):
+    """A runtime with a shell."""
+
+    timeout = 60
+
+    async def shell(self, host: RuntimeHost) -> tuple[str, User]:
+        """Create a machine, and open its console by an ordinary stream."""
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(request)).machine.metadata.id
+        await self.until(self.alive)
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session="s")
+        return id, await open_console(answer.url, X_Twisted_Exec_User="ann")
+
+    async def says(self, user: User, word: str) -> None:
+        user.stream.write(f"echo {word[:1]}''{word[1:]}\n".encode())
+        await self.until(lambda: f"\n{word}\r".encode() in user.got)
+
+    async def hand_over(self, first: RuntimeHost, **options: Any) -> RuntimeHost:
+        """Replace a runtime; it is retired."""
+        handed = await first.freeze()
+        LISTENING.release()
+        second = self.host(**options)
+        second.inherit(Handed(json.loads(json.dumps(dict(handed.values)))))
+        ready = second.when_ready()
+        second.startService()
+        await ready
+        self.retiring: Deferred[None] = first.retire(60)
+        return second
+
+    async def test_replaced(self) -> None:
+        """The stream of a stock client goes on at each successor, until it ends with its exit code."""
+        first = await self.ready()
+        self.assertTrue(IHandsOver.providedBy(first))
+        _, user = await self.shell(first)
+        await self.says(user, "one")
+        (pid,) = self.alive()
+        second = await self.hand_over(first)
+        retiring = self.retiring
+        await self.says(user, "two")
+        third = await self.hand_over(second)
+        await self.retiring
+        await second.stopService()
+        await self.says(user, "three")
+        self.assertEqual(self.alive(), [pid])
+        self.assertNotIn(b"twisted-exec", user.got)
+        user.stream.write(b"exit 7\n")
+        await self.until(lambda: user.gone)
+        assert user.ending is not None
+        self.assertEqual(user.ending.exit_code, 7)
+        await retiring
+        await first.stopService()
+        self.assertTrue(os.path.exists(third.iri.target.path))
+        self.assertEqual(third.streams.sessions.live(), [])
+
+    async def test_thawed(self) -> None:
+        """A runtime that goes on serves its sessions, calls and shipping as before."""
+        path = os.path.join(self.directory, "lines")
+        shipping = parse_shipping({"sinks": [{"name": "f", "type": "file", "path": path}]})
+        first = await self.ready(shipping=shipping)
+        id, user = await self.shell(first)
+        for word in ("one", "two"):
+            await first.freeze()
+            user.stream.write(b"true\n")
+            await first.thaw()
+            await self.says(user, word)
+        client = IRIClient(first.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        listed = await client.list_machines(pb.ListMachinesRequest())
+        self.assertEqual([each.metadata.id for each in listed.machines], [id])
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="bob", session="b")
+        other = await open_console(answer.url, X_Twisted_Exec_User="bob")
+        await self.until(lambda: b"two" in other.got)
+        await first.stopService()
+        self.assertEqual(self.alive(), [])
+        with open(path) as file:
+            lines = [line for line in file if '"two' in line or "two\\r" in line]
+        self.assertLessEqual(len(lines), 1)
+
+    async def test_stopped_while_frozen(self) -> None:
+        """A runtime that is stopped in between ends its machines as ever."""
+        first = await self.ready()
+        _, user = await self.shell(first)
+        await first.freeze()
+        await first.stopService()
+        await self.until(lambda: user.gone)
+        self.assertEqual(self.alive(), [])
+
+    async def test_state(self) -> None:
+        """A state of another program is refused."""
+        host = self.host()
+        with self.assertRaisesRegex(ValueError, "machines and sessions"):
+            host.inherit(Handed({"replicas": []}))
+
+    async def test_refused(self) -> None:
+        """A machine that is being deleted refuses the hand-over, and nothing has changed."""
+        first = await self.ready()
+        id, user = await self.shell(first)
+        first.runtime._deleting[id] = []
+        with self.assertRaisesRegex(HandOverError, "is being deleted"):
+            await first.freeze()
+        await first.thaw()
+        del first.runtime._deleting[id]
+        await self.says(user, "still")
