@@ -195,7 +195,8 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)``, and must have ``send_break(milliseconds)`` if the
+    It may also have ``window_changed(size)``, and ``hand_on()``, which closes it so that the next
+    connection goes on without a loss, and returns input that was not sent.  It must have ``send_break(milliseconds)`` if the
     line is ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading
     is limited.
     """
@@ -266,6 +267,13 @@ class IReopenable(Interface):
 
     ``stop`` only closes the line, and another run opens it again.
     """
+
+    def leave() -> Deferred[bytes]:
+        """
+        Close the line so that the next run, perhaps of another process, opens it with the least loss.
+
+        :return: fires with input that was not sent.
+        """
 
 
 Build = Callable[[Any, ProcessTable], IMachineDriver]

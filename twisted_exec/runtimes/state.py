@@ -91,7 +91,8 @@ class RuntimeState:
             self._log.error("machines of the keeper cannot be adopted: {why}", why=error.message)
             held = {}
         for name, command in held.items():
-            leaders[name] = [] if command is None else [command]
+            if command is not None:
+                leaders[name] = [command]
         self._held = set(held)
         return leaders
 
@@ -131,9 +132,11 @@ class RuntimeState:
         for process in left:
             self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
         self._records.clear(retained)
-        for name in self._held - retained:
+        # The name of a command is the machine's id; a stored descriptor has a suffix.
+        forgotten = {name for name in self._held if name.partition("/")[0] not in retained}
+        for name in forgotten:
             self.keeper.forget(name)
-        if not self._held & retained:
+        if self._held == forgotten:
             await self.keeper.close()  # it holds nothing, and ends
         for name in os.listdir(self.directory):
             if ID.fullmatch(name) and name not in retained:

@@ -212,8 +212,8 @@ class Supervisor:
             return b""
         if IReleasable.providedBy(run):
             return run.release() or b""
-        await run.stop()
-        return b""
+        unsent: bytes = await run.leave()
+        return unsent
 
     async def unsuspend(self, leaders: Sequence[Leader] | None, unsent: bytes) -> None:
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
 from twisted_exec.console.floor import LINE_AGAIN
 from twisted_exec.console.handed_viewers import restore_viewer
@@ -15,6 +16,7 @@ from twisted_exec.console.shared_console import Limits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.handover.machines import CannotHandOver, MachinesHandOver
+from twisted_exec.runtimes.lines import serial_port
 from twisted_exec.runtimes.storage import StateInUse
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.attachment import MarkStream
@@ -210,3 +212,23 @@ class MachinesTests(KeptCase):
         self.assertEqual(self.pids(), before)
         await first.stopService()
         self.assertEqual(self.pids(), [])
+
+    async def test_serial_device(self) -> None:
+        """A serial device stays open, so that what its machine prints meanwhile is not lost."""
+        self.patch(serial_port, "LOCK_DIRECTORY", self.directory)
+        device = Device()
+        self.addCleanup(device.pull_out)
+        rack = {
+            "name": "rack",
+            "driver": "serial",
+            "lines": {"x": {"device": device.path}},
+            "capabilities": {"cpu": 1, "memory": "1Gi"},
+        }
+        first = await self.make_runtime(rack)
+        id = await self.create(first, "rack")
+        handed = MachinesHandOver(first)
+        values = await handed.suspend()
+        device.says(b"meanwhile")
+        second = await self.make_runtime(rack, inherited=values)
+        self.runtimes.append(second)
+        await self.until(lambda: self.text(second, id) == b"meanwhile")

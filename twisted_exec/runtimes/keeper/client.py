@@ -220,6 +220,35 @@ class Keeper:
         finally:
             os.close(duplicate)
 
+    def hand_on(self, name: str, descriptor: int) -> None:
+        """
+        Let the keeper hold a terminal for a later :meth:`take_stored`, perhaps of another runtime.
+
+        The caller may close its own descriptor at once.  See :meth:`settled`.
+        """
+        self.forget(name)
+        storing = Deferred.fromCoroutine(self.store(name, descriptor, keep=True))
+        storing.addErrback(
+            lambda failure: self._log.warn(
+                "keeper: store {name}: {why}", name=name, why=failure.value
+            )
+        )
+
+    async def take_stored(self, name: str) -> int | None:
+        """
+        Return a stored descriptor, which the keeper then forgets; ``None`` if it has none.
+
+        It never fails, and starts no keeper.
+        """
+        try:
+            if self._connection is None and not self._connect():
+                return None
+            held = await self.take(name, keep=True)
+        except ServiceUnavailable:
+            return None
+        self.forget(name)
+        return held.descriptor
+
     def release(self, name: str, input: bytes = b"") -> None:
         """
         Let the keeper hold this for a later runtime, also without ``keep``.

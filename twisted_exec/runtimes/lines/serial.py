@@ -11,7 +11,8 @@ The driver ``serial``: machines at serial devices of this host.
       capabilities: {cpu: "1", memory: 1Gi}
 
 Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device
-that is unplugged is reopened when it is back (:mod:`.shared_line`).
+that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is continued by another
+one hands the open device on by the keeper, so that nothing that it buffers is lost.
 """
 
 from __future__ import annotations
@@ -86,5 +87,12 @@ class SerialDriver:
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
-        endpoint = SerialEndpoint(self.reactor, line.device, line.settings, hangup=line.hangup)
+        endpoint = SerialEndpoint(
+            self.reactor,
+            line.device,
+            line.settings,
+            hangup=line.hangup,
+            keeper=facts.keeper,
+            name=f"{facts.id}/serial",
+        )
         return name, endpoint

@@ -20,10 +20,11 @@ import fcntl
 import os
 import struct
 import termios
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionAborted
 from twisted.internet.fdesc import readFromFD, writeToFD
 from twisted.internet.interfaces import IDelayedCall, IProtocolFactory, IStreamClientEndpoint
@@ -32,6 +33,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
+from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.wire.com_port import LineSettings
 
 LOCK_DIRECTORY = "/run/lock"
@@ -124,22 +126,35 @@ class SerialEndpoint:
 
     :param path: such as ``/dev/ttyUSB0``.
     :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
+    :param keeper: may have the open device from an earlier runtime.
+    :param name: of the device at the keeper.
     """
 
     def __init__(
-        self, reactor: Any, path: str, settings: LineSettings, *, hangup: bool = True
+        self,
+        reactor: Any,
+        path: str,
+        settings: LineSettings,
+        *,
+        hangup: bool = True,
+        keeper: Keeper | None = None,
+        name: str = "",
     ) -> None:
+        self._keeper, self._name = keeper, name
         self._reactor = reactor
         self._path, self._settings, self._hangup = path, settings, hangup
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        return maybeDeferred(self._connect, protocolFactory)
+        return Deferred.fromCoroutine(self._connect(protocolFactory))
 
-    def _connect(self, factory: IProtocolFactory) -> Any:
+    async def _connect(self, factory: IProtocolFactory) -> Any:
+        taken = None if self._keeper is None else await self._keeper.take_stored(self._name)
+        is_same = taken is not None and self._is_device(taken)
         lock = DeviceLock(self._path)
         try:
             lock.take()
-            descriptor = os.open(self._path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+            flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = taken if taken is not None and is_same else os.open(self._path, flags)
             try:
                 _claim(descriptor)
                 set_line(descriptor, self._settings, hangup=self._hangup)
@@ -150,9 +165,25 @@ class SerialEndpoint:
             lock.release()
             number, words = error.args[:2]
             raise ServiceUnavailable(f"{self._path}: {_PROBLEMS.get(number, words)}") from None
+        finally:
+            if taken is not None and not is_same:
+                os.close(taken)
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
-        SerialPort(self._reactor, descriptor, protocol, lock, self._path).begin()
+        port = SerialPort(self._reactor, descriptor, protocol, lock, self._path, self._store)
+        port.begin()
         return protocol
+
+    def _is_device(self, descriptor: int) -> bool:
+        """Return whether an open device is the configured one, and was not unplugged."""
+        try:
+            termios.tcgetattr(descriptor)
+            return os.fstat(descriptor).st_rdev == os.stat(self._path).st_rdev
+        except (OSError, termios.error):
+            return False
+
+    def _store(self, descriptor: int) -> None:
+        if self._keeper is not None:
+            self._keeper.hand_on(self._name, descriptor)
 
 
 def _claim(descriptor: int) -> None:
@@ -215,14 +246,22 @@ class SerialPort(FileDescriptor):
 
     :param lock: released on close.
     :param path: the device, for messages.
+    :param store: keeps a duplicate of the descriptor for the next runtime.
     """
 
     connected = 1
 
     def __init__(
-        self, reactor: Any, descriptor: int, protocol: Any, lock: DeviceLock, path: str
+        self,
+        reactor: Any,
+        descriptor: int,
+        protocol: Any,
+        lock: DeviceLock,
+        path: str,
+        store: Callable[[int], None] = lambda descriptor: None,
     ) -> None:
         super().__init__(reactor)
+        self._store, self._is_stored = store, False
         self._descriptor, self._lock, self._path = descriptor, lock, path
         self._break: IDelayedCall | None = None
         self.protocol = protocol
@@ -258,6 +297,15 @@ class SerialPort(FileDescriptor):
         except OSError:
             pass  # unplugged just now; doRead reports it
 
+    def hand_on(self) -> bytes:
+        """Leave the device open for the next runtime; return the input that was not sent."""
+        # The attributes of abstract.FileDescriptor, which has no method for that.
+        unsent = bytes(self.dataBuffer[self.offset :]) + b"".join(self._tempDataBuffer)
+        self._store(self._descriptor)
+        self._is_stored = True
+        self.abortConnection()
+        return unsent
+
     def abortConnection(self) -> None:
         """Close the device and discard pending output."""
         if self.connected:
@@ -270,11 +318,12 @@ class SerialPort(FileDescriptor):
         if self._break is not None:
             self._break.cancel()
             self._end_break()
-        try:
-            # close(2) waits for unsent output, possibly for long under flow control.
-            termios.tcflush(self._descriptor, termios.TCOFLUSH)
-        except termios.error:
-            pass
+        if not self._is_stored:
+            try:
+                # close(2) waits for unsent output, possibly for long under flow control.
+                termios.tcflush(self._descriptor, termios.TCOFLUSH)
+            except termios.error:
+                pass
         os.close(self._descriptor)
         self._descriptor = -1  # the number is reused soon
         self._lock.release()

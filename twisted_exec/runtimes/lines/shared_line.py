@@ -203,6 +203,19 @@ class SharedLine:
         assert self._power is not None
         return Deferred.fromCoroutine(self._power.off())
 
+    def leave(self) -> Deferred[bytes]:
+        """See :meth:`.IReopenable.leave`."""
+        return Deferred.fromCoroutine(self._leave())
+
+    async def _leave(self) -> bytes:
+        unsent = b""
+        hand_on = getattr(self._link and self._link.transport, "hand_on", None)
+        if hand_on is not None:
+            self._closing = True
+            unsent = hand_on()
+        await self._stop()
+        return unsent
+
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())
 
