@@ -1,7 +1,8 @@
 """
 ``python -m tests.benchmarks [NAME [ROW ...]] ...``: all of them when none is named.
 
-``fairness`` takes the names of its rows, ``revocation`` an arrangement and the names of causes.
+``fairness`` takes the names of its rows, ``revocation`` an arrangement and the names of causes, and
+``resume`` the names of its parts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from . import (
     listing,
     one_hop,
     reconcile,
-    resume,
     scale,
     spaces,
     spdy,
@@ -28,6 +28,7 @@ from . import (
     watching,
 )
 from .fairness import bench as fairness_bench
+from .resume import bench as resume_bench
 from .revocation import bench as revocation_bench
 
 BENCHMARKS = {
@@ -47,7 +48,7 @@ BENCHMARKS = {
     "trace": trace.main,
     "journal": journal.main,
     "revocation": revocation_bench.main,
-    "resume": resume.main,
+    "resume": resume_bench.main,
 }
 
 

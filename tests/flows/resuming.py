@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -56,6 +56,7 @@ class CabledDeployment(Deployment):
 
     Restarted programs listen on their former ports.
 
+    :param runtime_options: of the runtime.
     :ivar near: between the user and the API server.
     :ivar middle: between API server and poollet.
     :ivar far: between poollet and runtime.
@@ -65,7 +66,7 @@ class CabledDeployment(Deployment):
 
     pool_address = "127.0.0.2"
 
-    def __init__(self, directory: str, *, resume_seconds: int | None = None) -> None:
+    def __init__(self, directory: str, *, runtime_options: Sequence[str] = ()) -> None:
         super().__init__(directory)
         self.near, self.middle, self.far = Cable(), Cable(), Cable()
         self.started: list[Program] = []
@@ -79,7 +80,7 @@ class CabledDeployment(Deployment):
             speed=BYTES_PER_SECOND,
         )
         (self.directory / "runtime.yaml").write_text(classes)
-        self._resume = [] if resume_seconds is None else [f"--resume-seconds={resume_seconds}"]
+        self._runtime_options = runtime_options
 
     @property
     def cables(self) -> dict[str, Cable]:
@@ -118,7 +119,7 @@ class CabledDeployment(Deployment):
     async def start_runtime(self, *options: str) -> None:
         where = f"--base-url=https://127.0.0.1:{self.far.port}"
         listen = f"--streaming-listen=tcp:{self.far.target}:interface=127.0.0.1"
-        await super().start_runtime(where, listen, *self._resume, *options)
+        await super().start_runtime(where, listen, *self._runtime_options, *options)
         self.far.target = _port_of(self.runtime.output)
 
     async def start_poollet(self, *options: str) -> None:

@@ -32,10 +32,10 @@ class RestartedCase(TestCase):
     """A shell behind three programs, and a user of our client."""
 
     timeout = 170
-    resume_seconds: int | None = None
+    runtime_options: tuple[str, ...] = ()
 
     async def setUp(self) -> None:
-        self.deployment = CabledDeployment(self.mktemp(), resume_seconds=self.resume_seconds)
+        self.deployment = CabledDeployment(self.mktemp(), runtime_options=self.runtime_options)
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("sh", "shell")
@@ -180,7 +180,7 @@ class RestartedTests(RestartedCase):
 class OffTests(RestartedCase):
     """The machine stays off."""
 
-    resume_seconds = 2
+    runtime_options = ("--resume-seconds=2",)
 
     async def test_stays_off(self) -> None:
         """The session ends with the reason after its time, at every hop."""

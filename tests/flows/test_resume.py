@@ -34,7 +34,7 @@ class ResumeTestCase(TestCase):
     """A busy machine behind three programs, and a user who types all the time."""
 
     timeout = 170
-    resume_seconds: int | None = None
+    runtime_options: tuple[str, ...] = ()
 
     async def setUp(self) -> None:
         self.deployment = self.make_deployment()
@@ -44,7 +44,7 @@ class ResumeTestCase(TestCase):
         self.kubeconfig = self.deployment.through_cable("ada")
 
     def make_deployment(self) -> CabledDeployment:
-        return CabledDeployment(self.mktemp(), resume_seconds=self.resume_seconds)
+        return CabledDeployment(self.mktemp(), runtime_options=self.runtime_options)
 
     async def typist(self) -> Typist:
         """Open the console and begin to type."""
@@ -163,7 +163,7 @@ class Marked(Typist):
 class KeptSessionTests(ResumeTestCase):
     """A session whose user is absent."""
 
-    resume_seconds = 3
+    runtime_options = ("--resume-seconds=3",)
 
     def connected(self, kubeconfig: str, user: Marked, resume: str) -> Deferred[ConsoleClient]:
         """Open one connection."""
@@ -184,7 +184,7 @@ class KeptSessionTests(ResumeTestCase):
         user = Marked()
         client = await self.connected(self.kubeconfig, user, MARKS)
         assert client.resumable is not None
-        self.assertEqual(client.resumable.seconds, self.resume_seconds)
+        self.assertEqual(client.resumable.seconds, 3)
         await user.until(lambda: user.printed_bytes > 10_000)
         client.abort()
         assert user.position is not None

@@ -1,0 +1,3 @@
+"""
+What it costs that sessions can be resumed and rejoined, and how soon they are; see :mod:`.bench`.
+"""
