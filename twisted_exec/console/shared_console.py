@@ -246,6 +246,7 @@ class SharedConsole:
         for viewer in list(self._viewers):
             viewer.suspend()
         self.interruption.suspend()
+        self._presence.stop()
         self._lifecycle.let_go()
 
     def unsuspend(self, console: IConsole | None = None) -> None:
@@ -387,7 +388,8 @@ class SharedConsole:
         """Follow a change of the viewers, their roles or their terms: tell the writers about input."""
         if self.ending is not None:
             return
-        self._presence.changed()
+        if not self.is_suspended:
+            self._presence.changed()
         missing = self.missing_people
         changed = [
             each.people_changed(missing if each.role is Role.WRITER else "")
@@ -542,7 +544,6 @@ class SharedConsole:
         line, self._line = self._line, None
         assert line is not None
         self._forget_line()
-        self._presence.stop()
         line.let_go()
 
     def _forget_line(self) -> None:
