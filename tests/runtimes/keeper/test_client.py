@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from tests.runtimes.support import pause
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.client import Held, KeptCommand
 from twisted_exec.runtimes.processes import leader, read_process
 from twisted_exec.streaming.interfaces import TerminalSize
@@ -273,6 +274,24 @@ class LifeTests(HeldCase):
         self.assertEqual(self.ended, [None])
         await self.spawn("exit 0")
         self.assertNotEqual(await self.pid_of_keeper(), pid)
+
+    async def test_deleted_state(self) -> None:
+        """A keeper ends with what it holds if the state directory or the socket was deleted."""
+        self.patch(
+            client,
+            "_BOOTSTRAP",
+            "import sys; sys.path.append(sys.argv[1]); import keeper.process as process;"
+            "process._IDLE_SECONDS = 0.05; process.main(sys.argv[2])",
+        )
+        for path in (self.log, self.path):
+            held = await self.spawn("read x", keep=True)
+            pid = await self.pid_of_keeper()
+            await self.keeper.settled()
+            os.unlink(path)
+            self.kill()
+            os.dup2(os.open(os.devnull, os.O_RDWR), held.descriptor)
+            await self.gone(pid)
+            await self.gone(self.pid(held))
 
     async def test_restart_race(self) -> None:
         """A runtime that comes while the keeper ends gets another keeper."""

@@ -41,6 +41,7 @@ _MAX_CLIENTS = 16
 _SPARE_DESCRIPTORS = 64
 _IDLE_SECONDS = 60
 _CREDENTIALS_BYTES = 12
+_LOG = 2  # standard error, a file in the state directory
 _SIGKILL = 9  # signal imports enum
 
 
@@ -85,10 +86,13 @@ class Keeper:
                     break
                 if not events and not self._is_reachable():
                     break
-        if self._is_reachable():
+        if _inode(self._path) == self._inode is not None:
             os.unlink(self._path)
 
     def _is_reachable(self) -> bool:
+        """Return whether a later runtime can connect, and has the state that names what is held."""
+        if os.fstat(_LOG).st_nlink == 0:
+            return False  # the state directory was deleted
         return self._inode is not None and _inode(self._path) == self._inode
 
     def _watch(
