@@ -9,6 +9,7 @@ import itertools
 import re
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
@@ -19,6 +20,8 @@ from tests import needs, procfs
 from twisted_exec.api import kinds
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.service import MARK
 
 from .consoles import Screen, watch
 from .deployment import Deployment, machine, pause, settled
@@ -55,23 +58,29 @@ class ManyPtysTests(TestCase):
         pid = self.deployment.runtime.transport.pid
         # The first machine opens threads and files for good; they do not count.
         await self.client.delete_machine(pb.DeleteMachineRequest(machine_id=await self.create(0)))
-        await settled(lambda: len(procfs.descendants(pid)))
+        await settled(lambda: len(self.processes()))
         descriptors = procfs.open_descriptors(pid)
         busy = [Deferred.fromCoroutine(self.keep_asking()) for _ in range(4)]
         creating = [Deferred.fromCoroutine(self.create(n)) for n in range(1, PTYS + 1)]
         ids = await gatherResults(creating, consumeErrors=True)
         await self.until(lambda machines: len(machines) == PTYS and all(map(running, machines)))
-        self.assertEqual(len(procfs.descendants(pid)), PTYS)
+        self.assertEqual(len(self.processes()), PTYS)
         await gatherResults(
             [self.client.delete_machine(pb.DeleteMachineRequest(machine_id=one)) for one in ids],
             consumeErrors=True,
         )
         self.asking = False
         self.assertTrue(all(await gatherResults(busy, consumeErrors=True)))
-        self.assertEqual(procfs.descendants(pid), [])
+        self.assertEqual(self.processes(), [])
         self.assertLessEqual(procfs.open_descriptors(pid), descriptors + 2)
 
     asking = True
+
+    def processes(self) -> list[int]:
+        """Return the processes of the machines, which are children of the keeper."""
+        id = Path(self.deployment.path("runtime-state/runtime-id")).read_text().strip()
+        found = ProcessTable(reactor, MARK).scan_now()
+        return [pid for pid, (_, mark) in found.items() if mark.startswith(f"{id}/")]
 
     async def keep_asking(self) -> int:
         """Repeat a call until ``asking`` is false; return the number of answers."""
@@ -120,8 +129,8 @@ class ManySessionsTests(TestCase):
 
     async def test_every_order_of_death(self) -> None:
         """
-        1 000 sessions end by the user, by a torn connection, by the process, by
-        the power, and by several of these at once; descriptors and memory are
+        1 000 sessions end by the user, by a torn connection, by the process, by the
+        user while the machine is off, and by several of these at once; descriptors and memory are
         back where they were.
         """
         orders = [self.leave, self.tear, self.exit, self.power, self.tear_while_exiting]
@@ -186,12 +195,15 @@ class ManySessionsTests(TestCase):
         await self.all_in_state("Running")
 
     async def power(self, screens: list[Screen]) -> None:
+        """The users leave while their sessions wait for the machine."""
         for power, state in (("Off", "Shutdown"), ("On", "Running")):
             for name in self.names:
                 await self.deployment.client.patch(
                     kinds.MACHINES.resource, name, {"spec": {"power": power}}, "default"
                 )
             await self.all_in_state(state)
+            for screen in screens:
+                screen.transport.loseConnection()
 
     async def tear_while_exiting(self, screens: list[Screen]) -> None:
         for number, screen in enumerate(screens):

@@ -122,7 +122,7 @@ class MachinesTests(KeptCase):
         on = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_ON)
         await second.update_machine_power(on)
         await self.until(lambda: b"ok" in stream.output)
-        self.assertIn(LINE_AGAIN, stream.notices)
+        await self.until(lambda: LINE_AGAIN in stream.notices)
 
     async def test_obstacle(self) -> None:
         """Without --keep-machines a QEMU ends with its process, so nothing is handed over."""
