@@ -42,7 +42,8 @@ class HandOverTests(HostCase):
 
     async def says(self, user: User, word: str) -> None:
         user.stream.write(f"echo {word[:1]}''{word[1:]}\n".encode())
-        await self.until(lambda: f"\n{word}\r".encode() in user.got)
+        # The prompt may come behind the echo of what was typed ahead.
+        await self.until(lambda: f"{word}\r".encode() in user.got)
 
     async def hand_over(self, first: RuntimeHost, **options: Any) -> RuntimeHost:
         """Replace a runtime; it is retired."""
