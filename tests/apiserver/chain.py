@@ -75,7 +75,8 @@ def read(path: str) -> bytes:
 class Line(Protocol):
     """The machine's end: echoes."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: bytes | None) -> None:
+        self.session = session
         self.lost: Deferred[None] = Deferred()
 
     def dataReceived(self, data: bytes) -> None:
@@ -127,8 +128,10 @@ class Poollet(Dispatcher):
         }
         self.requests.append((request.method.decode(), request.uri.decode(), headers))
         if request.method == b"DELETE":
+            ended = request.args[b"session"]
             for line in self.lines:
-                line.transport.loseConnection()  # type: ignore[union-attr]
+                if line.session in ended:
+                    line.transport.loseConnection()  # type: ignore[union-attr]
             respond_json(request, 200, {"kind": "Status", "status": "Success"})
         elif request.method == b"PATCH" and self.holds:
             respond_json(request, 200, {"kind": "Status", "status": "Success"})
@@ -149,7 +152,7 @@ class Poollet(Dispatcher):
             self.logs.append(request)
             await Deferred()  # until the API server leaves
         else:
-            line = Line()
+            line = Line(request.getHeader(b"Audit-Id"))
             self.lines.append(line)
             take_over(
                 request,
