@@ -72,7 +72,7 @@ class Predecessor:
         service.inherit(Handed(state["values"], descriptors[len(sockets) :]))
 
     def attach(self, reactor: Any) -> None:
-        """Continue in a reactor; the predecessor is told when this process stops."""
+        """Continue in a reactor; the predecessor learns when this process stops."""
         from twisted.internet.defer import Deferred
 
         from twisted_exec.program.handover.channel import Channel

@@ -186,7 +186,7 @@ def _directory() -> str:
 
 
 class State(Enum):
-    """What a process does about successors; the value is the answer to another SIGUSR2."""
+    """The stage of a process; the value is the answer to another SIGUSR2."""
 
     STARTING = "this program is not ready yet; try again when it is"
     SERVING = ""

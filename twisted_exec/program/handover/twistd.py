@@ -1,5 +1,5 @@
 """
-What twistd does for a process, as far as a hand-over changes it: the pidfile, daemons, the log.
+The parts of twistd that a hand-over changes: the pidfile, daemons, the log.
 
 Two processes of one command line run at once.  twistd would refuse to start the second while the
 pidfile names the first, and the first would remove the pidfile of the second.

@@ -73,7 +73,7 @@ class Keeper:
         self._watch(listener.fileno(), self._accept)
 
     def run(self) -> None:
-        """Serve until there is nothing to hold and nobody connected."""
+        """Serve until nothing is held and no client is connected."""
         while True:
             events = self._poll.poll(_IDLE_SECONDS)
             for descriptor, event in events:
