@@ -1,5 +1,5 @@
 """
-Viewers that go on in another process: their state as JSON values.
+Viewers that go on in another process: their state, as a record and as JSON values.
 
 The state of a viewer is what its user could notice the loss of: the role, the terms, the place in the
 output, and notices that are not sent yet.  The console is suspended while its viewers are exported,
@@ -9,45 +9,79 @@ so no input is settled and no output is sent afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import Ending, Role, TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.session_terms import parse_terms
+from twisted_exec.wire.session_terms import Terms, parse_terms
 from twisted_exec.wire.stream_options import StreamOptions
+
+from .input import InputState
+from .output import OutputState
+
+if TYPE_CHECKING:
+    from .shared_console import SharedConsole
+    from .viewer import Viewer
+
+
+@dataclass(frozen=True)
+class ViewerState:
+    """
+    A viewer for another process.
+
+    :param session: the id of its newest stream.
+    :param joined_as: the id of its first stream.
+    :param is_role_doubtful: the user may not have the notice about the role.
+    :param epoch: names the journal of the console.
+    :param waits_after: the ending of the line whose successor the session waits for; ``None`` if it
+        does not wait.
+    """
+
+    session: str
+    joined_as: str
+    user: str
+    terms: Terms
+    options: StreamOptions
+    role: Role
+    is_role_doubtful: bool
+    is_away: bool
+    size: TerminalSize | None
+    epoch: str
+    output: OutputState
+    input: InputState
+    waits_after: Ending | None
 
 
 def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
     """Return the state of a viewer; ``None`` if it has not joined, or its session is ending."""
-    options, unsent, size = viewer._options, viewer._unsent, viewer._size
-    if options is None or viewer.is_ending:
+    state = viewer.state
+    if state is None:
         return None
-    output = viewer.output
-    line = viewer._console.interruption.ending if viewer.is_interrupted else None
+    output, input, size = state.output, state.input, state.size
+    discarded, line = input.discarded, state.waits_after
     return {
-        "session": viewer.session,
-        "joinedAs": viewer.joined_as,
-        "user": viewer.user,
-        "terms": viewer.terms.text(),
-        "options": options.query().decode("ascii"),
-        "role": viewer.role.name.lower(),
-        "isRoleDoubtful": viewer._is_role_doubtful or viewer.role is not viewer._role_at_start,
-        "isAway": viewer.is_away,
+        "session": state.session,
+        "joinedAs": state.joined_as,
+        "user": state.user,
+        "terms": state.terms.text(),
+        "options": state.options.query().decode("ascii"),
+        "role": state.role.name.lower(),
+        "isRoleDoubtful": state.is_role_doubtful,
+        "isAway": state.is_away,
         "size": None if size is None else [size.columns, size.rows],
-        "epoch": viewer.oldest.epoch,
-        "offset": output.next_offset,
+        "epoch": state.epoch,
+        "offset": output.offset,
         "oldest": output.oldest,
         "notices": [[text.decode("utf-8"), offset] for text, offset in output.notices.items()],
-        "discarded": None if unsent is None else [unsent.reason, unsent.message],
+        "discarded": None if discarded is None else [discarded.reason, discarded.message],
         "waitsAfter": None if line is None else [line.reason, line.message, line.exit_code],
-        "isTold": viewer._is_told,
-        "missingPeople": viewer._missing_people,
-        "hasInputEnded": viewer._input_ended_at is not None,
-        "bytesToMachine": viewer.bytes_to_machine,
-        "bytesToUser": viewer.bytes_to_user,
+        "isTold": input.is_told,
+        "missingPeople": input.missing_people,
+        "hasInputEnded": input.has_ended,
+        "bytesToMachine": input.bytes_to_machine,
+        "bytesToUser": output.bytes_to_user,
     }
 
 
@@ -59,32 +93,34 @@ def restore_viewer(console: SharedConsole, values: Mapping[str, Any]) -> Viewer 
     :return: ``None`` if the console has ended, or has another journal.
     :raises ValueError: the values are not valid.
     """
-    if console.ending is not None or console.journal.epoch != values["epoch"]:
-        return None
-    viewer = console.viewer()
+    return console.restore(_parse(values))
+
+
+def _parse(values: Mapping[str, Any]) -> ViewerState:
     try:
-        viewer.terms = parse_terms(values["terms"])
+        terms = parse_terms(values["terms"])
     except RemoteProtocolError as problem:
         raise ValueError(str(problem)) from None
-    query = parse_qs(values["options"].encode("ascii"))
-    viewer._options = StreamOptions.of(query)
-    viewer._session, viewer.joined_as = values["session"], values["joinedAs"]
-    viewer._user = values["user"]
-    viewer._role = viewer._role_at_start = Role[values["role"].upper()]
-    viewer._is_role_doubtful = values["isRoleDoubtful"]
-    viewer.is_away = values["isAway"]
-    if values["size"] is not None:
-        viewer._size = TerminalSize(*values["size"])
+    size, discarded, line = values["size"], values["discarded"], values["waitsAfter"]
     notices = {text.encode("utf-8"): offset for text, offset in values["notices"]}
-    viewer.output.restore(values["offset"], values["oldest"], notices)
-    viewer.output.bytes_to_user = values["bytesToUser"]
-    if values["discarded"] is not None:
-        viewer._unsent = Ending(*values["discarded"])
-    if values["waitsAfter"] is not None:
-        console.interruption.restore(viewer, Ending(*values["waitsAfter"]))
-    viewer._is_told, viewer._missing_people = values["isTold"], values["missingPeople"]
-    if values["hasInputEnded"]:
-        viewer._input_ended_at = console.clock.seconds()
-    viewer.bytes_to_machine = values["bytesToMachine"]
-    console._restored(viewer)
-    return viewer
+    return ViewerState(
+        session=values["session"],
+        joined_as=values["joinedAs"],
+        user=values["user"],
+        terms=terms,
+        options=StreamOptions.of(parse_qs(values["options"].encode("ascii"))),
+        role=Role[values["role"].upper()],
+        is_role_doubtful=values["isRoleDoubtful"],
+        is_away=values["isAway"],
+        size=None if size is None else TerminalSize(*size),
+        epoch=values["epoch"],
+        output=OutputState(values["offset"], values["oldest"], notices, values["bytesToUser"]),
+        input=InputState(
+            discarded=None if discarded is None else Ending(*discarded),
+            is_told=values["isTold"],
+            missing_people=values["missingPeople"],
+            has_ended=values["hasInputEnded"],
+            bytes_to_machine=values["bytesToMachine"],
+        ),
+        waits_after=None if line is None else Ending(*line),
+    )

@@ -52,19 +52,19 @@ class Interruption:
         for viewer in self._console.viewers:
             if viewer.is_ending:
                 continue
-            viewer.restarted(self._console.journal.end)
+            viewer.input.restarted(self._console.journal.end)
             if not viewer.may_wait:
                 viewer.finish(ending)
-            elif not viewer.is_interrupted or self.why != before:
-                viewer.is_interrupted = True
+            elif not viewer.input.is_interrupted or self.why != before:
+                viewer.input.is_interrupted = True
                 viewer.tell(text)
 
     def end(self) -> None:
         """The next line is open."""
         self.stop()
         for viewer in self._waiting():
-            viewer.is_interrupted = False
-            viewer.restarted(self._console.boot_offset)
+            viewer.input.is_interrupted = False
+            viewer.input.restarted(self._console.boot_offset)
             viewer.tell(notice(LINE_AGAIN))
 
     def stop(self) -> None:
@@ -94,11 +94,11 @@ class Interruption:
         if self._console.is_live:
             viewer.tell(notice(LINE_AGAIN))
         else:
-            viewer.is_interrupted, self._ending = True, ending
+            viewer.input.is_interrupted, self._ending = True, ending
             self.unsuspend()
 
     def _waiting(self) -> list[Viewer]:
-        return [each for each in self._console.viewers if each.is_interrupted]
+        return [each for each in self._console.viewers if each.input.is_interrupted]
 
     def _expire(self) -> None:
         """End the sessions; those that came meanwhile wait on, as long as the machine starts."""

@@ -13,6 +13,7 @@ until the user has read everything again, output is not skipped to catch up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
@@ -22,6 +23,23 @@ from twisted_exec.wire.resume import At, Attendance, Notice
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
+
+
+@dataclass(frozen=True)
+class OutputState:
+    """
+    The output of a session that goes on in another process.
+
+    :param offset: of the next byte for the user.
+    :param oldest: where the oldest output begins that the user may have.
+    :param notices: those that wait, and the offset after which each is sent.
+    :param bytes_to_user: output that was written, without notices.
+    """
+
+    offset: int
+    oldest: int
+    notices: Mapping[bytes, int]
+    bytes_to_user: int
 
 
 class Output:
@@ -110,19 +128,16 @@ class Output:
             self._marks.send_mark(At(Position(self._journal.epoch, offset), exact, end))
 
     @property
-    def next_offset(self) -> int:
-        """The offset of the next byte for the user, before skipped output that is not marked yet."""
-        return self.offset - self.skipped
+    def state(self) -> OutputState:
+        """What another process needs to go on; skipped output that is not marked yet is not skipped."""
+        offset = self.offset - self.skipped
+        return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 
-    @property
-    def notices(self) -> Mapping[bytes, int]:
-        """Notices that wait, and the offset after which each is sent."""
-        return self._notices
-
-    def restore(self, offset: int, oldest: int, notices: Mapping[bytes, int]) -> None:
+    def restore(self, state: OutputState) -> None:
         """Continue the output of an earlier process, once there is a stream."""
-        self.offset, self.oldest = offset, oldest
-        self._notices.update(notices)
+        self.offset, self.oldest = state.offset, state.oldest
+        self.bytes_to_user = state.bytes_to_user
+        self._notices.update(state.notices)
         self._catching_up = True
 
     def suspend(self) -> None:

@@ -49,7 +49,8 @@ from twisted_exec.wire.session_terms import Terms
 
 from .acts import Act, ActReports, ignore
 from .attendance import missing_people, missing_place
-from .floor import TYPED_BEFORE, Floor, notice
+from .floor import Floor, notice
+from .handed_viewers import ViewerState
 from .interfaces import IRecoveringTransport
 from .interruption import Interruption
 from .lifecycle import build
@@ -188,12 +189,6 @@ class SharedConsole:
         transport = self._line and self._line.transport
         return str(transport.outage) if IRecoveringTransport.providedBy(transport) else ""
 
-    def outage_for(self, viewer: Viewer) -> str:
-        """Return why this viewer's input is discarded at present, as :attr:`outage`."""
-        if viewer.is_interrupted:
-            return self.interruption.why or "the machine is starting"
-        return TYPED_BEFORE if viewer.is_behind else self.outage
-
     @property
     def missing_people(self) -> str:
         """Why a ConsolePolicy withholds input at present; otherwise empty."""
@@ -330,9 +325,9 @@ class SharedConsole:
         else:
             viewer.output.resume(position, self.scrollback_start)
             if self.is_new_boot and position.offset <= self.boot_offset:
-                viewer.is_interrupted = not self.is_live
-                viewer.restarted(self.boot_offset)
-                viewer.catch_up(position)
+                viewer.input.is_interrupted = not self.is_live
+                viewer.input.restarted(self.boot_offset)
+                viewer.input.catch_up(position)
         self._viewers.append(viewer)
         self.journal.joined(viewer.joined_as, viewer.user, viewer.role.name.lower())
         self._update_input_of(viewer)
@@ -354,11 +349,22 @@ class SharedConsole:
         self.size = size
         self._console.window_changed(size)
 
-    def _restored(self, viewer: Viewer) -> None:
-        """Add a viewer that goes on from an earlier process, in which it had joined."""
+    def restore(self, state: ViewerState) -> Viewer | None:
+        """
+        Add a viewer that goes on from an earlier process, and waits for its stream.
+
+        :return: ``None`` if the console has ended, or has another journal.
+        """
+        if self.ending is not None or self.journal.epoch != state.epoch:
+            return None
+        viewer = self.viewer()
+        viewer.restore(state)
+        if state.waits_after is not None:
+            self.interruption.restore(viewer, state.waits_after)
         self._viewers.append(viewer)
         self.floor.restore(viewer)
         viewer.expect()
+        return viewer
 
     def _went_away(self, viewer: Viewer) -> None:
         self.floor.follow_presence()
@@ -392,7 +398,7 @@ class SharedConsole:
             self._presence.changed()
         missing = self.missing_people
         changed = [
-            each.people_changed(missing if each.role is Role.WRITER else "")
+            each.input.people_changed(missing if each.role is Role.WRITER else "")
             for each in list(self._viewers)
             if not each.is_away
         ]
@@ -403,7 +409,8 @@ class SharedConsole:
         if viewer in self._viewers and not self.is_suspended:
             self.journal.role_changed(viewer.joined_as, viewer.role.name.lower())
 
-    def _typed(self, data: bytes) -> None:
+    def typed(self, data: bytes) -> None:
+        """Send input to the line; discard it if there is no line."""
         if self._line is not None:
             self._line.transport.write(data)
 
@@ -455,10 +462,7 @@ class SharedConsole:
             self._update_input_of(viewer)
 
     def _update_input_of(self, viewer: Viewer) -> None:
-        # Input that is withheld is discarded at once, and not sent when more people have come.
-        # So is input for a line that has ended.
-        is_discarded = viewer.is_withheld or viewer.is_interrupted or viewer.is_behind
-        if not self.is_suspended and (self._input_flowing or is_discarded):
+        if not self.is_suspended and (self._input_flowing or viewer.input.is_discarded):
             viewer.resume_input()
         else:
             viewer.pause_input()

@@ -1,5 +1,7 @@
 """
-One user's session at a console: role, input, output and ending.
+One user's session at a console: its stream, its role and its ending.
+
+:mod:`.input` has what the user sends, and :mod:`.output` what the user reads.
 
 A viewer may lose its stream and get another one (:class:`.IResumableAttachment`).  While it is away
 it stays in the console: it keeps its role and its place, but it does not count as a person.  A
@@ -19,10 +21,6 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.streaming.interfaces import (
-    COMPLETED,
-    CONSOLE_IN_USE,
-    INPUT_DENIED,
-    LINE_LOST,
     Break,
     Ending,
     IAttachmentTransport,
@@ -35,11 +33,13 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.resume import Attendance
-from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 from . import acts
-from .floor import LINE_AGAIN, display_name, not_sent, notice
+from .floor import display_name
+from .handed_viewers import ViewerState
+from .input import Input
 from .output import Output
 
 if TYPE_CHECKING:
@@ -56,12 +56,10 @@ class Viewer:
     The attachment of one user's session to a console; :meth:`SharedConsole.viewer` creates it.
 
     :ivar output: what the user reads.
+    :ivar input: what the user sends.
     :ivar terms: what the session is held to at present.
     :ivar is_away: the stream is lost, and the user may come back.
-    :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
-    :ivar is_behind: the user may have typed what arrives now before the machine started again.
     :ivar joined_as: the session's id in the journal: that of its first stream.
-    :ivar bytes_to_machine: input that reached the line, for audit.
     """
 
     def __init__(self, console: SharedConsole) -> None:
@@ -70,22 +68,16 @@ class Viewer:
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self.is_away = self.is_interrupted = self.is_behind = False
-        self._restarted_at: int | None = None
+        self.is_away = False
         self.output = Output(console.journal, console.scrollback_start, self._end)
+        self.input = Input(self, console)
         self._ending: Ending | None = None
         self._ended = False
         self._stall: IDelayedCall | None = None
-        self._quiet: IDelayedCall | None = None
         self._return: IDelayedCall | None = None
-        self._input_ended_at: float | None = None
         self._size: TerminalSize | None = None
-        self._unsent: Ending | None = None  # for a script whose input was discarded
-        self._is_told = False  # the user has the notice about that
         self._is_role_doubtful = False  # the user may not have the notice about the role
         self._role = self._role_at_start = Role.OBSERVER
-        self._missing_people = ""
-        self.bytes_to_machine = 0
 
     @property
     def user(self) -> str:
@@ -101,6 +93,11 @@ class Viewer:
     def size(self) -> TerminalSize | None:
         """The last size of the user's terminal."""
         return self._size
+
+    @property
+    def bytes_to_machine(self) -> int:
+        """Input that reached the line, for audit."""
+        return self.input.bytes_to_machine
 
     @property
     def bytes_to_user(self) -> int:
@@ -157,12 +154,17 @@ class Viewer:
 
         A script must not take the output of another boot for that of its own commands.
         """
-        return self._options is not None and self._options.tty and self._input_ended_at is None
+        return self._options is not None and self._options.tty and not self.input.has_ended
 
     @property
     def is_ending(self) -> bool:
         """True if the session has ended or is about to."""
         return self._ended or self._ending is not None
+
+    @property
+    def has_read_all(self) -> bool:
+        """True if the stream has accepted everything that the machine has printed."""
+        return self._transport is not None and self.output.offset >= self._console.journal.end
 
     def admit(self, terms: Terms) -> None:
         """
@@ -220,7 +222,7 @@ class Viewer:
         could_write = self.may_write
         self._use(transport)
         self.terms, self.is_away = transport.terms, False
-        self._is_told = False  # the notice may be lost
+        self.input.tell_again()  # the notice may be lost
         self.output.resume(position, self._console.scrollback_start)
         if self._ending is not None:
             self._ended = False
@@ -229,31 +231,16 @@ class Viewer:
             if self._is_role_doubtful:
                 self._console.floor.remind(self)
             self._follow_rights(could_write)
-            self.catch_up(position)
+            self.input.catch_up(position)
             self._console._returned(self)
             self._is_role_doubtful, self._role_at_start = False, self._role
 
     def heard(self) -> None:
         """Do nothing: the position of the user is known from the request that resumes."""
 
-    def restarted(self, offset: int) -> None:
-        """Take note that another boot of the machine begins at an offset."""
-        self._restarted_at = offset
-
-    def catch_up(self, position: Position) -> None:
-        """
-        Discard the input of an outage if the user has seen nothing of the machine's present boot.
-
-        :param position: what the user has seen.
-        """
-        offset = self._restarted_at
-        self.is_behind = offset is not None and position.offset <= offset
-        if self.is_behind and not self.is_interrupted:
-            self.output.tell(notice(LINE_AGAIN), offset)
-
     def answered(self) -> None:
-        if self.is_behind:
-            self.is_behind = self._is_told = False
+        if self.input.is_behind:
+            self.input.caught_up()
             self._console._update_input_of(self)
 
     def suspend(self) -> None:
@@ -277,8 +264,7 @@ class Viewer:
             if IMarkTransport.providedBy(self._transport):
                 self._transport.hold_acks(False)
             self.output.pump()
-        if self._input_ended_at is not None:
-            self._wait_for_quiet(self._console.limits.quiet_seconds)
+        self.input.resume_waiting()
 
     def take_stream(self) -> IAttachmentTransport | None:
         """Leave the console, which is suspended; return the stream, of which the caller is the owner now."""
@@ -286,10 +272,41 @@ class Viewer:
         self._leave()
         return transport
 
+    @property
+    def state(self) -> ViewerState | None:
+        """What another process needs to go on; ``None`` if the session has not begun, or is ending."""
+        if self._options is None or self.is_ending:
+            return None
+        interruption = self._console.interruption
+        return ViewerState(
+            session=self._session,
+            joined_as=self.joined_as,
+            user=self._user,
+            terms=self.terms,
+            options=self._options,
+            role=self._role,
+            is_role_doubtful=self._is_role_doubtful or self._role is not self._role_at_start,
+            is_away=self.is_away,
+            size=self._size,
+            epoch=self._console.journal.epoch,
+            output=self.output.state,
+            input=self.input.state,
+            waits_after=interruption.ending if self.input.is_interrupted else None,
+        )
+
+    def restore(self, state: ViewerState) -> None:
+        """Take the place of a viewer of an earlier process; :meth:`expect` follows."""
+        self._session, self.joined_as, self._user = state.session, state.joined_as, state.user
+        self.terms, self._options = state.terms, state.options
+        self._role = self._role_at_start = state.role
+        self._is_role_doubtful, self.is_away = state.is_role_doubtful, state.is_away
+        self._size = state.size
+        self.output.restore(state.output)
+        self.input.restore(state.input)
+
     def expect(self) -> None:
         """Wait for the stream of a session that goes on from an earlier process."""
-        if self._input_ended_at is not None:
-            self._wait_for_quiet(self._console.limits.quiet_seconds)
+        self.input.resume_waiting()
         if not self.is_away:
             # Other users notice nothing of the change of the process if this one is back soon.
             self._return = self._console.clock.callLater(_RETURN_SECONDS, self._not_back)
@@ -309,12 +326,13 @@ class Viewer:
             self._stall.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._can_send():
-            self.bytes_to_machine += len(data)
-            self._console._typed(data)
+        self.input.send(data)
 
     def input_refused(self) -> None:
-        self._refuse()
+        self.input.refuse()
+
+    def input_ended(self) -> None:
+        self.input.end()
 
     def terms_changed(self, terms: Terms) -> None:
         could_write = self.may_write
@@ -325,7 +343,7 @@ class Viewer:
         if self.is_ending:
             return
         if self.may_write is not could_write:
-            self._is_told = False
+            self.input.tell_again()
             self._console.floor.right_to_write_changed(self)
         self._console._attendance_changed()
 
@@ -339,7 +357,7 @@ class Viewer:
         if isinstance(wish, Role):
             self._console.floor.request_role(self, wish)
             self._console._attendance_changed()
-        elif self._can_send(outage=False) and not self._console.send_break(wish):
+        elif self.input.may_send_break() and not self._console.send_break(wish):
             self.tell(NO_BREAK)
 
     @property
@@ -356,94 +374,29 @@ class Viewer:
     def took_over(self, previous: str) -> None:
         """Report a take-over from another user."""
         text = f"{display_name(self.user)} has taken over the console from {display_name(previous)}"
-        self._report(acts.TAKEOVER, previous, text)
+        self.report(acts.TAKEOVER, previous, text)
 
     def takeover_denied(self, writer: str) -> None:
         """Report a take-over that the user's right does not allow."""
         of = f" from {display_name(writer)}" if writer else ""
         text = f"{display_name(self.user)} may not take over the console{of}"
-        self._report(acts.TAKEOVER_DENIED, writer, text)
+        self.report(acts.TAKEOVER_DENIED, writer, text)
 
-    def _report(self, kind: str, other: str, text: str) -> None:
+    def report(self, kind: str, other: str, text: str) -> None:
+        """
+        Report an act of this user.
+
+        :param kind: see :mod:`.acts`.
+        :param other: the name of the user at whose expense it was; empty if there is none.
+        """
         act = acts.Act(kind, self.session, self.user, other, text)
         self._console.reports.report(act)
 
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""
-        self._unsent = None
+        self.input.became_writer()
         if self._size is not None:
             self._console.window_changed(self._size)
-
-    @property
-    def is_withheld(self) -> bool:
-        """True if this viewer is a writer, but the machine gets no input until more people are here."""
-        return bool(self._missing_people)
-
-    def people_changed(self, missing: str) -> bool:
-        """
-        Tell a writer whether the machine gets input.
-
-        :param missing: why it gets none; empty if it does, and for observers.
-        :return: whether that has changed.
-        """
-        was_withheld, self._missing_people = self.is_withheld, missing
-        if was_withheld is self.is_withheld:
-            return False
-        self._is_told = False
-        if missing:
-            self.tell(notice(f"the machine gets no input: {missing}"))
-        elif self.role is Role.WRITER:
-            self.tell(notice("the machine gets input now"))
-        return True
-
-    def _can_send(self, *, outage: bool = True) -> bool:
-        """
-        Return whether input reaches the machine now; otherwise tell the user why not.
-
-        :param outage: check the line, too.
-        """
-        if self.role is not Role.WRITER:
-            self._refuse()
-        elif missing := self._console.missing_people:
-            self._discard(INPUT_DENIED, missing, not_sent(missing))
-        elif (outage or self.is_behind) and (why := self._console.outage_for(self)):
-            self._discard(LINE_LOST, why, not_sent(why))
-        else:
-            return True
-        return False
-
-    def _refuse(self) -> None:
-        """Discard the input of an observer."""
-        floor = self._console.floor
-        notice = floor.refusal(self)
-        if self.is_denied:
-            self._discard(INPUT_DENIED, MAY_ONLY_OBSERVE, notice)
-        else:
-            self._discard(CONSOLE_IN_USE, floor.status, notice)
-
-    def _discard(self, reason: str, why: str, notice: bytes) -> None:
-        """Tell the user that input is discarded: once, and again when the cause has changed."""
-        if reason != LINE_LOST:
-            writers = self._console.floor.writers
-            other = writers[0].user if writers and writers[0].user != self.user else ""
-            text = f"input of {display_name(self.user)} did not reach the machine: {why}"
-            self._report(acts.INPUT_DENIED, other, text)
-        ending = Ending(reason, f"the input was not sent: {why}")
-        if self._unsent != ending or not self._is_told:
-            self._unsent, self._is_told = ending, True
-            self.tell(notice)
-
-    def input_ended(self) -> None:
-        """
-        End this attachment, but never the line, after a quiet period.
-
-        A session whose input was discarded is a script that failed: it ends at once.
-        """
-        if self._unsent is not None:
-            self.finish(self._unsent)
-        elif self._input_ended_at is None:
-            self._input_ended_at = self._console.clock.seconds()
-            self._wait_for_quiet(self._console.limits.quiet_seconds)
 
     def detached(self, reason: str) -> None:
         self._transport = None
@@ -514,25 +467,8 @@ class Viewer:
         self.output.stop()
         self._console._left(self)
 
-    def _wait_for_quiet(self, seconds: float) -> None:
-        self._quiet = self._console.clock.callLater(seconds, self._check_quiet)
-
-    def _check_quiet(self) -> None:
-        if self._ended:
-            return
-        quiet_since = max(self._input_ended_at or 0.0, self._console.last_output_at)
-        if self._transport is None or self.output.offset < self._console.journal.end:
-            quiet_since = self._console.clock.seconds()
-        quiet_until = quiet_since + self._console.limits.quiet_seconds
-        remaining = quiet_until - self._console.clock.seconds()
-        if remaining > 0:
-            self._wait_for_quiet(remaining)
-        elif outage := self._console.outage_for(self):
-            self.finish(Ending(LINE_LOST, outage))
-        else:
-            self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
-
     def _cancel_timers(self) -> None:
-        for timer in (self._stall, self._quiet, self._return):
+        self.input.stop_waiting()
+        for timer in (self._stall, self._return):
             if timer is not None and timer.active():
                 timer.cancel()

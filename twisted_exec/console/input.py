@@ -1,0 +1,248 @@
+"""
+The input of one session: whether it reaches the machine, and what its user reads if it does not.
+
+Input is discarded while the session is an observer, while a ConsolePolicy misses people, while the line
+is lost, and while what arrives may have been typed before the machine started again.  The user reads the
+reason once, and again when it has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IDelayedCall
+
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    CONSOLE_IN_USE,
+    INPUT_DENIED,
+    LINE_LOST,
+    Ending,
+    Position,
+    Role,
+)
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+
+from . import acts
+from .floor import LINE_AGAIN, TYPED_BEFORE, display_name, not_sent, notice
+
+if TYPE_CHECKING:
+    from .shared_console import SharedConsole
+    from .viewer import Viewer
+
+
+@dataclass(frozen=True)
+class InputState:
+    """
+    The input of a session that goes on in another process.
+
+    :param discarded: the ending of a script whose input was discarded; ``None`` if none was.
+    :param is_told: the user has the notice about that.
+    :param missing_people: why the machine gets no input from this writer; empty if it does.
+    """
+
+    discarded: Ending | None
+    is_told: bool
+    missing_people: str
+    has_ended: bool
+    bytes_to_machine: int
+
+
+class Input:
+    """
+    The input of a viewer.
+
+    :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
+    :ivar is_behind: the user may have typed what arrives now before the machine started again.
+    :ivar bytes_to_machine: input that reached the line, for audit.
+    """
+
+    def __init__(self, viewer: Viewer, console: SharedConsole) -> None:
+        self._viewer, self._console = viewer, console
+        self.is_interrupted = self.is_behind = False
+        self.bytes_to_machine = 0
+        self._restarted_at: int | None = None
+        self._missing_people = ""
+        self._discarded: Ending | None = None  # for a script whose input was discarded
+        self._is_told = False  # the user has the notice about that
+        self._ended_at: float | None = None
+        self._quiet: IDelayedCall | None = None
+
+    @property
+    def state(self) -> InputState:
+        """What another process needs to go on."""
+        return InputState(
+            self._discarded,
+            self._is_told,
+            self._missing_people,
+            self.has_ended,
+            self.bytes_to_machine,
+        )
+
+    def restore(self, state: InputState) -> None:
+        """Go on from an earlier process; the time of a quiet period begins anew."""
+        self._discarded, self._is_told = state.discarded, state.is_told
+        self._missing_people = state.missing_people
+        self.bytes_to_machine = state.bytes_to_machine
+        if state.has_ended:
+            self._ended_at = self._console.clock.seconds()
+
+    # Input of the user.
+
+    def send(self, data: bytes) -> None:
+        """Send input to the machine, or discard it."""
+        if self._is_accepted():
+            self.bytes_to_machine += len(data)
+            self._console.typed(data)
+
+    def may_send_break(self) -> bool:
+        """Return whether a BREAK reaches the machine, also over a line that is lost; otherwise tell why not."""
+        return self._is_accepted(outage=False)
+
+    def _is_accepted(self, *, outage: bool = True) -> bool:
+        """
+        Return whether input reaches the machine now; otherwise tell the user why not.
+
+        :param outage: check the line, too.
+        """
+        if self._viewer.role is not Role.WRITER:
+            self.refuse()
+        elif missing := self._console.missing_people:
+            self._discard(INPUT_DENIED, missing, not_sent(missing))
+        elif (outage or self.is_behind) and (why := self.outage):
+            self._discard(LINE_LOST, why, not_sent(why))
+        else:
+            return True
+        return False
+
+    def refuse(self) -> None:
+        """Discard the input of an observer."""
+        floor = self._console.floor
+        notice = floor.refusal(self._viewer)
+        if self._viewer.is_denied:
+            self._discard(INPUT_DENIED, MAY_ONLY_OBSERVE, notice)
+        else:
+            self._discard(CONSOLE_IN_USE, floor.status, notice)
+
+    def _discard(self, reason: str, why: str, notice: bytes) -> None:
+        """Tell the user that input is discarded: once, and again when the cause has changed."""
+        if reason != LINE_LOST:
+            writers = self._console.floor.writers
+            user = self._viewer.user
+            other = writers[0].user if writers and writers[0].user != user else ""
+            text = f"input of {display_name(user)} did not reach the machine: {why}"
+            self._viewer.report(acts.INPUT_DENIED, other, text)
+        ending = Ending(reason, f"the input was not sent: {why}")
+        if self._discarded != ending or not self._is_told:
+            self._discarded, self._is_told = ending, True
+            self._viewer.tell(notice)
+
+    def tell_again(self) -> None:
+        """Repeat the notice when input is discarded the next time."""
+        self._is_told = False
+
+    def became_writer(self) -> None:
+        """Forget the input that was discarded before."""
+        self._discarded = None
+
+    # Causes to discard it.
+
+    @property
+    def is_discarded(self) -> bool:
+        """
+        True if input is to be read even while the line accepts none, because it is discarded at once.
+
+        So withheld input is not sent when more people have come, nor input for a line that has ended.
+        """
+        return bool(self._missing_people) or self.is_interrupted or self.is_behind
+
+    @property
+    def outage(self) -> str:
+        """Why this user's input is discarded at present, if not for the role or for a policy; or empty."""
+        if self.is_interrupted:
+            return self._console.interruption.why or "the machine is starting"
+        return TYPED_BEFORE if self.is_behind else self._console.outage
+
+    def people_changed(self, missing: str) -> bool:
+        """
+        Tell a writer whether the machine gets input.
+
+        :param missing: why it gets none; empty if it does, and for observers.
+        :return: whether that has changed.
+        """
+        was_withheld, self._missing_people = bool(self._missing_people), missing
+        if was_withheld is bool(missing):
+            return False
+        self._is_told = False
+        if missing:
+            self._viewer.tell(notice(f"the machine gets no input: {missing}"))
+        elif self._viewer.role is Role.WRITER:
+            self._viewer.tell(notice("the machine gets input now"))
+        return True
+
+    def restarted(self, offset: int) -> None:
+        """Take note that another boot of the machine begins at an offset."""
+        self._restarted_at = offset
+
+    def catch_up(self, position: Position) -> None:
+        """
+        Discard the input of an outage if the user has seen nothing of the machine's present boot.
+
+        :param position: what the user has seen.
+        """
+        offset = self._restarted_at
+        self.is_behind = offset is not None and position.offset <= offset
+        if self.is_behind and not self.is_interrupted:
+            self._viewer.output.tell(notice(LINE_AGAIN), offset)
+
+    def caught_up(self) -> None:
+        """Take note that what arrives now was typed at the machine's present boot."""
+        self.is_behind = self._is_told = False
+
+    # The end of it.
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the user sends no more input."""
+        return self._ended_at is not None
+
+    def end(self) -> None:
+        """
+        End the session, but never the line, after a quiet period.
+
+        A session whose input was discarded is a script that failed: it ends at once.
+        """
+        if self._discarded is not None:
+            self._viewer.finish(self._discarded)
+        elif self._ended_at is None:
+            self._ended_at = self._console.clock.seconds()
+            self.resume_waiting()
+
+    def resume_waiting(self) -> None:
+        """Wait for a quiet period, if the input has ended."""
+        if self._ended_at is not None:
+            self._wait_for_quiet(self._console.limits.quiet_seconds)
+
+    def stop_waiting(self) -> None:
+        """Stop the time of the quiet period."""
+        if self._quiet is not None and self._quiet.active():
+            self._quiet.cancel()
+
+    def _wait_for_quiet(self, seconds: float) -> None:
+        self._quiet = self._console.clock.callLater(seconds, self._check_quiet)
+
+    def _check_quiet(self) -> None:
+        if self._viewer.is_ending:
+            return
+        now = self._console.clock.seconds()
+        quiet_since = max(self._ended_at or 0.0, self._console.last_output_at)
+        if not self._viewer.has_read_all:
+            quiet_since = now
+        remaining = quiet_since + self._console.limits.quiet_seconds - now
+        if remaining > 0:
+            self._wait_for_quiet(remaining)
+        elif outage := self.outage:
+            self._viewer.finish(Ending(LINE_LOST, outage))
+        else:
+            self._viewer.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
