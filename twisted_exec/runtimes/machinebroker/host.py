@@ -3,6 +3,10 @@ A complete broker: runtime, stream server and runtime interface.
 
 It needs only sockets of its host.  It is ready when its caches of the target are current; while the
 target is not reachable it keeps serving, and requests fail with the reason.
+
+In a hand-over (:mod:`twisted_exec.program.handover`) the successor gets the key and the claims of
+tokens, if no replicas share them: a token that was issued just before opens a console, once, and a
+session that stays in the old process can be ended.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.revisions.registry import IRONCORE
@@ -26,6 +32,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
@@ -39,6 +46,7 @@ from twisted_exec.runtimes.serving.routes import ServerRoutes
 from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_iri
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
+from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
@@ -49,6 +57,10 @@ from .space_target import SpaceTarget
 from .tokens import MemoryLedger, Tokens, key_of, new_key
 
 STREAM_SOCKET = "stream.sock"
+
+_REPLACED = "the machine broker was replaced, and the time for sessions that it left behind is over"
+_CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
+"""Longest wait of a successor for its caches: the requests of its predecessor's clients need them."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,7 @@ class Settings:
     sessions: SessionLimits | None = None
 
 
+@implementer(IHandsOver)
 class BrokerHost(AsyncService):
     """
     Runs a broker.
@@ -93,6 +106,8 @@ class BrokerHost(AsyncService):
     """
 
     label = "machine broker"
+    state_version = 1
+    _is_successor = False
     _log = Logger()
 
     def __init__(
@@ -150,9 +165,9 @@ class BrokerHost(AsyncService):
         settings, place = self.settings, self.settings.place
         self._key: Reloading[bytes] | None = None
         self._leases: LeaseLedger | None = None
+        self._own_key, self._claims = new_key(), MemoryLedger()
         if not settings.token_key:
-            own = new_key()
-            self._tokens = Tokens(lambda: own, MemoryLedger())
+            self._tokens = Tokens(lambda: self._own_key, self._claims)
             return
         self._key = Reloading([settings.token_key], key_of, self._reactor)
         holder = f"{socket.gethostname()}-{secrets.token_hex(4)}"
@@ -181,12 +196,19 @@ class BrokerHost(AsyncService):
             self._target.start()
         if self._leases is not None:
             self._leases.start()
+        if self._is_successor:
+            await self._until_current()
         self.iri.startService()
         self._log.info(
             "machine broker at {target}, consoles at {streams}",
             target=self.iri.target,
             streams=self.streams.exec_url(""),
         )
+
+    async def _until_current(self) -> None:
+        until = self._reactor.seconds() + _CURRENT_SECONDS
+        while self._is_in_trouble() and self._reactor.seconds() < until:
+            await deferLater(self._reactor, _LOOK_SECONDS)
 
     async def stop(self) -> None:
         """See :meth:`AsyncService.stop`."""
@@ -202,6 +224,41 @@ class BrokerHost(AsyncService):
             with contextlib.suppress(OSError):
                 os.rmdir(self._directory)  # may contain a new socket of another broker
             self._directory = ""
+
+    # Hand-over
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`IHandsOver.inherit`."""
+        self._is_successor = True
+        try:
+            key = bytes.fromhex(handed.values["key"])
+            self._claims.restore(handed.values["claims"])
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise ValueError(f"this is no state of a machine broker: {problem!r}") from None
+        if key:
+            self._own_key = key
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`IHandsOver.freeze`."""
+        return Deferred.fromCoroutine(self._freeze())
+
+    async def _freeze(self) -> Handed:
+        self.streams.freeze()
+        await self.iri.suspend()
+        key = "" if self.settings.token_key else self._own_key.hex()
+        return Handed({"key": key, "claims": self._claims.export()})
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`IHandsOver.thaw`."""
+        self.iri.unsuspend()
+        self.streams.thaw()
+        return succeed(None)
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`IHandsOver.retire`."""
+        return Deferred.fromCoroutine(
+            linger(self.streams.sessions, self._reactor, linger_seconds, _REPLACED)
+        )
 
     def _deleted(self, entry: CachedMachine) -> None:
         """End the sessions of a deleted machine; targets of another make do not."""

@@ -19,7 +19,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
@@ -94,6 +94,16 @@ class MemoryLedger:
         """See :meth:`ILedger.give_back`."""
         self._claims.pop(digest, None)
         return succeed(None)
+
+    def export(self) -> dict[str, float]:
+        """Return for how many seconds each claim is kept, for the ledger of another process."""
+        now = self._seconds()
+        return {key: until - now for key, until in self._claims.items() if until > now}
+
+    def restore(self, seconds: Mapping[str, float]) -> None:
+        """Take the claims of another process, see :meth:`export`."""
+        now = self._seconds()
+        self._claims |= {key: now + left for key, left in seconds.items()}
 
 
 def new_key() -> bytes:

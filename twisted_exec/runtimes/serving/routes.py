@@ -124,6 +124,8 @@ class ServerRoutes(Dispatcher):
 
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
+        if self._server.is_frozen:
+            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         self._check_peer(request)
         await self._routes.dispatch(request)
 
@@ -170,12 +172,6 @@ class StreamRoutes(ServerRoutes):
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
-
-    async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
-        if self._server.is_frozen:
-            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
-        await super().dispatch(request)
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
