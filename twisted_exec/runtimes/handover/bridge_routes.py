@@ -12,17 +12,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.error import ConnectionDone
-
-from twisted_exec.api.status import APIError, BadRequest, NotFound
+from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.runtimes.serving.resuming import resumption_of
 from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
-from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
-from twisted_exec.streaming.remotecommand.server import serve
 
 if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import StreamServer
@@ -56,21 +52,5 @@ class BridgeRoutes(ServerRoutes):
         connection, beginning = session.connect(
             bridged.subject.session, live, partial(bridged.closed, live), resumption.resume
         )
-        try:
-            serve(
-                request,
-                connection,
-                session=bridged.subject.session,
-                user=bridged.subject.user,
-                clock=self._server.clock,
-                record=live,
-                terms=live.terms,
-                resumption=beginning,
-            )
-        except APIError as error:
-            live.over(error.message, code=error.code)
-            raise
-        except ConnectionDone:
-            live.over("client closed", code=CLIENT_LEFT)
-            return
-        bridged.opened(live)
+        if self._serve(request, connection, live, beginning):
+            bridged.opened(live)

@@ -142,6 +142,40 @@ class ServerRoutes(Dispatcher):
             if uid not in self._allowed:
                 raise Forbidden(f"user {uid} may not open consoles on this socket")
 
+    def _serve(
+        self,
+        request: Request,
+        attachment: IAttachment,
+        live: LiveSession,
+        resumption: StreamResumption | None = None,
+        offer: Offer | None = None,
+    ) -> bool:
+        """
+        Serve a console over the connection of a request.
+
+        :return: false if the client has left; the session is over then.
+        :raises APIError: the request cannot be served; the session is over.
+        """
+        try:
+            serve(
+                request,
+                attachment,
+                session=live.subject.session,
+                user=live.subject.user,
+                clock=self._server.clock,
+                record=live,
+                terms=live.terms,
+                resumption=resumption,
+                offer=offer,
+            )
+        except APIError as error:
+            live.over(error.message, code=error.code)
+            raise
+        except ConnectionDone:
+            live.over("client closed", code=CLIENT_LEFT)
+            return False
+        return True
+
     async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
         respond_text(request, 200, "ok")
 
@@ -289,45 +323,32 @@ class StreamRoutes(ServerRoutes):
             connection, beginning = attachment.connect(
                 subject.session, live, reservation.ended, resume
             )
-            self._serve(request, reservation, connection, live, beginning)
+            self._serve_for(reservation, request, connection, live, beginning)
             return
         ordinary = self._server.ordinary
         notifying: Any = NotifyingAttachment(attachment, partial(_over, ordinary, reservation))
         owner = Owner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None
         ordinary[reservation] = OrdinaryStream(notifying, live, offer)
-        self._serve(request, reservation, notifying, live, offer=offer)
+        self._serve_for(reservation, request, notifying, live, offer=offer)
 
-    def _serve(
+    def _serve_for(
         self,
-        request: Request,
         reservation: Reservation,
+        request: Request,
         attachment: IAttachment,
         live: LiveSession,
         resumption: StreamResumption | None = None,
         offer: Offer | None = None,
     ) -> None:
-        # Before serve: the attachment may end before serve returns.
-        reservation.commit(live)
+        """Use the token up, and serve the console; release the token if that fails."""
+        reservation.commit(live)  # first, because the attachment may end before _serve returns
+        is_open = False
         try:
-            serve(
-                request,
-                attachment,
-                session=live.subject.session,
-                user=live.subject.user,
-                clock=self._server.clock,
-                record=live,
-                terms=live.terms,
-                resumption=resumption,
-                offer=offer,
-            )
-        except APIError as error:
-            reservation.release()
-            live.over(error.message, code=error.code)
-            raise
-        except ConnectionDone:
-            reservation.release()
-            live.over("client closed", code=CLIENT_LEFT)
+            is_open = self._serve(request, attachment, live, resumption, offer)
+        finally:
+            if not is_open:
+                reservation.release()
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         await answer_all(request, self._end_one, self._server.clock)
