@@ -230,7 +230,10 @@ class HandOverTests(HandOverCase):
         self.assertEqual(program.output.count(b"stopped with 1 sessions"), 4, program.output)
 
     async def test_generation_without_sessions(self) -> None:
-        """A process that ends first, because it has no sessions, does not end its predecessor."""
+        """
+        A process that ends first, because it has no sessions, does not end its predecessor; the
+        newest process does.
+        """
         program = await self.start()
         session = await self.connect()
         await session.until(b"0 ")
@@ -246,9 +249,9 @@ class HandOverTests(HandOverCase):
         for _ in range(20):
             await session.repeats(b"still")
             await deferLater(reactor, 0.02)
-        session.transport.loseConnection()
-        self.assertEqual(await program.exited, 0)
         os.kill(third, signal.SIGTERM)
+        self.assertEqual(await program.exited, 0)
+        self.assertIn(b"stopped with 1 sessions", program.output)
         await self.ends(third)
 
     async def test_connections_meanwhile(self) -> None:

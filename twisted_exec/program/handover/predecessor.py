@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from twisted_exec.program.handover.channel import Channel, Message
     from twisted_exec.program.handover.interfaces import IHandsOver
+    from twisted_exec.program.handover.lingering import Lingering
 
 VARIABLE = "TWISTED_EXEC_HANDOVER"
 """Environment variable with the number of a descriptor: the channel to the predecessor."""
@@ -37,9 +38,14 @@ class Predecessor:
     def __init__(self, end: socket.socket) -> None:
         end.set_inheritable(False)
         self._end = end
+        self._reactor: Any = None
         self._channel: Channel | None = None
-        self._going: Deferred[None] | None = None
-        self._gone: Deferred[None] | None = None
+        self._unclaimed: Channel | None = None  # until the predecessor leaves
+        self._earlier: list[socket.socket] = []
+        """Channels to the processes before the predecessor."""
+        self._going: Deferred[None]
+        self._lingering: Lingering
+        self._is_ready = False
 
     def take_over(self, program: str, service: IHandsOver | None) -> None:
         """
@@ -67,18 +73,28 @@ class Predecessor:
             ListeningSocket(description, socket.socket(fileno=number), is_shared)
             for (description, is_shared), number in zip(state["sockets"], descriptors, strict=False)
         ]
+        handed = len(sockets) + state["predecessors"]
+        # The reactor does not have them yet: at the end of a process it would shut them down for the
+        # predecessor, too, which may have to go on with them.
+        self._earlier = [socket.socket(fileno=each) for each in descriptors[len(sockets) : handed]]
         # Until the predecessor has left, it may have to go on with these sockets.
         LISTENING.inherit(sockets, is_held=True)
-        service.inherit(Handed(state["values"], descriptors[len(sockets) :]))
+        service.inherit(Handed(state["values"], descriptors[handed:]))
 
-    def attach(self, reactor: Any) -> None:
-        """Continue in a reactor; the predecessor learns when this process stops."""
+    def attach(self, reactor: Any, lingering: Lingering) -> None:
+        """
+        Continue in a reactor; the predecessor learns when this process stops.
+
+        :param lingering: gets the predecessor, and those before it, once they are this process's.
+        """
         from twisted.internet.defer import Deferred
 
         from twisted_exec.program.handover.channel import Channel
 
-        self._going, self._gone = Deferred(), Deferred()
+        self._going = Deferred()
+        self._reactor, self._lingering = reactor, lingering
         self._channel = Channel.over(reactor, self._end, self._received, self._closed)
+        self._unclaimed = self._channel
 
     def _received(self, message: Message) -> None:
         from twisted_exec.program.handover.channel import GO
@@ -87,14 +103,27 @@ class Predecessor:
             self._go()
 
     def _closed(self) -> None:
-        assert self._gone is not None
         self._go()  # a predecessor that has ended leaves everything to this process
-        self._gone.callback(None)
+        self._lingering.look()
 
     def _go(self) -> None:
-        going, self._going = self._going, None
-        if going is not None:
-            going.callback(None)
+        self._claim()
+        if not self._going.called:
+            self._going.callback(None)
+
+    def _claim(self) -> None:
+        channel, self._unclaimed = self._unclaimed, None
+        if channel is not None:
+            earlier, self._earlier = self._earlier, []
+            self._lingering.attach(self._reactor, earlier)
+            self._lingering.add(channel)
+
+    def stopping(self) -> None:
+        """Take note that this process stops; it stops the processes before it if they are its own."""
+        if (
+            self._is_ready
+        ):  # the predecessor leaves when it reads that, although it may not have said so yet
+            self._claim()
 
     def ready(self) -> Deferred[None]:
         """
@@ -105,11 +134,10 @@ class Predecessor:
         from twisted_exec.program.handover.channel import READY
 
         assert self._channel is not None
-        assert self._going is not None
-        going = self._going
+        self._is_ready = True
         if self._channel.is_open:
             self._channel.send({READY: True})
-        return going.addCallback(_accept)
+        return self._going.addCallback(_accept)
 
     def failed(self, why: str) -> None:
         """Tell the predecessor why this process will not serve."""
@@ -123,19 +151,6 @@ class Predecessor:
                 pass  # it hears of the end of this process anyway
         elif self._channel.is_open:
             self._channel.send({FAILED: why})
-
-    def stop(self) -> Deferred[None] | None:
-        """
-        Stop a predecessor that still serves sessions.
-
-        :return: fires when it has ended; ``None`` if it has.
-        """
-        from twisted_exec.program.handover.channel import STOP
-
-        if self._channel is None or not self._channel.is_open:
-            return None
-        self._channel.send({STOP: True})
-        return self._gone
 
 
 def _accept(_: None) -> None:

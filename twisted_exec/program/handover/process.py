@@ -16,6 +16,7 @@ from twisted_exec.program.handover.interfaces import (
     LINGER_SECONDS,
     IHandsOver,
 )
+from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import Predecessor, predecessor
 from twisted_exec.program.handover.successor import Command, HandOver
 from twisted_exec.program.handover.twistd import append_to_log
@@ -48,11 +49,13 @@ class ProcessHandOver:
         self._service, self._reactor, self._twistd = service, reactor, twistd
         self._drain_seconds: float = options.get("drain-seconds") or _DRAIN_SECONDS
         hands_over = IHandsOver(service, None)
+        self._lingering = Lingering()
         self._hand_over = HandOver(
             hands_over,
             reactor,
             Command.own(),
             twistd,
+            lingering=self._lingering,
             linger_seconds=options.get("linger", LINGER_SECONDS),
             limit_seconds=options.get("handover-seconds", HANDOVER_SECONDS),
         )
@@ -60,7 +63,7 @@ class ProcessHandOver:
         self._predecessor = predecessor()
         if self._predecessor is not None:
             self._predecessor.take_over(program, hands_over)
-            self._predecessor.attach(reactor)
+            self._predecessor.attach(reactor, self._lingering)
         reactor.callWhenRunning(self._listen_to_signal)
         reactor.addSystemEventTrigger("before", "shutdown", self._stop)
 
@@ -93,17 +96,15 @@ class ProcessHandOver:
     def _take(self, _: None, predecessor: Predecessor) -> Deferred[None]:
         return Deferred.fromCoroutine(self._wait(predecessor))
 
-    def _stop(self) -> Deferred[None] | None:
+    def _stop(self) -> Deferred[None]:
         """
-        Stop successors that are not ready, and predecessors that still serve sessions.
+        Stop a successor that is not ready, and the processes before this one that serve sessions.
 
-        A process without sessions may end before its predecessors, which go on.
+        A process that was replaced has left those to its successor.
         """
         self._hand_over.abandon()
-        if self._predecessor is None or self._hand_over.has_finished:
-            return None
-        gone = self._predecessor.stop()
-        if gone is not None:
-            limit = self._drain_seconds + _FAREWELL_SECONDS
-            gone.addTimeout(limit, self._reactor).addErrback(lambda why: why.trap(TimeoutError))
-        return gone
+        if self._predecessor is not None:
+            self._predecessor.stopping()
+        limit = self._drain_seconds + _FAREWELL_SECONDS
+        stopped = self._lingering.stop().addTimeout(limit, self._reactor)
+        return stopped.addErrback(lambda why: why.trap(TimeoutError))

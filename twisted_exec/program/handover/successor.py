@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -42,6 +42,7 @@ from twisted_exec.program.handover.interfaces import (
     Handed,
     IHandsOver,
 )
+from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import VARIABLE
 from twisted_exec.program.handover.twistd import PidFile, append_to_log
 from twisted_exec.tls.listening import LISTENING
@@ -140,18 +141,23 @@ class Successor(ProcessProtocol):
                 waiting.errback(HandOverError(self._why))
                 return
 
-    def move(self, handed: Handed) -> None:
-        """Send it the listening sockets and the state."""
+    def move(self, handed: Handed, predecessors: Sequence[int]) -> None:
+        """
+        Send it the listening sockets and the state.
+
+        :param predecessors: descriptors of the channels to the processes before this one.
+        """
         assert self._channel is not None
         sockets = LISTENING.sockets()
         state = {
             "sockets": [(each.description, each.is_shared) for each in sockets],
+            "predecessors": len(predecessors),
             "values": dict(handed.values),
             # As under nohup; Twisted's children get the default action.
             "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
-        numbers = [each.socket.fileno() for each in sockets] + list(handed.descriptors)
-        self._channel.send({STATE: state}, numbers)
+        numbers = [each.socket.fileno() for each in sockets]
+        self._channel.send({STATE: state}, [*numbers, *predecessors, *handed.descriptors])
 
     def go(self) -> None:
         """Let it serve."""
@@ -201,13 +207,12 @@ class HandOver:
 
     :param service: ``None`` if the program's service cannot be continued by another process.
     :param twistd: twistd's options, if this is twistd.
+    :param lingering: the processes before this one.
     :param linger_seconds: how long sessions that cannot move are served.
     :param limit_seconds: how long the successor may take to say hello, and then to become ready.
-    :ivar has_finished: this process ends because it has left everything to its successor.
     """
 
     _log = Logger()
-    has_finished = False
 
     def __init__(
         self,
@@ -216,11 +221,13 @@ class HandOver:
         command: Command,
         twistd: MutableMapping[str, Any] | None = None,
         *,
+        lingering: Lingering,
         linger_seconds: float = LINGER_SECONDS,
         limit_seconds: float = HANDOVER_SECONDS,
     ) -> None:
         self._service, self._reactor, self._command = service, reactor, command
         self._twistd, self.pidfile = twistd, PidFile(twistd)
+        self._lingering = lingering
         self._linger_seconds, self._limit_seconds = linger_seconds, limit_seconds
         self._state = State.STARTING
         self._task: Deferred[None] | None = None
@@ -259,7 +266,7 @@ class HandOver:
             LISTENING.pause()
             handed = await self._within("get the state", maybeDeferred(service.freeze))
             append_to_log(self._twistd)
-            successor.move(handed)
+            successor.move(handed, self._lingering.descriptors())
             await self._within("become ready", successor.ready)
         except (Exception, CancelledError) as problem:
             self._successor = None
@@ -311,6 +318,7 @@ class HandOver:
         notify.notify(notify.replaced_by(successor.pid))
         os.environ.pop(notify.VARIABLE, None)  # from now on the successor speaks for the service
         successor.go()
+        self._lingering.leave()
         self._log.info("process {pid} has taken over", pid=successor.pid)
         try:
             await maybeDeferred(service.retire, self._linger_seconds)
@@ -319,7 +327,6 @@ class HandOver:
         except Exception:
             self._log.failure("sessions could not be left to the successor")
         self._log.info("no session is left here: the end of this process")
-        self.has_finished = True
         self._stop()
 
     def _stop(self) -> None:
