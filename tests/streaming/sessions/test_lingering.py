@@ -47,8 +47,13 @@ class LingerTests(SynchronousTestCase):
         over = self.linger()
         self.assertEqual(self.cut, ["one", "two"])
         three = self.open("three", resumable_seconds=60)
-        self.clock.pump([1.0] * 3)
+        self.assertEqual(self.cut, ["one", "two"])  # its stream is being set up
+        self.clock.advance(0)
+        self.open("four").over("client closed")
+        self.clock.advance(0)
         self.assertEqual((self.cut, self.endings), (["one", "two", "three"], []))
+        # Nothing looks at the sessions again and again.
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
         for each in (one, two, three):
             each.over("cut", is_lost=True)
         self.assertNoResult(over)

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 LAST_WORD_SECONDS = 3.0
 """Longest wait for a session to end after it was told to."""
-
-_LOOK_SECONDS = 1.0
 
 
 async def linger(
@@ -31,14 +28,14 @@ async def linger(
     :param reason: for their users.
     :param lost: fires with the reason if they have to end earlier.
     """
-    cut: set[Session] = set()
 
-    def cut_movable() -> None:
-        # Again and again, for sessions that were being opened.
-        for session in sessions.live():
-            if session.is_movable and session not in cut:
-                cut.add(session)
-                session.cut(SHUTTING_DOWN)
+    def cut(session: Session) -> None:
+        if session.is_movable:
+            session.cut(SHUTTING_DOWN)
+
+    def carried(session: Session) -> None:
+        # It was being opened; the owner of its stream is still setting the stream up.
+        clock.callLater(0, cut, session)
 
     over: Deferred[str] = Deferred()
 
@@ -46,9 +43,9 @@ async def linger(
         if not over.called:
             over.callback(why)
 
-    cutting = LoopingCall(cut_movable)
-    cutting.clock = clock
-    cutting.start(_LOOK_SECONDS)
+    sessions.on_carried = carried
+    for each in sessions.live():
+        cut(each)
     sessions.when_empty().addCallback(lambda _: end(""))
     limit = clock.callLater(seconds, end, reason)
     if lost is not None:
@@ -56,7 +53,7 @@ async def linger(
     try:
         why = await over
     finally:
-        cutting.stop()
+        sessions.on_carried = None
         if limit.active():
             limit.cancel()
     if why:

@@ -164,6 +164,8 @@ class Session:
             self._sessions.watcher.began(self)
         if self.resumes:
             self._sessions.resumed(self)
+        if self._sessions.on_carried is not None:
+            self._sessions.on_carried(self)
         if self.ending is not None:
             end(self.ending)
         elif self._changed:
@@ -300,6 +302,8 @@ class Sessions:
     :ivar openings: the turns of streams that are being opened.
     :ivar when_drained: called at the end of :meth:`drain`.
     :ivar on_opened: is called with each new session.
+    :ivar on_carried: is called with each session whose stream is up; the stream's owner may still be
+        setting it up.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow. Sessions without a user name count only in total.
@@ -317,6 +321,7 @@ class Sessions:
         self.limits = limits or SessionLimits.fitting()
         self.openings = Openings()
         self.on_opened: Callable[[Session], None] | None = None
+        self.on_carried: Callable[[Session], None] | None = None
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
