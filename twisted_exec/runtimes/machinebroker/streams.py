@@ -247,6 +247,11 @@ class BrokerRoutes(ServerRoutes):
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
 
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        self._refuse_if_frozen()
+        await super().dispatch(request)
+
     def _grant(self, request: Request, names: Mapping[str, str], session: str) -> Grant:
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         grant = self._tokens.read(names["token"], user=user, machine_uid=uid)

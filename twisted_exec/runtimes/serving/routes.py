@@ -124,10 +124,17 @@ class ServerRoutes(Dispatcher):
 
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
-        if self._server.is_frozen:
-            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         self._check_peer(request)
         await self._routes.dispatch(request)
+
+    def _refuse_if_frozen(self) -> None:
+        """
+        Refuse a request while another process takes the place of this one.
+
+        :raises ServiceUnavailable: this is so.
+        """
+        if self._server.is_frozen:
+            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
 
     def _check_peer(self, request: Request) -> None:
         """
@@ -206,6 +213,11 @@ class StreamRoutes(ServerRoutes):
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
+
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        self._refuse_if_frozen()
+        await super().dispatch(request)
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
