@@ -75,8 +75,18 @@ class AbsenceTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(session.reasons, [NOT_BACK])
 
+    def test_many_consoles(self) -> None:
+        """A user of hundreds of consoles loses none of them when a hop is replaced."""
+        absences = Absences(self.clock, 60)
+        sessions = [Absent() for _ in range(500)]
+        for each in sessions:
+            absences.add(each)
+        self.assertEqual([each for each in sessions if each.reasons], [])
+        absences.close("it stops")
+
     def test_limit_of_user(self) -> None:
         """Of too many sessions of one user, the one that has waited longest ends."""
+        self.absences = Absences(self.clock, 60)
         other = self.add("bob")
         sessions = [self.add() for _ in range(MOST_OF_USER + 2)]
         ended = [each for each in sessions if each.reasons]

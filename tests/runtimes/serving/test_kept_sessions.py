@@ -20,6 +20,7 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import metrics_text
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.runtimes.serving.absences import Absences
 from twisted_exec.runtimes.serving.routes import StreamRoutes
 from twisted_exec.runtimes.serving.server import Listening, StreamServer
 from twisted_exec.streaming.interfaces import (
@@ -544,7 +545,8 @@ class LimitTests(KeptCase):
         self.assertEqual(self.refused(again.resume().text())[0], 429)
 
     def test_absent(self) -> None:
-        """Of more than 16 absent sessions of a user, the one that is absent longest ends."""
+        """Of too many absent sessions of a user, the one that is absent longest ends."""
+        self.server.kept_sessions.absences = Absences(self.clock, 60, most_of_user=16)
         clients = [self.open() for _ in range(17)]
         for client in clients:
             client.lose()

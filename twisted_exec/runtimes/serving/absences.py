@@ -13,8 +13,9 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-MOST_OF_USER = 16
 MOST = 4096
+MOST_OF_USER = MOST // 4
+"""One user may have a quarter, as of open sessions: a hop that is replaced cuts all of a user's at once."""
 _AT_ONCE = 50
 """Sessions that end in one turn of the reactor."""
 
