@@ -31,9 +31,10 @@ def main(directory: str, bytes_per_second: float) -> None:
         os.path.join(directory, "typed"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
     )
     stop = os.path.join(directory, "stop")
+    wait_seconds = max(0.005, LINE_BYTES / bytes_per_second / 4)
     number, began = 0, time.monotonic()
     while not os.path.exists(stop):
-        if select.select([0], [], [], 0.005)[0]:
+        if select.select([0], [], [], wait_seconds)[0]:
             os.write(record, os.read(0, 65536))
         allowed = (time.monotonic() - began) * bytes_per_second - number * LINE_BYTES
         lines = min(int(allowed), _PIECE_BYTES) // LINE_BYTES

@@ -1,11 +1,13 @@
 """
 Programs that are replaced again and again, while users work at consoles through all of them.
 
-``UPGRADES`` is the number of hand-overs (12 without it), ``SESSIONS`` that of the sessions (20
-without it; half of them are of stock kubectls, of the oldest and the newest version), and ``PROGRAMS``
+``UPGRADES`` is the number of hand-overs (12 without it; none begins after ``UPGRADE_SECONDS``),
+``SESSIONS`` that of the sessions (20 without it; half of them are of stock kubectls, of the oldest and the newest version), and ``PROGRAMS``
 names the programs if not all of ``api poollet runtime`` are to be replaced.  Each machine
-has ten sessions, of which one types.  At the end the output of each session is compared with what the
-machine has printed, what the machine has got with what was typed, and no machine was started twice.
+has ten sessions, of which one types.  A kubectl leaves after each hand-over, and another one comes, so
+that several old processes have sessions at once.  The output of each session is compared with what
+the machine has printed, what the machine has got with what was typed, and no machine was started
+twice.
 """
 
 from __future__ import annotations
@@ -16,32 +18,38 @@ import re
 import signal
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
 from tests import needs, procfs
 from tests.flows import busy_machine, kubectls
-from tests.flows.busy_machine import LINE_BYTES, printed
+from tests.flows.busy_machine import LINE_BYTES
 from tests.flows.deployment import Deployment, pause
 from tests.flows.programs import Program, terminal, twistd
 from tests.flows.resuming import Typist
 
+from .numbered import END, Output
+
 reactor: Any = _reactor
 
 UPGRADES = int(os.environ.get("UPGRADES", "12"))
+UPGRADE_SECONDS = float(os.environ.get("UPGRADE_SECONDS", "inf"))
 SESSIONS = int(os.environ.get("SESSIONS", "20"))
 SEED = int(os.environ.get("SEED", str(random.getrandbits(32))))
 
 _AT_A_MACHINE = 10
-_BYTES_PER_SECOND = 2000
-_PATIENCE_SECONDS = 60.0
+_BYTES_PER_SECOND = min(2000, 40_000 // SESSIONS)
+_PATIENCE_SECONDS = 100.0
+_COMPARE_SECONDS = 45.0
+_OPENED_AT_ONCE = 20
 _PROGRAMS = tuple(os.environ.get("PROGRAMS", "api poollet runtime").split())
-_NOTICE = re.compile(rb"\r\n\[twisted-exec: [^\r\n]*\]\r\n")
-_END = b"END\n"
+_FIRST_LINE = re.compile(rb"(?:^|\n)(\d{%d}\n)" % (LINE_BYTES - 1))
 
 _CLASS = """\
 - name: busy-{number}
@@ -62,6 +70,7 @@ class UpgradedDeployment(Deployment):
     def __init__(self, directory: str, machines: int) -> None:
         super().__init__(directory)
         self.machines = machines
+        self._replaced: list[int] = []
         classes = ["classes:\n"]
         for number in range(machines):
             self.load(number).mkdir()
@@ -101,24 +110,36 @@ class UpgradedDeployment(Deployment):
     async def upgrade(self, name: str) -> float:
         """Replace a program; return how long it took."""
         before, began = self.pid(name), reactor.seconds()
+        program: Program = getattr(self, name)
+        start = len(program.output)
         os.kill(before, signal.SIGUSR2)
         while self.pid(name) in (0, before):
-            if reactor.seconds() > began + _PATIENCE_SECONDS:
-                output = getattr(self, name).output
-                raise AssertionError(f"{name} was not replaced: {output[-4000:].decode()}")
+            failed = b"no hand-over" in program.output[start:]
+            if failed or reactor.seconds() > began + 2 * _PATIENCE_SECONDS:
+                raise AssertionError(f"{name} was not replaced: {program.output[-4000:].decode()}")
             await pause()
+        self._replaced.append(before)
         return float(reactor.seconds() - began)
 
+    @property
+    def lingering(self) -> int:
+        """The number of replaced processes that still serve sessions."""
+        return sum(map(procfs.is_alive, self._replaced))
+
     async def stop(self) -> None:
-        """Stop the newest process of each program, which stops those before it."""
+        """Stop the newest process of each program, and those before it."""
         for number in range(self.machines):
             (self.load(number) / "stop").touch()
         await self._close_client()
-        for name in ("poollet", "api", "runtime"):
-            if hasattr(self, name) and procfs.is_alive(pid := self.pid(name)):
+        newest = [self.pid(name) for name in ("poollet", "api", "runtime") if hasattr(self, name)]
+        for pid in [*newest, *self._replaced]:
+            if procfs.is_alive(pid):
                 os.kill(pid, signal.SIGTERM)
-                while procfs.is_alive(pid):
-                    await pause()
+            while procfs.is_alive(pid):
+                await pause()
+        for name in ("poollet", "api", "runtime"):
+            if hasattr(self, name):
+                await getattr(self, name).stop()
 
 
 class StockUser:
@@ -149,8 +170,8 @@ class StockUser:
 
     @property
     def shown(self) -> bytes:
-        """What the machine has printed, without notices."""
-        return _NOTICE.sub(b"", self.program.stdout)
+        """The output, with notices."""
+        return self.program.stdout
 
     def failure(self) -> str:
         """Return how the session has ended, if it has."""
@@ -172,7 +193,7 @@ class OurUser(Typist):
 
     @property
     def shown(self) -> bytes:
-        """What the machine has printed."""
+        """The output, without notices."""
         return self.printed
 
     def failure(self) -> str:
@@ -183,61 +204,100 @@ class OurUser(Typist):
         return f"gaps {self.gaps}, {uncertain} uncertain keys" if self.gaps or uncertain else ""
 
 
+User = OurUser | StockUser
+
+
 class UpgradeTests(TestCase):
     """Busy machines with ten sessions each."""
 
-    timeout = 600 + 20 * UPGRADES + 10 * SESSIONS
+    timeout = min(600 + 60 * UPGRADES + 10 * SESSIONS, UPGRADE_SECONDS + _COMPARE_SECONDS)
     skip = needs.kubectl()
+
+    def setUp(self) -> None:
+        self.began = reactor.seconds()
+        self.choice = random.Random(SEED)
+        self.opening = DeferredSemaphore(_OPENED_AT_ONCE)
+        self.home = str(Path(self.mktemp()).resolve())  # one cache of discovery
+        self.compared = 0
+        self.opened = {OurUser: 0, StockUser: 0}
 
     async def test_upgrades(self) -> None:
         """No session ends, no byte is missing, and no machine is started again."""
-        choice = random.Random(SEED)
         machines = max(1, SESSIONS // _AT_A_MACHINE)
-        deployment = UpgradedDeployment(self.mktemp(), machines)
+        self.deployment = deployment = UpgradedDeployment(self.mktemp(), machines)
         self.addCleanup(deployment.stop)
         await deployment.start()
-        users = [await self.users(deployment, number) for number in range(machines)]
-        everybody = [user for group in users for user in group]
-        print(f"\n{UPGRADES} upgrades, {len(everybody)} sessions, SEED={SEED}")
+        opened = [Deferred.fromCoroutine(self.users(number)) for number in range(machines)]
+        users = await gatherResults(opened, consumeErrors=True)
+        sessions = sum(map(len, users))
+        print(f"\nSEED={SEED}, {sessions} sessions after {self.elapsed:.0f} s")
         times: defaultdict[str, list[float]] = defaultdict(list)
-        for _ in range(UPGRADES):
-            name = choice.choice(_PROGRAMS)
+        upgrades = 0
+        while upgrades < UPGRADES and self.elapsed < UPGRADE_SECONDS:
+            name = self.choice.choice(_PROGRAMS)
             times[name].append(await deployment.upgrade(name))
-            await self.calm(everybody)
-        for name, taken in sorted(times.items()):
-            print(
-                f"{name:8} {len(taken):4} times: {sorted(taken)[len(taken) // 2]:.2f} s, at most {max(taken):.2f} s"
-            )
-        outages = sorted(
-            seconds for user in everybody if isinstance(user, OurUser) for seconds in user.seconds
-        )
-        if outages:
-            print(
-                f"our sessions resumed {len(outages)} times: median"
-                f" {outages[len(outages) // 2] * 1000:.0f} ms, at most {outages[-1] * 1000:.0f} ms"
-            )
+            await self.calm([user for group in users for user in group])
+            await self.renew(users)
+            upgrades += 1
+        lingering = deployment.lingering
         for number, group in enumerate(users):
-            await self.compare(deployment, number, group)
+            await self.compare(number, group)
+        for name, taken in sorted(times.items()):
+            print(f"{name:8} {len(taken):4} times: {_figures(taken)} s")
+        ours = [user for group in users for user in group if isinstance(user, OurUser)]
+        print(
+            f"{upgrades} upgrades, {self.opened[OurUser]} sessions of ours and"
+            f" {self.opened[StockUser]} of stock kubectls (at most {sessions} at once),"
+            f" {lingering} old processes at the end, {self.compared} bytes compared; pauses of"
+            f" ours: {_figures([each for user in ours for each in user.seconds])} s"
+        )
 
-    async def users(self, deployment: UpgradedDeployment, number: int) -> list[OurUser | StockUser]:
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return float(reactor.seconds() - self.began)
+
+    async def users(self, number: int) -> list[User]:
         """Open the sessions of one machine; the first one types, of each kind in turn."""
-        found = kubectls.found()
-        names = [kubectls.some()[0], kubectls.some()[-1]]
-        env = {"KUBECONFIG": str(Path(deployment.admin).resolve()), "HOME": self.mktemp()}
-        users: list[OurUser | StockUser] = []
-        for each in range(_AT_A_MACHINE):
-            user: OurUser | StockUser
-            if (each + number) % 2 == 0:
-                user = await OurUser.at(deployment.admin, f"m{number}")
-            else:
-                user = StockUser(found[names[each // 2 % 2]], f"m{number}", env)
-            self.addCleanup(user.leave)
-            users.append(user)
-            await self.until([user], lambda user: user.size > 10 * LINE_BYTES)
-        users[0].type_on()
+        first = await self.open(number, 0)
+        others = range(1, _AT_A_MACHINE)
+        rest = [Deferred.fromCoroutine(self.open(number, each)) for each in others]
+        users = [first, *await gatherResults(rest, consumeErrors=True)]
+        first.type_on()
         return users
 
-    async def until(self, users: list[Any], condition: Any) -> None:
+    async def open(self, number: int, place: int) -> User:
+        """Open a session when few others are being opened; fires when it has shown something."""
+        await self.opening.acquire()
+        try:
+            return await self._open(number, place)
+        finally:
+            self.opening.release()
+
+    async def _open(self, number: int, place: int) -> User:
+        user: User
+        if (place + number) % 2 == 0:
+            user = await OurUser.at(self.deployment.admin, f"m{number}")
+        else:
+            names = [kubectls.some()[0], kubectls.some()[-1]]
+            kubectl = kubectls.found()[names[place // 2 % 2]]
+            admin = str(Path(self.deployment.admin).resolve())
+            user = StockUser(kubectl, f"m{number}", {"KUBECONFIG": admin, "HOME": self.home})
+        self.addCleanup(user.leave)
+        self.opened[type(user)] += 1
+        await self.until([user], lambda user: user.size > 10 * LINE_BYTES)
+        return user
+
+    async def renew(self, users: Sequence[list[User]]) -> None:
+        """Let a kubectl leave, and another one come."""
+        number = self.choice.randrange(len(users))
+        places = [place for place in range(1, _AT_A_MACHINE) if (place + number) % 2]
+        place = self.choice.choice(places)
+        await users[number][place].leave()
+        self.check(users[number][place])
+        users[number][place] = await self.open(number, place)
+
+    async def until(self, users: Sequence[User], condition: Any) -> None:
         """Fires once a condition is true for all users; fails if a session ends before."""
         deadline = reactor.seconds() + _PATIENCE_SECONDS
         waiting = list(users)
@@ -248,31 +308,36 @@ class UpgradeTests(TestCase):
             self.assertFalse(late, f"{len(waiting)} sessions wait: {waiting[0].shown[-200:]!r}")
             await pause()
 
-    async def calm(self, users: list[OurUser | StockUser]) -> None:
+    async def calm(self, users: Sequence[User]) -> None:
         """Fires when each session has got more output."""
         before = {user: user.size for user in users}
         await self.until(users, lambda user: user.size > before[user] + 10 * LINE_BYTES)
 
-    async def compare(self, deployment: UpgradedDeployment, number: int, users: list[Any]) -> None:
+    async def compare(self, number: int, users: Sequence[User]) -> None:
         """Compare the output of each session, and what was typed."""
-        load = deployment.load(number)
-        writer = users[0]
+        load, writer = self.deployment.load(number), users[0]
         writer.stop_typing()
-        await self.until([writer], lambda user: self.typed(load) >= len(user.sent))
-        self.assertEqual(self.typed_text(load), writer.sent)
+        typed = load / "typed"
+        await self.until([writer], lambda user: typed.stat().st_size >= len(user.sent))
+        self.assertEqual(typed.read_bytes(), writer.sent)
+        self.compared += len(writer.sent)
         (load / "stop").touch()
-        await self.until(users, lambda user: user.shown.endswith(_END))
+        await self.until(users, lambda user: user.shown.endswith(END))
         for user in users:
-            shown = user.shown.removesuffix(_END)
-            start = shown.index(b"\n") + 1
-            first = int(shown[start : start + LINE_BYTES])
-            whole = printed((first + 1) * LINE_BYTES + len(shown))
-            self.assertEqual(shown[start:], whole[first * LINE_BYTES :][: len(shown) - start])
+            self.assertTrue(self.check(user).has_ended)
         starts = (load / "starts").read_text().split()
         self.assertEqual(len(starts), 1, f"m{number} was started again: {starts}")
 
-    def typed_text(self, load: Path) -> bytes:
-        return (load / "typed").read_bytes()
+    def check(self, user: User) -> Output:
+        """Compare the output of a session with what the machine has printed."""
+        shown, output = user.shown, Output()
+        first = _FIRST_LINE.search(shown)  # kubectl begins with a hint of its own
+        assert first is not None, shown
+        output.add(shown[first.start(1) :])
+        self.compared += output.size
+        return output
 
-    def typed(self, load: Path) -> int:
-        return (load / "typed").stat().st_size
+
+def _figures(values: Sequence[float]) -> str:
+    ordered = sorted(values) or [0.0]
+    return f"median {ordered[len(ordered) // 2]:.2f}, at most {ordered[-1]:.2f}"
