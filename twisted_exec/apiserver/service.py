@@ -54,6 +54,7 @@ from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, is_exclusive
 from twisted_exec.streaming.http.site import Site
@@ -284,7 +285,7 @@ class APIServer(AsyncService):
             published_cas=self._control_plane.published_cas,
             clock=self._reactor,
         )
-        endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
+        endpoint = server_endpoint(self._reactor, self._settings.listen, tls, LISTENING)
         self._begin(self._worker)
         self._begin(self._storage)
         await self._storage.when_ready()

@@ -42,6 +42,7 @@ from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import pause
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Dispatcher, Site
@@ -355,7 +356,7 @@ class NodeServer(AsyncService):
     ) -> IAddress:
         if isinstance(served, Dispatcher):
             served = Site(served, self._reactor, max_body_bytes=MAX_BODY_BYTES)
-        port = await server_endpoint(self._reactor, place, tls).listen(served)
+        port = await server_endpoint(self._reactor, place, tls, LISTENING).listen(served)
         self._ports.append(port)
         return port.getHost()
 

@@ -59,6 +59,7 @@ from twisted_exec.poollet.pool.class_matching import choice
 from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
@@ -439,7 +440,7 @@ class Poollet(Service):
             self.serving.prepare()
             certificate, key = self.serving.certificate, self.serving.key
         tls = ServerTLS(certificate, key, client_cas=cas, resumable=True, clock=self._reactor)
-        endpoint = server_endpoint(self._reactor, settings.listen, tls)
+        endpoint = server_endpoint(self._reactor, settings.listen, tls, LISTENING)
         self._port = await endpoint.listen(self.site)
         self.address = host = self._port.getHost()
         self._addresses = settings.addresses or default_addresses(getattr(host, "host", ""))

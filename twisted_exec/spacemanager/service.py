@@ -26,6 +26,7 @@ from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.host_place import place_of
@@ -156,7 +157,7 @@ class SpaceManager(AsyncService):
         if self.settings.health_listen:
             routes = ProbeRoutes(self.health, self.registry)
             site = Site(routes, self._reactor, max_body_bytes=MAX_BODY_BYTES)
-            endpoint = server_endpoint(self._reactor, self.settings.health_listen, None)
+            endpoint = server_endpoint(self._reactor, self.settings.health_listen, None, LISTENING)
             self._port = await endpoint.listen(site)
             self.health_address = self._port.getHost()
         self._is_serving = True

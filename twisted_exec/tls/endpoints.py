@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from OpenSSL import SSL
 from twisted.internet import error
@@ -55,6 +55,7 @@ from twisted_exec.tls.errors import (
     TLSConfigError,
     TLSError,
 )
+from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets
 from twisted_exec.tls.pem import openssl_reason
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import (
@@ -65,19 +66,21 @@ from twisted_exec.tls.transport import (
 )
 from twisted_exec.tls.unix import checked_socket_path
 
-if TYPE_CHECKING:
-    from twisted_exec.tls.listening import Address
-
 HANDSHAKE_SECONDS = 30.0
 
 
 @implementer(IStreamServerEndpoint)
 class _ServerEndpoint:
     def __init__(
-        self, reactor: Any, description: str, inner: IStreamServerEndpoint, tls: ServerTLS | None
+        self,
+        reactor: Any,
+        description: str,
+        inner: IStreamServerEndpoint,
+        tls: ServerTLS | None,
+        sockets: IListeningSockets | None,
     ) -> None:
         self._reactor, self._description = reactor, description
-        self._inner, self._tls = inner, tls
+        self._inner, self._tls, self._sockets = inner, tls, sockets
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
         """As :meth:`IStreamServerEndpoint.listen`; a missing certificate fails it."""
@@ -108,20 +111,23 @@ class _ServerEndpoint:
         return port
 
     async def _open(self, factory: IProtocolFactory) -> IListeningPort:
-        # Imported here: clients do not listen, and start faster without it.
-        from twisted_exec.tls.listening import LISTENING
-
-        place = _address(self._inner)
-        adopted = LISTENING.adopt(self._reactor, self._description, factory, place)
-        if adopted is not None:
-            return adopted
+        sockets = self._sockets
+        if sockets is not None:
+            place = _address(self._inner)
+            adopted = sockets.adopt(self._reactor, self._description, factory, place)
+            if adopted is not None:
+                return adopted
         port: IListeningPort = await self._inner.listen(factory)
-        LISTENING.opened(self._description, port)
+        if sockets is not None:
+            sockets.opened(self._description, port)
         return port
 
 
 def server_endpoint(
-    reactor: Any, description: str, tls: ServerTLS | None = None
+    reactor: Any,
+    description: str,
+    tls: ServerTLS | None = None,
+    sockets: IListeningSockets | None = None,
 ) -> IStreamServerEndpoint:
     """
     Return an endpoint to listen at.
@@ -134,6 +140,7 @@ def server_endpoint(
         ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog``
         that is :data:`~twisted_exec.tls.listening.BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
     :param tls: ``None`` listens in the clear.
+    :param sockets: has the socket if another process has opened it, and takes note of it otherwise.
     :raises TLSConfigError: the description is malformed.
     """
     kind = description.partition(":")[0]
@@ -149,7 +156,7 @@ def server_endpoint(
             f"{description!r} is no listening address such as "
             f"tcp:6443:interface=127.0.0.1: {problem}"
         ) from None
-    return _ServerEndpoint(reactor, description, inner, tls)
+    return _ServerEndpoint(reactor, description, inner, tls, sockets)
 
 
 def address_text(address: IAddress) -> str:
@@ -165,6 +172,7 @@ def address_text(address: IAddress) -> str:
 
 def _address(endpoint: Any) -> Address | None:
     """Return where Twisted's endpoint listens; ``None`` if any port will do, or for other kinds."""
+    # Twisted parses descriptions with escapes and positional arguments, and publishes no result.
     if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint):
         interface = endpoint._interface or _EVERY[type(endpoint)]
         return (interface, endpoint._port) if endpoint._port else None
@@ -176,8 +184,6 @@ _EVERY = {TCP4ServerEndpoint: "0.0.0.0", TCP6ServerEndpoint: "::"}
 
 def _defaults(kind: str, description: str) -> str:
     """Return the settings that a description leaves to Twisted, and that should not be Twisted's."""
-    from twisted_exec.tls.listening import BACKLOG
-
     defaults = {"backlog": str(BACKLOG)} if kind in ("tcp", "tcp4", "tcp6", "unix") else {}
     if kind == "unix":
         defaults["mode"] = "600"  # Twisted's is 666

@@ -261,10 +261,10 @@ TURN_ACCEPTS = 4
 
 def accept_unbuffered(port: IListeningPort) -> None:
     """Make a listening port's *later* connections send at once.  Other kinds of ports stay unchanged."""
-    if type(port) is tcp.Port:
-        accept_as(port, TCPServer)
-    elif type(port) is unix.Port:
+    if isinstance(port, unix.Port):  # also a TCP port to Twisted
         accept_as(port, UNIXServer)
+    elif type(port) is tcp.Port:
+        accept_as(port, TCPServer)
 
 
 def accept_as(port: Any, transport: Callable[..., Any]) -> None:

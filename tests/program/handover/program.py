@@ -24,6 +24,7 @@ from zope.interface import implementer
 
 from twisted_exec.program.descriptors import inherited_descriptor_limits
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.options import SessionOptions
 from twisted_exec.program.service import AsyncService
 from twisted_exec.program.start import make_service
@@ -98,7 +99,7 @@ class Handable(AsyncService):
 
     async def start(self) -> None:
         await maybeDeferred(self.trouble, "start")
-        endpoint = server_endpoint(self._reactor, self._options["listen"])
+        endpoint = server_endpoint(self._reactor, self._options["listen"], None, LISTENING)
         factory = Factory.forProtocol(lambda: _Session(self))
         factory.noisy = False
         self._port = await endpoint.listen(factory)

@@ -20,9 +20,9 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.handover.successor import HandOverError
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.shipping.config import parse as parse_shipping
-from twisted_exec.tls.listening import LISTENING
 
 
 class HandOverTests(HostCase):

@@ -16,9 +16,9 @@ from tests.runtimes.machinebroker.test_host import HostCase
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING, ListeningSocket
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.tokens import new_key
-from twisted_exec.tls.listening import LISTENING, ListeningSocket
 
 
 def pass_on_unix_sockets() -> None:

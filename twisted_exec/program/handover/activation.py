@@ -2,7 +2,7 @@
 Listening sockets that systemd opened for this process.
 
 Source: sd_listen_fds(3).  Twisted reads ``LISTEN_FDS`` when its endpoints are imported, and removes
-it from the environment.
+it from the environment; the kernel still has the environment that this process was started with.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import socket
 
-from twisted.internet import endpoints
+from twisted.python.systemd import ListenFDs
 
-from twisted_exec.tls.listening import ListeningSocket
+from twisted_exec.program.listening import ListeningSocket
 
 
 def activated_sockets() -> list[ListeningSocket]:
@@ -22,7 +22,7 @@ def activated_sockets() -> list[ListeningSocket]:
     They are duplicates: Twisted's ``systemd:`` endpoints know the original descriptors by number.
     """
     found = []
-    for number in endpoints._SystemdParser._sddaemon.inheritedDescriptors():
+    for number in ListenFDs.fromEnvironment(_first_environment()).inheritedDescriptors():
         try:
             os.set_inheritable(number, False)
             duplicate = socket.socket(fileno=os.dup(number))
@@ -33,6 +33,16 @@ def activated_sockets() -> list[ListeningSocket]:
         else:
             duplicate.close()
     return found
+
+
+def _first_environment() -> dict[str, str]:
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(each).partition("=") for each in entries)
+    return {name: value for name, _, value in pairs}
 
 
 def _listens(each: socket.socket) -> bool:

@@ -39,7 +39,7 @@ class IHandsOver(Interface):
     In the new process :meth:`inherit` comes before ``startService``.  The program hands over the
     listening sockets, which are no part of the state: they accept no connections from the freeze
     on, and in the new process only when its predecessor has left.  A service whose start needs
-    connections to itself calls ``LISTENING.accept()`` of :mod:`twisted_exec.tls.listening`.
+    connections to itself calls ``LISTENING.accept()`` of :mod:`twisted_exec.program.listening`.
 
     A service that holds another one is adapted by ``__conform__``.
     """

@@ -56,7 +56,7 @@ class Predecessor:
         """
         from twisted_exec.program.handover.channel import HELLO, STATE, encode, receive
         from twisted_exec.program.handover.interfaces import Handed
-        from twisted_exec.tls.listening import LISTENING, ListeningSocket
+        from twisted_exec.program.listening import LISTENING, ListeningSocket
 
         if service is None:
             raise ValueError("this release cannot take over from a running program; restart it")
@@ -145,16 +145,16 @@ class Predecessor:
 
         if self._channel is None:
             self._end.setblocking(False)
-            try:
-                self._end.send(encode({FAILED: why}))
-            except OSError:
-                pass  # it hears of the end of this process anyway
-        elif self._channel.is_open:
-            self._channel.send({FAILED: why})
+        end = self._end if self._channel is None else self._channel.transport
+        try:
+            # At once: a reactor that is about to stop sends nothing any more.
+            os.write(end.fileno(), encode({FAILED: why}))
+        except OSError:
+            pass  # it hears of the end of this process anyway
 
 
 def _accept(_: None) -> None:
-    from twisted_exec.tls.listening import LISTENING
+    from twisted_exec.program.listening import LISTENING
 
     LISTENING.accept()
     LISTENING.close_unused()

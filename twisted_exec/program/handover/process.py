@@ -20,7 +20,7 @@ from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import Predecessor, predecessor
 from twisted_exec.program.handover.successor import Command, HandOver
 from twisted_exec.program.handover.twistd import append_to_log
-from twisted_exec.tls.listening import LISTENING
+from twisted_exec.program.listening import LISTENING
 
 _DRAIN_SECONDS = 5.0
 _FAREWELL_SECONDS = 5.0

@@ -45,7 +45,7 @@ from twisted_exec.program.handover.interfaces import (
 from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import VARIABLE
 from twisted_exec.program.handover.twistd import PidFile, append_to_log
-from twisted_exec.tls.listening import LISTENING
+from twisted_exec.program.listening import LISTENING
 
 _CHANNEL = 3
 """Number of the channel's descriptor in the successor."""
@@ -134,7 +134,7 @@ class Successor(ProcessProtocol):
 
     def _gone(self) -> None:
         """Fail once the process has ended and all that it sent was received."""
-        if self._channel is None or self._channel.is_open or not self._why:
+        if self._channel is None or self._channel.is_open or not self.ended.called:
             return
         for waiting in (self.hello, self.ready):
             if not waiting.called:

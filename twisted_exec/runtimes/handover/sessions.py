@@ -24,6 +24,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.request_cache import RequestCache, Reservation
 from twisted_exec.iri.unix_gate import remove_stale
+from twisted_exec.program.listening import stop_unix_port
 from twisted_exec.runtimes.handover.bridge import Bridge
 from twisted_exec.runtimes.handover.bridge_routes import BridgeRoutes
 from twisted_exec.runtimes.handover.bridged import Bridged, values_of
@@ -46,7 +47,7 @@ from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.interfaces import MarkUser
 from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.tls.endpoints import unix_client_endpoint
-from twisted_exec.tls.listening import BACKLOG, stop_unix_port
+from twisted_exec.tls.listening import BACKLOG
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.rejoin import Rejoin
 from twisted_exec.wire.resume import Position, Resumable

@@ -30,6 +30,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.runtimes.serving.routes import (
     Attach,
@@ -44,7 +45,6 @@ from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
-from twisted_exec.tls.listening import listen_unix, stop_unix_port
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path
@@ -176,7 +176,9 @@ class TokenServer(Service):
         tls = None
         if listening.certificate:
             tls = ServerTLS(listening.certificate, listening.key, clock=self._reactor)
-        port = await server_endpoint(self._reactor, listening.address, tls).listen(self._site)
+        port = await server_endpoint(self._reactor, listening.address, tls, LISTENING).listen(
+            self._site
+        )
         if tls is None and not _is_loopback(port.getHost().host):  # type: ignore[attr-defined]
             await maybeDeferred(port.stopListening)
             raise TargetError(

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.listening`.
+Tests for :mod:`twisted_exec.program.listening`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any
 from twisted.internet.protocol import Factory
 
 from tests.tls.support import LoopbackCase, Recorder, reactor
-from twisted_exec.tls.listening import ListeningSocket, ListeningSockets, stop_unix_port
+from twisted_exec.program.listening import ListeningSocket, ListeningSockets, stop_unix_port
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.listening import BACKLOG
+from twisted_exec.tls.transport import UNIXServer
 
 
 class ListeningTests(LoopbackCase):
@@ -103,6 +106,28 @@ class ListeningTests(LoopbackCase):
         self.assertEqual(self.sockets.sockets(), [])
         with socket.socket(socket.AF_UNIX) as plug, kept:
             plug.connect(path)
+
+    async def test_released_own(self) -> None:
+        """A released port that this process has opened leaves its socket open elsewhere, too."""
+        where = "tcp:0:interface=127.0.0.1"
+        port: Any = await server_endpoint(reactor, where, None, self.sockets).listen(self.factory)
+        (opened,) = self.sockets.sockets()
+        kept = opened.socket.dup()
+        self.sockets.release()
+        while port.connected:
+            await self.turn()
+        with socket.create_connection(kept.getsockname()), kept:
+            kept.accept()[0].close()
+
+    async def test_endpoint(self) -> None:
+        """An endpoint adopts a UNIX socket; its connections send at once, as those of its own sockets."""
+        path, listening = self.unix()
+        self.sockets.inherit([ListeningSocket(f"unix:{path}", listening)])
+        where = server_endpoint(reactor, f"unix:{path}", None, self.sockets)
+        port: Any = await where.listen(self.factory)
+        self.assertIs(port.transport, UNIXServer)
+        self.assertEqual(port.backlog, BACKLOG)
+        await stop_unix_port(port)
 
     async def turn(self) -> None:
         from twisted.internet.task import deferLater
