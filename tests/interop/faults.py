@@ -11,6 +11,7 @@ import random
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -42,6 +43,7 @@ class Faults:
     :param cables: names of the connections that may fail.
     :param programs: ``api``, ``poollet`` and ``runtime``, those that may fail.
     :param network: drops packets; ``None`` if nothing can.
+    :ivar compared: how many bytes of output and of input were found equal, set at the end of a run.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Faults:
         self._weights: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
         self._latest = ""
+        self.compared: tuple[int, int] | None = None
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
         for name, cable in zip(cables, self._cables, strict=True):
             self.add(f"reset {name}", _OFTEN, lambda cable=cable: self._reset(cable))
@@ -92,12 +95,17 @@ class Faults:
         self._seconds[name] += seconds
 
     def report(self) -> None:
-        """Print each fault with its number and times."""
+        """Print each fault with its number and times, and the whole run in one line."""
         for name, count in sorted(self._counts.items()):
             taken = self._seconds[name]
             times = f"{median(taken):.2f} s, at most {max(taken):.2f} s" if taken else "none"
             print(f"{name:26} {count:4} times; pause of a session: median {times}")
         print(f"the last one: {self._latest}")
+        longest = max(chain.from_iterable(self._seconds.values()), default=0.0)
+        equal = "not all bytes compared"
+        if self.compared is not None:
+            equal = "{} bytes of output and {} of input equal".format(*self.compared)
+        print(f"in all: {self._counts.total()} moments, {equal}, longest pause {longest:.2f} s")
 
     async def wait(self, most: float) -> None:
         """Wait for a random time."""

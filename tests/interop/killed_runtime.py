@@ -138,7 +138,7 @@ class KilledRuntimeTests(TestCase):
             name = await faults.next()
             await self.calm()
             faults.took(name, self.writer.seconds[before:])
-        await self.compare()
+        faults.compared = await self.compare()
 
     async def start(self) -> CabledDeployment:
         """Start everything."""
@@ -193,8 +193,8 @@ class KilledRuntimeTests(TestCase):
             lambda: len(self.writer.lines) > typist or self.writer.arrived > arrived + 32
         )
 
-    async def compare(self) -> None:
-        """Compare both directions."""
+    async def compare(self) -> tuple[int, int]:
+        """Compare both directions; return how many bytes of output and input are equal."""
         writer, observer = self.writer, self.observer
         writer.stop_typing()
         await writer.until(lambda: writer.arrived == 16 * writer.lines[-1])
@@ -216,3 +216,4 @@ class KilledRuntimeTests(TestCase):
         machines = kinds.MACHINES.resource
         await self.deployment.client.delete(machines, "vm", "default")
         await gone(self.deployment.client, machines, "vm", "default")
+        return writer.counter.size + observer.counter.size, len(writer.keys)

@@ -242,8 +242,8 @@ def _passes(client: LoadedClient, shown: int, arrived: int) -> bool:
     return is_typed and client.output.size > shown + _CALM_BYTES
 
 
-async def compare(clients: Sequence[LoadedClient]) -> None:
-    """Stop the load, and compare both directions."""
+async def compare(clients: Sequence[LoadedClient]) -> tuple[int, int]:
+    """Stop the load, and compare both directions; return how many bytes of output and input are equal."""
     for client in clients:
         client.stop_typing()
     for client in clients:
@@ -255,9 +255,12 @@ async def compare(clients: Sequence[LoadedClient]) -> None:
         await client.until(partial(_has_ended, client))
         assert client.output.stream is not None
         client.output.stream.report(f"output of {client.machine.name}")
-    for machine in {client.machine.name: client.machine for client in clients}.values():
+    machines = {client.machine.name: client.machine for client in clients}.values()
+    for machine in machines:
         for stream in machine.typed.streams.values():
             stream.report(f"input of {machine.name}")
+    typed = sum(stream.size for machine in machines for stream in machine.typed.streams.values())
+    return sum(client.output.size for client in clients), typed
 
 
 def _has_all(client: LoadedClient) -> bool:

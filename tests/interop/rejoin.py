@@ -64,5 +64,5 @@ class RejoinTests(TestCase):
             name = await faults.next()
             await calm(clients)
             faults.took(name, [each.longest_pause for each in clients])
-        await compare(clients)
+        faults.compared = await compare(clients)
         self.assertEqual(deployment.errors(), [])

@@ -53,7 +53,7 @@ class ResumeTests(TestCase):
             name = await faults.next()
             await calm([self.writer, self.observer])
             faults.took(name, [self.writer.longest_pause])
-        await compare([self.writer, self.observer])
+        faults.compared = await compare([self.writer, self.observer])
         self.assertEqual(deployment.errors(), [])
 
     async def client(self, machine: BusyMachine, user: str, *, types: bool) -> LoadedClient:
