@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.handover.sessions`, and for streams that s
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -161,6 +162,24 @@ class StockClientTests(SessionsCase):
             self.assertEqual(stock.received, bytes(runtime.printed), protocol)
             self.assertEqual(runtime.typed, b"".join(b"a%db%dc%d" % (n, n, n) for n in range(4)))
             self.assertEqual((stock.endings, stock.detached_with), ([], []))
+
+    def test_replaced_again_at_once(self) -> None:
+        """A successor that is replaced before the stream has resumed there loses nothing."""
+        for turns, frozen_turns in product(range(8), range(4)):
+            runtime = self.runtime = Runtime(self.clock)
+            stock = runtime.stock()
+            runtime.upgrade()
+            stock.stream.write(b"ls")
+            for _ in range(turns):
+                runtime.step()
+            values = runtime.process.freeze()
+            for _ in range(frozen_turns):
+                runtime.step()
+            runtime.upgrade(values)
+            runtime.print(b"files")
+            runtime.pass_seconds(3)
+            self.assertEqual((stock.endings, stock.received), ([], b"files"))
+            self.assertEqual(runtime.typed, b"ls")
 
     def test_exit_code(self) -> None:
         """The end of the machine reaches the user, with reason and exit code."""

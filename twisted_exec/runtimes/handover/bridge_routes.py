@@ -35,6 +35,11 @@ class BridgeRoutes(ServerRoutes):
         self._routes = Routes()
         self._routes.add(["GET"], "/sessions/{session}", self._resume)
 
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`.Dispatcher.dispatch`."""
+        self._refuse_if_frozen()  # the sessions are handed over already: the next process has them
+        await super().dispatch(request)
+
     async def _resume(self, request: Request, names: Mapping[str, str]) -> None:
         protocol = choose_protocol(request)
         resumption = resumption_of(request, protocol)
