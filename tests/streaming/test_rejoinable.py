@@ -199,6 +199,39 @@ class LostTests(RejoinableTestCase):
         self.assertTrue(self.client.closed)
 
 
+class WithdrawnTests(RejoinableTestCase):
+    """The right to a session ends."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.client = self.opened()
+        self.machine, self.backend = self.backend, OneConnection()
+        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        (session,) = self.sessions.live()
+        session.end(Ending(REVOKED, "your role is gone"))
+
+    def test_told_first(self) -> None:
+        """The user learns it before the next hop answers; the next hop finds its session."""
+        self.assertIn(b"your role is gone", self.client.received())
+        self.assertTrue(self.client.closed)
+        self.client.lose()
+        line = self.backend.transport.value().split(b"\r\n")[0]
+        self.assertTrue(line.startswith(b"DELETE /backend?x=1&session=s-1&reason=AuthorizationWithdrawn"), line)
+        self.assertEqual(self.machine.transport.closed, [])
+        self.backend.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        self.machine.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.records.ends(), [(REVOKED, None)])
+        self.assertEqual(len(self.sessions), 0)
+
+    def test_silent_hop(self) -> None:
+        """A hop that does not end its session loses the connection in time."""
+        self.client.lose()
+        self.clock.advance(1)
+        self.assertTrue(self.machine.transport.aborted)
+        self.machine.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.records.ends(), [(REVOKED, None)])
+
+
 class LeaveTests(RejoinableTestCase):
     """The user's connection is lost."""
 

@@ -263,6 +263,54 @@ class LossTests(SynchronousTestCase):
         self.assertEqual(chain.user.got, frame(b"\x01output")[:-1])
         self.assertEqual(chain.ends, [INTERNAL])
 
+    def test_user_told_first(self) -> None:
+        """The user learns the reason at once; the machine's connection stays until its end closes it."""
+        chain = self.chain
+        chain.machine.transport.write(frame(b"\x01$ "))
+        chain.network.pump()
+        chain.splice.tell_user(LOST)
+        chain.network.pump()
+        self.assertIn(LOST.message.encode(), chain.user.got)
+        told = chain.user.got
+        chain.user.transport.loseConnection()
+        chain.machine.transport.write(frame(b"\x01more"))
+        chain.network.pump()
+        self.assertEqual(chain.user.got, told)
+        self.assertEqual((chain.ends, chain.leaves), ([], 0))
+        self.assertTrue(chain.middle[0].connected)
+        chain.machine.transport.write(frame(b"\x03\x88") + frame(b"", 8))
+        chain.machine.transport.unregisterProducer()
+        chain.machine.transport.loseConnection()
+        chain.network.pump()
+        self.assertEqual((chain.ends, chain.losses), ([INTERNAL], 0))
+
+    def test_user_told_within_a_message(self) -> None:
+        """The reason follows the message."""
+        chain = self.chain
+        message = frame(b"\x01output")
+        chain.machine.transport.write(message[:-1])
+        chain.network.pump()
+        chain.splice.tell_user(LOST)
+        chain.network.pump()
+        self.assertEqual(chain.user.got, message[:-1])
+        chain.machine.transport.write(message[-1:] + frame(b"\x01more"))
+        chain.network.pump()
+        self.assertTrue(chain.user.got.startswith(message))
+        self.assertIn(LOST.message.encode(), chain.user.got)
+        self.assertNotIn(b"more", chain.user.got)
+        self.assertTrue(chain.middle[0].connected)
+
+    def test_user_told_and_severed(self) -> None:
+        """A machine's end that does not close the connection loses it."""
+        chain = self.chain
+        chain.splice.tell_user(LOST)
+        chain.user.transport.loseConnection()
+        chain.network.pump()
+        chain.splice.sever_with(LOST)
+        chain.network.pump()
+        self.assertEqual((chain.ends, chain.losses), ([INTERNAL], 0))
+        self.assertFalse(chain.middle[0].connected)
+
     def test_twice(self) -> None:
         """The connection may be lost again, also before anything came over it."""
         chain = self.chain

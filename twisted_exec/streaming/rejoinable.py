@@ -18,7 +18,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask,
     connect_first,
 )
-from twisted_exec.streaming.interfaces import USER_LEFT, Ending, Location
+from twisted_exec.streaming.interfaces import REVOKED, USER_LEFT, Ending, Location
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import session_id
 from twisted_exec.streaming.sessions.registry import Session
@@ -164,3 +164,5 @@ class RejoinableStream(SplicedStream):
             self.stream.give_up(ending)
         else:
             super()._end(ending)
+            if ending.reason == REVOKED:  # what the machine still prints is not for this user
+                self.stream.tell_user(ending)

@@ -67,7 +67,7 @@ class EnduringSplice(Splice):
     ) -> None:
         super().__init__(clock, on_end, **more)
         self._on_loss, self._on_leave = on_loss, on_leave
-        self._has_left = False
+        self._has_left = self._is_told = False
         self._kept = KeptBytes(KEPT_BYTES)
         self._again = b""
         self.is_waiting = False
@@ -95,6 +95,16 @@ class EnduringSplice(Splice):
             self._explain(ending)
             self.user.shut()
             self._drain()
+
+    def tell_user(self, ending: Ending) -> None:
+        """
+        End the user's part of the session with the reason, at the end of the current message.
+
+        The machine's connection stays until its end closes it, or until :meth:`sever`: a hop that
+        has been asked to end the session would otherwise not find it any more.
+        """
+        self._is_told = True
+        self.say(ending)
 
     def sever_with(self, ending: Ending) -> None:
         """As :meth:`Splice.sever`, but tell the user the reason, unless a message is incomplete."""
@@ -139,7 +149,19 @@ class EnduringSplice(Splice):
         # Sessions are freed by reference counts; the callbacks' owner refers to this splice.
         self._on_loss = self._on_leave = _ignore
 
+    def _hush(self) -> None:
+        if not self._is_told:
+            super()._hush()
+            return
+        self.machine.drop()
+        self.user.shut()
+        if not self.machine.gone:
+            self.machine.transport.resumeProducing()  # it may have waited for the user
+        self._drain()
+
     def _survives_user(self, end: SpliceEnd) -> bool:
+        if self._is_told and not self.machine.gone:
+            return True
         if self.is_waiting:
             self._reason = self._reason or f"{end.name} closed"
             if end.gone:
