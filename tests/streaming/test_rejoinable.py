@@ -216,7 +216,9 @@ class WithdrawnTests(RejoinableTestCase):
         self.assertTrue(self.client.closed)
         self.client.lose()
         line = self.backend.transport.value().split(b"\r\n")[0]
-        self.assertTrue(line.startswith(b"DELETE /backend?x=1&session=s-1&reason=AuthorizationWithdrawn"), line)
+        self.assertTrue(
+            line.startswith(b"DELETE /backend?x=1&session=s-1&reason=AuthorizationWithdrawn"), line
+        )
         self.assertEqual(self.machine.transport.closed, [])
         self.backend.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.machine.transport.protocol.connectionLost(Failure(ConnectionDone()))
