@@ -355,12 +355,13 @@ class StreamRoutes(ServerRoutes):
     ) -> None:
         """Use the token up, and serve the console; release the token if that fails."""
         reservation.commit(live)  # first, because the attachment may end before _serve returns
-        is_open = False
         try:
             is_open = self._serve(request, attachment, live, resumption, offer)
-        finally:
-            if not is_open:
-                reservation.release()
+        except APIError:
+            reservation.release()
+            raise
+        if not is_open:
+            reservation.release()
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         await answer_all(request, self._end_one, self._server.clock)
