@@ -19,8 +19,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tests.console.doubles import MemoryStream
+from tests.contracts.machine_runtime import machine
 from tests.streaming.readers import Reader, read
-from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.handover.machines import MachinesHandOver
 from twisted_exec.runtimes.interfaces import MachineFacts
@@ -40,6 +43,12 @@ SHELL = {
     "command": ["/bin/sh", "-i"],
     "same_user": True,
     "capabilities": {"cpu": 1, "memory": "64Mi"},
+}
+RACK = {
+    "name": "rack",
+    "driver": "socket",
+    "capabilities": {"cpu": 1, "memory": "1Gi"},
+    "lines": {"web-1": {"endpoint": "unix:/nonexistent"}},
 }
 VM = {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "128Mi"}}
 
@@ -148,6 +157,26 @@ class RuntimeCase(TestCase):
         self.mark = runtime._state.id
         self.addCleanup(lambda: runtime.stopService() if runtime.running else None)
         return runtime
+
+
+class MachineCase(RuntimeCase):
+    """A runtime with one shell in it."""
+
+    async def start(self, **options: Any) -> tuple[MachineRuntime, str]:
+        runtime = await self.make_runtime(**options)
+        answer = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("x", "shell"))
+        )
+        id = answer.machine.metadata.id
+        await self.until_state(runtime, id, pb.MACHINE_RUNNING)
+        return runtime, id
+
+    async def until_state(self, runtime: MachineRuntime, id: str, state: int) -> None:
+        await self.until(lambda: runtime._machines.get(id).state == state)
+
+    def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
+        _, viewer = runtime.attach(Grant(id))
+        return MemoryStream(viewer)
 
 
 class User:

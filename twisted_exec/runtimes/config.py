@@ -32,10 +32,10 @@ from twisted_exec.api import quantity
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
 
+from .classes import RuntimeClass
 from .drivers import drivers
 from .interfaces import Build
 from .processes import ProcessTable
-from .service import RuntimeClass
 
 _QUANTITY = 100
 _SPARE = 100

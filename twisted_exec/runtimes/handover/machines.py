@@ -40,17 +40,17 @@ class MachinesHandOver:
     _log = Logger()
 
     def __init__(self, runtime: MachineRuntime) -> None:
-        self._runtime = runtime
+        self._runtime, self._machines = runtime, runtime.machines
         self._unsent: dict[str, bytes] = {}
 
     # The old process.
 
     def check(self) -> None:
         """:raises CannotHandOver: another process cannot continue a machine now."""
-        for record in self._runtime._machines:
-            if record.id in self._runtime._deleting:
+        for record in self._machines.records:
+            if record.id in self._machines.deleting:
                 raise CannotHandOver(f'machine "{record.label}" is being deleted; try again')
-            if why := self._runtime._supervisors[record.id].obstacle:
+            if why := self._machines.supervisors[record.id].obstacle:
                 raise CannotHandOver(
                     f'machine "{record.label}" of class {record.class_name} cannot be handed over:'
                     f" {why}"
@@ -58,22 +58,16 @@ class MachinesHandOver:
 
     async def settle(self) -> None:
         """Wait until no machine is starting or ending."""
-        supervisors = self._runtime._supervisors.values()
+        supervisors = self._machines.supervisors.values()
         await gatherResults([each.when_settled() for each in supervisors])
 
     def stop_alerts(self) -> None:
         """Search no output any more, and answer the calls that wait for matches."""
-        if self._runtime._alerts is not None:
-            self._runtime._alerts.stop()
+        self._machines.stop_alerts()
 
     def start_alerts(self) -> None:
         """Search the output again, once poollets have sent their patterns again."""
-        runtime = self._runtime
-        self.stop_alerts()
-        runtime._make_alerts()
-        assert runtime._alerts is not None
-        for record in runtime._machines:
-            runtime._alerts.add(record.uid, runtime._supervisors[record.id].journal)
+        self._machines.start_alerts()
 
     async def suspend(self) -> dict[str, Any]:
         """
@@ -83,20 +77,20 @@ class MachinesHandOver:
         :raises CannotHandOver: as of :meth:`check`.
         """
         self.check()
-        runtime = self._runtime
+        machines = self._machines
         self.stop_alerts()
         self._unsent = {}
-        for record in runtime._machines:
-            self._unsent[record.id] = await runtime._supervisors[record.id].suspend()
+        for record in machines.records:
+            self._unsent[record.id] = await machines.supervisors[record.id].suspend()
         values = {
-            "machines": [self._export(record) for record in runtime._machines],
-            "events": [_encode(each) for each in runtime._machines.events],
+            "machines": [self._export(record) for record in machines.records],
+            "events": [_encode(each) for each in machines.records.events],
         }
-        await runtime._state.close()
+        await machines.state.close()
         return values
 
     def _export(self, record: Record) -> dict[str, Any]:
-        console = self._runtime._supervisors[record.id].console
+        console = self._machines.supervisors[record.id].console
         size = None if console is None else console.size
         return {
             "machine": _encode(record.export()),
@@ -109,8 +103,8 @@ class MachinesHandOver:
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
         """Return the id of the machine, each of its viewers, and the state of that, in order."""
         found = []
-        for record in self._runtime._machines:
-            console = self._runtime._supervisors[record.id].console
+        for record in self._machines.records:
+            console = self._machines.supervisors[record.id].console
             for viewer in () if console is None else console.viewers:
                 state = export_viewer(viewer)
                 if state is not None:
@@ -123,16 +117,16 @@ class MachinesHandOver:
 
         :raises StateInUse: another process uses the state directory.
         """
-        runtime = self._runtime
-        if not runtime._state.is_open:
-            runtime._state.open()
-            runtime.journals.open()
+        machines = self._machines
+        if not machines.state.is_open:
+            machines.state.open()
+            self._runtime.journals.open()
         self.start_alerts()
-        leaders = await runtime._state.read_leaders()
-        for record in runtime._machines:
-            supervisor = runtime._supervisors[record.id]
+        leaders = await machines.state.read_leaders()
+        for record in machines.records:
+            supervisor = machines.supervisors[record.id]
             if record.id in self._unsent:
-                left = runtime._state.adoptable(record.id, leaders)
+                left = machines.state.adoptable(record.id, leaders)
                 await supervisor.unsuspend(left, self._unsent.pop(record.id))
 
     # The new process.
@@ -144,13 +138,13 @@ class MachinesHandOver:
         :param values: see :meth:`suspend`.
         :raises ValueError: the values are not valid, or a machine is of a class that is not offered.
         """
-        runtime = self._runtime
+        records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]
-        await runtime.prepare([_inherited(each) for each in machines])
+        await self._runtime.prepare([_inherited(each) for each in machines])
         for text in reversed(values["events"]):
-            runtime._machines.events.appendleft(_decode(event_pb2.Event, text))
+            records.events.appendleft(_decode(event_pb2.Event, text))
         for each in machines:
-            record = runtime._machines.get(_decode(pb.Machine, each["machine"]).metadata.id)
+            record = records.get(_decode(pb.Machine, each["machine"]).metadata.id)
             if record.state == pb.MACHINE_PENDING:  # not running yet
                 record.state = each["state"]
                 record.conditions = [
@@ -166,7 +160,7 @@ class MachinesHandOver:
 
         :param waits: for a session that waits until the machine is on.
         """
-        supervisor = self._runtime._supervisors.get(machine_id)
+        supervisor = self._machines.supervisors.get(machine_id)
         if supervisor is None:
             return None
         return supervisor.waiting_console() if waits else supervisor.console

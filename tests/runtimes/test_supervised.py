@@ -1,0 +1,333 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.supervised`, with real ptys.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.protocol import ProcessProtocol
+
+from tests.contracts.machine_runtime import (
+    machine,
+)
+from tests.journal.test_files import FailingLayer
+from twisted_exec.api.conditions import CONSOLE_IN_USE
+from twisted_exec.api.status import (
+    ServiceUnavailable,
+)
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.runtimes.processes import read_process
+from twisted_exec.runtimes.storage import StateInUse
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role
+
+from .support import RACK, SHELL, MachineCase, RuntimeCase
+
+
+class TroubleTests(MachineCase):
+    """Failures of the host."""
+
+    async def test_no_place(self) -> None:
+        """A machine is refused completely if the disk is full."""
+        runtime = await self.make_runtime()
+        shutil.rmtree(runtime.directory)
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await runtime.create_machine(request)
+        self.assertIn("No such file or directory", caught.exception.message)
+        listed = await runtime.list_machines(pb.ListMachinesRequest())
+        self.assertEqual(list(listed.machines), [])
+        os.mkdir(runtime.directory, 0o700)
+        await runtime.create_machine(request)
+
+    async def test_no_record(self) -> None:
+        """
+        A machine that a later runtime would not find is not started; it says why,
+        and is tried again.
+        """
+        runtime = await self.make_runtime()
+        runs = os.path.join(self.directory, "state", "runs")
+        os.rmdir(runs)
+        answer = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("x", "shell"))
+        )
+        id = answer.machine.metadata.id
+        record = runtime._machines.get(id)
+        await self.until(lambda: record.conditions)
+        (condition,) = record.to_machine().status.machine_conditions
+        self.assertEqual((condition.type, condition.status), ("Ready", "False"))
+        self.assertEqual(condition.reason, "StartFailed")
+        self.assertEqual(
+            condition.message,
+            "the runtime's state directory cannot be written: No such file or directory",
+        )
+        self.assertEqual(record.state, pb.MACHINE_PENDING)
+        os.mkdir(runs)
+        await self.until_state(runtime, id, pb.MACHINE_RUNNING)
+        # A new process bears its mark as soon as its exec is done, which nobody waits for.
+        await self.until(lambda: len(self.alive()) == 1)
+        self.assertEqual(list(record.to_machine().status.machine_conditions), [])
+
+    async def test_record_stays(self) -> None:
+        """A record that cannot be removed, of processes that are no more, keeps nothing from going off."""
+        runtime, id = await self.start()
+        record = os.path.join(self.directory, "state", "runs", id)
+        os.unlink(record)
+        os.mkdir(record)
+        change = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        await runtime.update_machine_power(change)
+        await self.until_state(runtime, id, pb.MACHINE_STOPPED)
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.alive(), [])
+
+    async def test_full_disk(self) -> None:
+        """While the disk is full the console works; Events tell of it and of the recovery."""
+        runtime, id = await self.start()
+        journal = runtime.read_log(Grant(id))[1]
+        layer = FailingLayer()
+        journal.files.open._layer = layer
+        layer.error = errno.ENOSPC
+        stream = self.attach(runtime, id)
+        stream.viewer.data_received(b"echo a$((40+2))a\n")
+        await self.until(lambda: b"a42a" in stream.got)
+        reasons = [event.spec.reason for event in runtime._machines.events]
+        self.assertEqual(reasons.count("JournalFull"), 1)
+        layer.error = 0
+        await self.until(lambda: not runtime.journals.failing)
+        event = runtime._machines.events[-1].spec
+        message = "console output is on disk again; 0 bytes were lost"
+        self.assertEqual((event.reason, event.message), ("JournalRecovered", message))
+
+
+class ConditionTests(MachineCase):
+    """What the runtime says about the lines and consoles of its machines."""
+
+    async def test_in_use(self) -> None:
+        """While sessions are open, a condition of the machine names the writers."""
+
+        def conditions() -> list[tuple[str, str, str]]:
+            (listed,) = self.successResultOf(
+                runtime.list_machines(pb.ListMachinesRequest())
+            ).machines
+            shown = listed.status.machine_conditions
+            return [(each.type, each.status, each.message) for each in shown]
+
+        runtime, id = await self.start()
+        self.assertEqual(conditions(), [])
+        ann = self.attach(runtime, id)
+        writers = [(CONSOLE_IN_USE, "True", "the writers are the sessions s")]
+        self.assertEqual(conditions(), writers)
+        ann.viewer.wished(Role.OBSERVER)
+        self.assertEqual(conditions(), [(CONSOLE_IN_USE, "False", "no session is a writer")])
+        ann.viewer.detached("client closed")
+        self.assertEqual(conditions(), [])
+
+    async def test_taken_lines(self) -> None:
+        """
+        A line belongs to its machine from power on to power off, also while the line cannot be
+        opened: another machine's message does not offer it.
+        """
+        unreachable = {"endpoint": f"unix:{self.directory}/nobody"}
+        runtime = await self.make_runtime({**RACK, "lines": {"a": unreachable, "b": unreachable}})
+
+        async def create(name: str) -> str:
+            request = pb.CreateMachineRequest(machine=machine(name, "rack"))
+            return str((await runtime.create_machine(request)).machine.metadata.id)
+
+        async def message(id: str, reason: str) -> str:
+            record = runtime._machines.get(id)
+            await self.until(lambda: reason in [each.reason for each in record.conditions])
+            (text,) = [each.message for each in record.conditions if each.reason == reason]
+            return str(text)
+
+        first = await create("a")
+        await message(first, "LineFailed")
+        await self.until(lambda: not runtime._supervisors[first].is_starting)
+        self.assertEqual(
+            await message(await create("x"), "NoLine"),
+            'no line is called "default/x"; free lines are: b',
+        )
+        await runtime.update_machine_power(
+            pb.UpdateMachinePowerRequest(machine_id=first, power=pb.POWER_OFF)
+        )
+        self.assertEqual(
+            await message(await create("y"), "NoLine"),
+            'no line is called "default/y"; free lines are: a, b',
+        )
+
+
+class StopTests(MachineCase):
+    """The end of the runtime."""
+
+    async def test_stopped(self) -> None:
+        """A runtime that stops tells the viewers, and leaves no process."""
+        runtime, id = await self.start()
+        ann = self.attach(runtime, id)
+        await runtime.stopService()
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.reason, SHUTTING_DOWN)
+        self.assertEqual(self.alive(), [])
+
+
+KILLED = """
+import sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from tests.contracts.machine_runtime import machine
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.service import MARK, MachineRuntime
+
+async def main():
+    table = ProcessTable(reactor, MARK)
+    stubborn = "trap '' HUP TERM; setsid sleep 1000 & echo up; while :; do sleep 1000; done"
+    classes = [
+        {"name": "stubborn", "driver": "pty", "command": ["/bin/sh", "-c", stubborn],
+         "same_user": True, "capabilities": {"cpu": 1, "memory": "1Mi"}},
+        {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "64Mi"}},
+    ]
+    runtime = MachineRuntime(
+        [one.build(reactor, table) for one in parse({"classes": classes})], table, reactor,
+        state_directory=sys.argv[1], cache=RequestCache(reactor), exec_url=str,
+    )
+    await runtime.prepare()
+    runtime.startService()
+    for name in ("stubborn", "vm"):
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine(name, name)))
+    while any(one.state != pb.MACHINE_RUNNING for one in runtime._machines):
+        pause = Deferred()
+        reactor.callLater(0.01, pause.callback, None)
+        await pause
+    print("running", runtime._state.id, flush=True)
+
+reactor.callWhenRunning(lambda: Deferred.fromCoroutine(main()).addErrback(print))
+reactor.run()
+"""
+
+
+class Child(ProcessProtocol):
+    """Another runtime, in a process that is killed."""
+
+    def __init__(self) -> None:
+        self.printed = b""
+        self.exited: Deferred[None] = Deferred()
+
+    def outReceived(self, data: bytes) -> None:
+        self.printed += data
+
+    def processEnded(self, reason: Any) -> None:
+        self.exited.callback(None)
+
+
+class KilledTests(RuntimeCase):
+    """After kill -9."""
+
+    async def kill_one(self) -> str:
+        """Start a runtime with machines in the state directory, and kill it; :return: its id."""
+        child = Child()
+        state = os.path.join(self.directory, "state")
+        process = reactor.spawnProcess(  # type: ignore[attr-defined]
+            child,
+            sys.executable,
+            [sys.executable, "-c", KILLED, state],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        await self.until(lambda: b"\n" in child.printed or child.exited.called)
+        id = child.printed.split()[1].decode()
+        process.signalProcess("KILL")
+        await child.exited
+        return id
+
+    async def test_leftovers(self) -> None:
+        """
+        The next start ends what was left, however stubborn and well hidden, before it offers
+        anything.
+        """
+        self.mark = await self.kill_one()
+        await self.until(self.alive)
+        runtime = await self.make_runtime()
+        self.assertEqual(runtime._state.id, self.mark)
+        self.assertEqual(self.alive(), [])
+        self.assertEqual(os.listdir(runtime.directory), [])
+        self.assertEqual(len(runtime._machines), 0)
+
+    async def test_strangers_live(self) -> None:
+        """A runtime with another state directory does not end this one's machines."""
+        runtime = await self.make_runtime()
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "shell")))
+        await self.until(self.alive)
+        (pid,) = self.alive()
+        start = self.started_at(pid)
+        self.directory += "/other"
+        os.mkdir(self.directory)
+        await self.make_runtime()
+        process = read_process(pid)
+        assert process is not None
+        self.assertEqual(process.start, start)
+
+    async def test_in_use(self) -> None:
+        """A state directory has one runtime; a second one is refused before it ends anything."""
+        runtime = await self.make_runtime()
+        with self.assertRaises(StateInUse) as caught:
+            await self.make_runtime()
+        self.assertIn("another runtime uses the state directory", str(caught.exception))
+        await runtime.stopService()
+        await self.make_runtime()
+
+
+class LoadTests(RuntimeCase):
+    """Everything at once."""
+
+    timeout = 120
+
+    async def test_ptys_under_rpc_load(self) -> None:
+        """200 ptys are spawned while many calls are under way: nothing hangs, all comes back."""
+        runtime = await self.make_runtime({**SHELL, "quantity": 500})
+        target = f"unix://{self.directory}/iri/sock"
+        server = IRIServer(runtime, target, reactor)
+        server.startService()
+        self.addCleanup(server.stopService)
+        client = IRIClient(target, reactor, timeout_seconds=60)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        await client.version(pb.VersionRequest())
+        before = len(os.listdir("/proc/self/fd"))
+        calls: list[Any] = []
+        for number in range(200):
+            creation = machine(f"m{number}", "shell")
+            calls.append(client.create_machine(pb.CreateMachineRequest(machine=creation)))
+            calls.append(client.list_machines(pb.ListMachinesRequest()))
+        await gatherResults(calls)
+        await self.until(
+            lambda: all(each.state == pb.MACHINE_RUNNING for each in runtime._machines)
+        )
+        await self.until(lambda: len(self.alive()) == 200)
+        lanes = DeferredSemaphore(40)  # of more changes at once the runtime refuses some
+        for record in runtime._machines:
+            request = pb.DeleteMachineRequest(machine_id=record.id)
+            calls.append(lanes.run(client.delete_machine, request))
+        await gatherResults(calls)
+        self.assertEqual(self.alive(), [])
+        # gRPC opens a few more of its own when it has much to do, and keeps them; two are for the
+        # keeper.
+        await self.until(lambda: len(os.listdir("/proc/self/fd")) <= before + 10)
+
+    async def test_killed_shell_under_our_hands(self) -> None:
+        """A shell that was killed is started again."""
+        runtime = await self.make_runtime()
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "shell")))
+        await self.until(self.alive)
+        (first,) = self.alive()
+        os.kill(first, signal.SIGKILL)
+        await self.until(lambda: self.alive() and self.alive() != [first])

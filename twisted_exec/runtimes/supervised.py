@@ -1,0 +1,353 @@
+"""
+The machines of a runtime: each has a record, a supervisor, a journal and directories.
+
+A machine that can outlive the runtime is written to disk whenever its record changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.logger import Logger, LogLevel
+
+from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
+from twisted_exec.console.shared_console import Limits
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.retention import Retention
+from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
+from twisted_exec.runtimes.supervisor import Supervisor
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
+
+from .classes import RuntimeClass
+from .interfaces import MachineFacts
+from .machines import Inherited, Machines, Record
+from .processes import Leader, ProcessTable
+from .state import RuntimeState
+
+_EVENTS_OF_ACTS = {
+    TAKEOVER: ("Normal", "ConsoleTakenOver"),
+    TAKEOVER_DENIED: ("Warning", "ConsoleTakeoverDenied"),
+    INPUT_DENIED: ("Warning", "ConsoleInputDenied"),
+}
+
+
+class SupervisedMachines:
+    """
+    The machines of one runtime.
+
+    :param offered: the classes by name; the mapping may change.
+    :param mark: the environment variable that marks every process of a machine.
+    :param retention: how long the output of classes without limits of their own is retained.
+    :param journal_opened: called with the facts of each machine (:meth:`Record.facts`) and its
+        journal, when the machine is created or adopted.
+    :param acted: called with the acts of users at consoles, for audit.
+    :ivar records: the machines as the runtime interface shows them.
+    :ivar supervisors: by the id of the machine.
+    :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
+    :ivar alerts: searches the machines' output; ``None`` before :meth:`start_alerts`.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        offered: Mapping[str, RuntimeClass],
+        state: RuntimeState,
+        reactor: Any,
+        *,
+        mark: str,
+        limits: Limits,
+        retention: Retention,
+        now_nanoseconds: Callable[[], int],
+        journal_opened: Callable[[Mapping[str, str], IJournal], None],
+        acted: Callable[[Act], None],
+    ) -> None:
+        self._offered, self.state, self._reactor = offered, state, reactor
+        self._mark, self._limits, self._retention = mark, limits, retention
+        self._now_nanoseconds = now_nanoseconds
+        self._journal_opened, self._report_act = journal_opened, acted
+        self._storage, self._journals = state.storage, state.journals
+        self.records = Machines({})
+        self.supervisors: dict[str, Supervisor] = {}
+        self.deleting: dict[str, list[Deferred[None]]] = {}
+        self.alerts: ConsoleAlerts | None = None
+        self._journals.failed = self._journal_failed
+        self._journals.recovered = self._journal_recovered
+
+    # The start of the runtime.
+
+    async def prepare(self, table: ProcessTable, inherited: Sequence[Inherited] | None) -> None:
+        """
+        End or adopt the machines of an earlier runtime.
+
+        :param inherited: the machines of a runtime that this one continues.
+        :raises ValueError: one of them is of a class that is not offered.
+        :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
+            this one is without.
+        :raises FormatError: a later release wrote the journals.
+        """
+        retained = self._retained() if inherited is None else self._continued(inherited)
+        self._journals.open()
+        leaders = await self.state.read_leaders()
+        machines = [each.machine for each in retained]
+        ids = {each.metadata.id for each in machines if each.spec.power == pb.POWER_ON}
+        await self.state.end_leftovers(table, leaders, ids)
+        for each in retained:
+            record = self.records.add(each.machine)
+            adopted = self.state.adoptable(record.id, leaders) if record.id in ids else None
+            self.supervise(record, adopted, each.unsent)
+
+    def _retained(self) -> Sequence[Inherited]:
+        stored = self._storage.open(has_no_disks=self._has_no_disks)
+        return [Inherited(each) for each in stored if self._can_adopt(each)]
+
+    def _has_no_disks(self, machine: pb.Machine) -> bool:
+        machine_class = self._offered.get(getattr(machine.spec, "class"))
+        return machine_class is not None and not machine_class.has_hardware
+
+    def _continued(self, inherited: Sequence[Inherited]) -> Sequence[Inherited]:
+        for each in inherited:
+            name = getattr(each.machine.spec, "class")
+            if name not in self._offered:
+                raise ValueError(
+                    f"there is a machine of class {name!r}, which this runtime does not offer: "
+                    "configure the class, or delete its machines first"
+                )
+        self._storage.open([each.machine.metadata.id for each in inherited])
+        return inherited
+
+    def _can_adopt(self, machine: pb.Machine) -> bool:
+        name = getattr(machine.spec, "class")
+        machine_class = self._offered.get(name)
+        if machine_class is None or not machine_class.can_adopt:
+            self._log.error(
+                "machine {id} of an earlier runtime is of class {name}, which is not offered; it stays on disk",
+                id=machine.metadata.id,
+                name=name,
+            )
+            return False
+        return True
+
+    # Alerts.
+
+    def start_alerts(self) -> None:
+        """Search the output of all machines, once poollets have sent their patterns."""
+        self.stop_alerts()
+        path = os.path.join(self.state.path, "alerts.json")
+        self.alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
+        for record in self.records:
+            self.alerts.add(record.uid, self.supervisors[record.id].journal)
+
+    def stop_alerts(self) -> None:
+        """Search no output any more, and answer the calls that wait for matches."""
+        if self.alerts is not None:
+            self.alerts.stop()
+
+    # The life of a machine.
+
+    def add(self, record: Record) -> None:
+        """
+        Start a new machine.
+
+        :raises ServiceUnavailable: the machine cannot be written to disk.
+        """
+        if not self._offered[record.class_name].has_hardware:
+            # No such driver reads it; a secret that is not stored cannot leak.
+            record.ignition_data = b""
+        try:
+            self.save(record)
+            self.supervise(record)
+        except ServiceUnavailable:
+            self._storage.remove(record.id)
+            self.records.remove(record.id)
+            raise
+
+    def save(self, record: Record) -> None:
+        """
+        Write a machine that can outlive the runtime to disk.
+
+        :raises ServiceUnavailable: the disk is full.
+        """
+        exists = self.records.find(pb.MachineFilter(id=record.id))  # not deleted meanwhile
+        if exists and self._can_keep(record):
+            self._storage.write(record)
+
+    def _can_keep(self, record: Record) -> bool:
+        return self._storage.keep and self._offered[record.class_name].can_adopt
+
+    def supervise(
+        self, record: Record, adopted: Sequence[Leader] | None = None, unsent: bytes = b""
+    ) -> None:
+        """
+        Start a machine if it is to be on, or adopt it.
+
+        :param adopted: the processes of a machine that runs already; ``None`` if it does not.
+        :param unsent: input that its line gets before any other.
+        :raises ServiceUnavailable: the disk is full.
+        """
+        directory = self.state.make_sockets(record.id)
+        runtime_class = self._offered[record.class_name]
+        self._journals.revive(record.journal_key)
+        journal = self._journals.journal(
+            record.journal_key, runtime_class.retention or self._retention
+        )
+        supervisor = Supervisor(
+            runtime_class.driver,
+            self._facts(record, directory, journal),
+            self._reactor,
+            lambda *change: self._state_changed(record, *change),
+            limits=self._limits,
+            journal=journal,
+            adopted=adopted,
+            unsent=unsent,
+            acted=lambda act: self._acted(record, act),
+        )
+        self.supervisors[record.id] = supervisor
+        self._journal_opened(record.facts(), journal)
+        if self.alerts is not None:
+            self.alerts.add(record.uid, supervisor.journal)
+        if record.spec.power == pb.POWER_ON:
+            supervisor.power_on()
+        else:
+            record.set_state(pb.MACHINE_STOPPED)
+
+    def _facts(self, record: Record, directory: str, journal: IJournal) -> MachineFacts:
+        supervisors = self.supervisors
+        return MachineFacts(
+            id=record.id,
+            label=record.label,
+            hostname=record.spec.guest_config.hostname,
+            directory=directory,
+            marker=(self._mark, f"{self.state.id}/{record.id}"),
+            started=lambda leader: self.state.record_leaders(record.id, [leader]),
+            event=lambda *event: self._event(record, *event),
+            changed=lambda *change: supervisors[record.id].noticed(*change),
+            booted=lambda: supervisors[record.id].journal.booted("PoweredOn"),
+            is_on=lambda: record.id in supervisors and supervisors[record.id].is_on,
+            namespace=record.namespace,
+            name=record.name,
+            uid=record.uid,
+            storage=self._storage.directory(record.id),
+            keep=self._can_keep(record),
+            journal=journal,
+            keeper=self.state.keeper,
+            volumes=record.spec.volumes,
+            network_interfaces=record.spec.network_interfaces,
+            ignition_data=record.ignition_data,
+        )
+
+    def observed(self, record: Record) -> pb.Machine:
+        """Return the machine with the conditions of its console: its writers, and alerts."""
+        machine = record.to_machine()
+        supervisor = self.supervisors.get(record.id)
+        console = None if supervisor is None else supervisor.console
+        if console is not None and console.viewers:
+            writing = [each.session for each in console.viewers if each.role is Role.WRITER]
+            status, reason, message = console_in_use(writing)
+            machine.status.machine_conditions.add(
+                type=CONSOLE_IN_USE, status=status, reason=reason, message=message
+            )
+        health = None if self.alerts is None else self.alerts.condition(record.uid)
+        if health is not None:
+            status, reason, message = health
+            machine.status.machine_conditions.add(
+                type=CONSOLE_HEALTHY, status=status, reason=reason, message=message
+            )
+        return machine
+
+    def delete(self, record: Record) -> Deferred[None]:
+        """:return: fires when the machine has ended and is deleted; the call may be repeated."""
+        done: Deferred[None] = Deferred()
+        waiting = self.deleting.setdefault(record.id, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            self._delete(record)
+        return done
+
+    def _delete(self, record: Record) -> None:
+        supervisor = self.supervisors[record.id]
+        stopping = supervisor.power_off(
+            Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
+        )
+        # Readers of the log end now; later output of the dying processes is dropped.
+        self._journals.deleted(record.journal_key, record.facts())
+        record.set_state(pb.MACHINE_TERMINATING)
+
+        def deleted(_: object) -> None:
+            self._event(record, "Normal", "Deleted", f'machine "{record.label}" is deleted')
+            self._forget(record)
+            for waiter in self.deleting.pop(record.id):
+                waiter.callback(None)
+
+        stopping.addCallback(deleted)
+
+    def _forget(self, record: Record) -> None:
+        if self.alerts is not None:
+            self.alerts.remove(record.uid)
+        self.state.remove_sockets(record.id)
+        self._storage.remove(record.id)
+        self.records.remove(record.id)
+        self.supervisors.pop(record.id, None)
+
+    async def stop(self, ending: Ending) -> None:
+        """End every session with the reason, and every machine that cannot outlive the runtime."""
+        self.stop_alerts()
+        continuing = [
+            record
+            for record in self.records
+            if self._can_keep(record) and self.supervisors[record.id].run is not None
+        ]
+        if continuing:
+            self._log.info(
+                "machines that continue without this runtime: {labels}",
+                labels=", ".join(sorted(record.label for record in continuing)[:10]),
+            )
+        await gatherResults([self._stop_or_release(record, ending) for record in self.records])
+
+    def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
+        supervisor = self.supervisors[record.id]
+        if supervisor.is_suspended:
+            return succeed(None)  # another process has the machine
+        if not self._can_keep(record):
+            return supervisor.power_off(ending).addCallback(lambda _: self._forget(record))
+        return supervisor.release(ending).addCallback(lambda _: self.records.remove(record.id))
+
+    # Reports.
+
+    def _state_changed(self, record: Record, state: int, reason: str, message: str) -> None:
+        if record.id not in self.deleting:
+            record.set_state(state, reason, message, self._now_nanoseconds())
+        if state == pb.MACHINE_STOPPED:
+            try:
+                self.state.record_leaders(record.id, [])
+            except ServiceUnavailable as problem:
+                # A stale record names ended processes, which the next start ignores.
+                self._log.warn("{label}: {why}", label=record.label, why=problem.message)
+
+    def _journal_failed(self, key: str, reason: str) -> None:
+        record = self.records.of_journal(key)
+        if record is not None:
+            message = f"console output is in memory only, not on disk: {reason}"
+            self._event(record, "Warning", "JournalFull", message)
+
+    def _journal_recovered(self, key: str, lost_bytes: int) -> None:
+        record = self.records.of_journal(key)
+        if record is not None:
+            message = f"console output is on disk again; {lost_bytes} bytes were lost"
+            self._event(record, "Normal", "JournalRecovered", message)
+
+    def _acted(self, record: Record, act: Act) -> None:
+        type, reason = _EVENTS_OF_ACTS[act.kind]
+        self._event(record, type, reason, act.message)
+        self._report_act(act)
+
+    def _event(self, record: Record, type: str, reason: str, message: str) -> None:
+        level = LogLevel.warn if type == "Warning" else LogLevel.info
+        self._log.emit(level, "{label}: {message}", label=record.label, message=message)
+        self.records.add_event(record, type, reason, message, self._now_nanoseconds())
