@@ -59,6 +59,36 @@ class StandaloneCase(TestCase):
         )
         return program
 
+    async def kept(self, *options: str) -> programs.Program:
+        """Start a program whose machines continue."""
+        words = ["-n", "--pidfile=", "exec-standalone", "--port", "0", "--without-spaces", *options]
+        program = programs.start([programs.script("twistd"), *words], cwd=self.directory)
+        self.addCleanup(self.end_machines)
+        self.addCleanup(program.stop)
+        await program.until(rb"kubectl console \S+\n")
+        return program
+
+    def end_machines(self) -> None:
+        for process in self.processes():
+            os.kill(process, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """Those that carry the mark of this state directory's runtime."""
+        try:
+            with open(os.path.join(self.state, "runtime", "runtime-id")) as file:
+                mark = b"TWISTED_EXEC_MACHINE=" + file.read().strip().encode()
+        except FileNotFoundError:
+            return []
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read():
+                        found.append(int(name))
+            except OSError:  # it has just ended, or is not ours
+                continue
+        return found
+
     def config(self) -> ClientConfig:
         return load(self.kubeconfig)
 
@@ -333,14 +363,6 @@ class RestartTests(StandaloneCase):
 
     test_machines_continue.skip = needs.qemu()  # type: ignore[attr-defined]
 
-    async def kept(self) -> programs.Program:
-        words = ["-n", "--pidfile=", "exec-standalone", "--port", "0", "--without-spaces"]
-        program = programs.start([programs.script("twistd"), *words], cwd=self.directory)
-        self.addCleanup(self.end_machines)
-        self.addCleanup(program.stop)
-        await program.until(rb"kubectl console \S+\n")
-        return program
-
     def virtual_machines(self) -> list[int]:
         found = []
         for process in self.processes():
@@ -348,10 +370,6 @@ class RestartTests(StandaloneCase):
                 if b"qemu" in file.read().partition(b"\0")[0]:
                     found.append(process)
         return found
-
-    def end_machines(self) -> None:
-        for process in self.processes():
-            os.kill(process, signal.SIGKILL)
 
     async def test_sessions_are_told(self) -> None:
         """A user at a console when it stops reads why."""
@@ -364,23 +382,6 @@ class RestartTests(StandaloneCase):
         reason = await console.over
         assert isinstance(reason, ConsoleLost) and reason.ending is not None
         self.assertEqual(reason.ending.reason, "ShuttingDown")
-
-    def processes(self) -> list[int]:
-        """Those that carry the mark of this state directory's runtime."""
-        try:
-            with open(os.path.join(self.state, "runtime", "runtime-id")) as file:
-                mark = b"TWISTED_EXEC_MACHINE=" + file.read().strip().encode()
-        except FileNotFoundError:
-            return []
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark in file.read():
-                        found.append(int(name))
-            except OSError:  # it has just ended, or is not ours
-                continue
-        return found
 
 
 class RefusedTests(StandaloneCase):

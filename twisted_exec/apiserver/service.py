@@ -56,7 +56,7 @@ from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
-from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, is_exclusive
+from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_hand_over
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
@@ -215,7 +215,7 @@ class APIServer(AsyncService):
         )
         self._site.requestFactory = APIRequest
         self._handed_storage = IHandsOverStorage(storage, None)
-        if self._handed_storage is not None or not is_exclusive(storage):
+        if can_hand_over(storage):
             alsoProvides(self, IHandsOver)
         self._started: list[IService] = []
         self._port: IListeningPort | None = None

@@ -30,6 +30,25 @@ SHELL, VM = "demo-shell", "demo-vm"
 _OWN_SHELL = "my-shell"
 PTY, QEMU = "pty", "qemu"
 
+CLASSES = {
+    "classes": [
+        {
+            "name": PTY,
+            "driver": "pty",
+            "command": ["/bin/sh", "-i"],
+            "same_user": True,
+            "capabilities": {"cpu": "1", "memory": "64Mi"},
+        },
+        {
+            "name": QEMU,
+            "driver": "qemu",
+            "capabilities": {"cpu": "1", "memory": "128Mi"},
+        },
+    ]
+}
+SHELLS = {"classes": CLASSES["classes"][:1]}
+"""Configurations of the runtime: with and without virtual machines."""
+
 _LOOK_EVERY_SECONDS = 0.1
 
 _log = Logger()

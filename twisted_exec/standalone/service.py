@@ -3,7 +3,8 @@ API server, poollet and runtime on one host, in one process.
 
 These are the same services as in separate programs, with the same sockets and certificates between
 them: the API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a
-private directory.  This module only starts and stops them in the right order.
+private directory.  This module only starts and stops them in the right order, and hands them over
+together (:mod:`.handover`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from twisted.application.service import IService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from zope.interface import alsoProvides
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.status import ServiceUnavailable
@@ -44,16 +46,26 @@ from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.service import MachineRuntime
+from twisted_exec.standalone.handover import (
+    APISERVER,
+    POOLLET,
+    RUNTIME,
+    SPACES,
+    PartsHandOver,
+)
 from twisted_exec.standalone.machines import (
+    CLASSES,
     NAMESPACE,
     PTY,
-    QEMU,
     SHELL,
+    SHELLS,
     console_commands,
     create_missing,
     demo_objects,
@@ -61,7 +73,7 @@ from twisted_exec.standalone.machines import (
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import CREATED, OBJECTS, StateDirectory
-from twisted_exec.storage.interfaces import IStorage, is_exclusive
+from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
 from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -85,26 +97,6 @@ _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
 _LAST_WORD_SECONDS = 3.0
 """How long sessions may take to end when the program stops."""
-
-CLASSES = {
-    "classes": [
-        {
-            "name": PTY,
-            "driver": "pty",
-            "command": ["/bin/sh", "-i"],
-            "same_user": True,
-            "capabilities": {"cpu": "1", "memory": "64Mi"},
-        },
-        {
-            "name": QEMU,
-            "driver": "qemu",
-            "capabilities": {"cpu": "1", "memory": "128Mi"},
-        },
-    ]
-}
-
-
-SHELLS = {"classes": CLASSES["classes"][:1]}
 
 
 @dataclass(frozen=True)
@@ -131,6 +123,8 @@ class Settings:
     :param keep_machines: virtual machines and shells continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
+    :param has_parent: a parent process waits for the end of this one, so that no successor can take
+        its place.
     """
 
     state_directory: str
@@ -150,17 +144,23 @@ class Settings:
     space_ports: range | None = None
     keep_machines: bool = False
     strict_verbs: bool = False
+    has_parent: bool = False
 
 
 class Standalone(AsyncService):
     """
     All programs in one process.
 
+    It provides :class:`IHandsOver`, unless its store cannot be handed over, or a parent process waits
+    for its end.
+
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     :ivar first_commands: what a user can type then, one line each.
     """
 
     label = "exec-standalone"
+    # It grows with that of each part.  The space manager has no state.
+    state_version = sum(each.state_version for each in (Poollet, APIServer, RuntimeHost))
     _log = Logger()
 
     def __init__(
@@ -182,8 +182,19 @@ class Standalone(AsyncService):
         self._clients: list[KubeClient] = []
         self._renewing: LoopingCall | None = None
         self._url = ""
-        self._is_exclusive = True
-        self._location = ""
+        make = settings.storage or partial(
+            SQLiteStorage, self._state.file(OBJECTS), limits=settings.limits
+        )
+        self._storage = make(reactor)
+        self._location: str = getattr(self._storage, "location", "")
+        self._hand_over = PartsHandOver(self._state)
+        if can_hand_over(self._storage) and not settings.has_parent:
+            alsoProvides(self, IHandsOver)
+
+    @property
+    def is_successor(self) -> bool:
+        """Return whether this process has taken the place of another one."""
+        return self._hand_over.is_successor
 
     # Starting.
 
@@ -192,7 +203,9 @@ class Standalone(AsyncService):
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)
-        self._state.remove(KUBECONFIG)
+        self._state.check_storage(self._location)
+        if not self.is_successor:
+            self._state.remove(KUBECONFIG)
         certificates = self._prepared()
         self._sockets = runtime_directory(self._state.path)
         audit = JSONLinesAudit(self._state.file("audit.jsonl"), _AUDIT_ROTATION)
@@ -201,9 +214,11 @@ class Standalone(AsyncService):
         runtime = self._runtime(audit)
         server = self._apiserver(certificates, audit)
         server.health.add("startup", self._probe)
-        await gatherResults([self._begin(server), self._begin(runtime)], consumeErrors=True)
+        begun = [self._begin(server, APISERVER), self._begin(runtime, RUNTIME)]
+        await gatherResults(begun, consumeErrors=True)
+        LISTENING.accept()  # a successor's sockets are held, but the poollet needs the API server
         self._state.keep_storage(self._location)
-        await self._begin(self._poollet(certificates, server.url, runtime, audit))
+        await self._begin(self._poollet(certificates, server.url, runtime, audit), POOLLET)
 
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
         await self._make_machines(client, runtime.runtime)
@@ -212,6 +227,9 @@ class Standalone(AsyncService):
         commands = await console_commands(client, self.settings.dialect, POOL)
         self._publish(server.url, certificates, commands)
         self._url = server.url
+        self._keep_certificates()
+
+    def _keep_certificates(self) -> None:
         self._renewing = LoopingCall(self.renew)
         self._renewing.clock = self._reactor
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
@@ -228,7 +246,8 @@ class Standalone(AsyncService):
     def _prepared(self) -> Certificates:
         return prepare(self._state.file("pki"), self._now(), self.settings.dialect)
 
-    def _begin(self, service: Any) -> Deferred[None]:
+    def _begin(self, service: Any, name: str) -> Deferred[None]:
+        self._hand_over.add(name, service)
         ready: Deferred[None] = service.when_ready()
         service.startService()
         self._running.append(service)
@@ -266,16 +285,9 @@ class Standalone(AsyncService):
             audit_policy=DEFAULT_POLICY,
             strict_verbs=self.settings.strict_verbs,
         )
-        make = self.settings.storage or partial(
-            SQLiteStorage, self._state.file(OBJECTS), limits=self.settings.limits
-        )
         metrics = new_registry()
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
-        storage = make(self._reactor)
-        self._location = getattr(storage, "location", "")
-        self._state.check_storage(self._location)
-        self._is_exclusive = is_exclusive(storage)
-        return APIServer(settings, storage, audit, self._reactor, metrics=metrics)
+        return APIServer(settings, self._storage, audit, self._reactor, metrics=metrics)
 
     def _client_cas(self, pki: PKI) -> str:
         """Return the path of a file with all client CAs."""
@@ -360,9 +372,10 @@ class Standalone(AsyncService):
                 certificates.pki.client_ca,
                 self._reactor,
                 lambda: self._now().timestamp(),
-                exclusive=self._is_exclusive,
+                exclusive=is_exclusive(self._storage),
                 ports=self.settings.space_ports,
-            )
+            ),
+            SPACES,
         )
 
     def _publish(self, url: str, certificates: Certificates, commands: tuple[str, ...]) -> None:
@@ -400,23 +413,53 @@ class Standalone(AsyncService):
         except Exception as error:  # a full disk today must not end what runs until next year
             self._log.error("certificates cannot be renewed: {error}", error=error)
 
+    # Hand-over.
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`.IHandsOver.inherit`."""
+        self._hand_over.inherit(handed)
+
+    def freeze(self) -> Deferred[Handed]:
+        """See :meth:`.IHandsOver.freeze`."""
+        self._stop_renewing()
+        return Deferred.fromCoroutine(self._hand_over.freeze())
+
+    def thaw(self) -> Deferred[None]:
+        """See :meth:`.IHandsOver.thaw`."""
+        return Deferred.fromCoroutine(self._thaw())
+
+    async def _thaw(self) -> None:
+        await self._hand_over.thaw()
+        self._keep_certificates()
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        """See :meth:`.IHandsOver.retire`."""
+        return Deferred.fromCoroutine(self._hand_over.retire(linger_seconds))
+
     # Ending.
 
     async def stop(self) -> None:
         """See :meth:`AsyncService.stop`: sessions end, machines stop, the state directory is released."""
-        if self._renewing is not None and self._renewing.running:
-            self._renewing.stop()
-        if not self._open:
-            return
-        self._state.remove(KUBECONFIG)
+        self._stop_renewing()
+        if not self._open or (self.is_successor and not self.first_commands):
+            return  # a predecessor goes on, with what it has handed over
+        if self._hand_over.is_frozen:
+            await self._hand_over.thaw()  # the parts use each other while they stop
+        is_retired = self._hand_over.is_retired
+        if not is_retired:
+            self._state.remove(KUBECONFIG)
         await self._stop_services()
         for client in self._clients:
             await client.close()
-        if self._sockets:
+        if self._sockets and not is_retired:
             with contextlib.suppress(OSError):
                 os.rmdir(self._sockets)
         self._state.close()
         self._open = False
+
+    def _stop_renewing(self) -> None:
+        if self._renewing is not None and self._renewing.running:
+            self._renewing.stop()
 
     async def _stop_services(self) -> None:
         # The poollet stops first, because it signs off at the API server.  So its drain time

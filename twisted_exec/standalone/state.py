@@ -50,6 +50,19 @@ class StateDirectory:
         self.path = os.path.abspath(path)
         self._lock = -1
 
+    def inherit(self, lock: int) -> None:
+        """
+        Take the lock of the process that this one replaces; call this before :meth:`open`.
+
+        :param lock: descriptor of the locked file: the lock belongs to the open file, not to a process.
+        """
+        self._lock = lock
+
+    @property
+    def lock(self) -> int:
+        """Descriptor of the lock, for a successor; negative before :meth:`open`."""
+        return self._lock
+
     def open(self) -> None:
         """
         Create or check the directory, and lock it.
@@ -157,7 +170,17 @@ class StateDirectory:
 
     def _take_lock(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._lock = os.open(self.file("lock"), flags, 0o600)
+        lock = os.open(self.file("lock"), flags, 0o600)
+        if self._lock < 0:
+            self._lock = lock
+        else:
+            is_same = os.path.sameopenfile(lock, self._lock)
+            os.close(lock)
+            if not is_same:
+                raise StateError(
+                    f"{self.path} is not the --state-dir of the process that this one replaces: "
+                    "give the same one, or restart the program"
+                )
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -166,6 +189,10 @@ class StateDirectory:
             raise StateError(
                 f"{self.path} is in use{by}: stop that one, or choose another --state-dir"
             ) from None
+        self.name_holder()
+
+    def name_holder(self) -> None:
+        """Name this process in the lock, which it holds."""
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, b"%d\n" % os.getpid(), 0)
 

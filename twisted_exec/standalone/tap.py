@@ -113,8 +113,13 @@ def _program(options: Options, reactor: Any) -> Standalone:
         reactor.callWhenRunning(stop_with_parent, reactor)
     standalone = Standalone(_settings(options), reactor)
     first = FirstCommands(reactor)
+
+    def show(_: None) -> None:
+        if not standalone.is_successor:  # whose user has typed them long ago
+            first.show(standalone.first_commands, lambda: bool(standalone.running))
+
     standalone.when_ready().addCallbacks(
-        lambda _: first.show(standalone.first_commands, lambda: bool(standalone.running)),
+        show,
         lambda failure: None,  # reported by make_service
     )
     return standalone
@@ -141,4 +146,5 @@ def _settings(options: Options) -> Settings:
         limits=limits,
         space_ports=options["space-port-range"],
         strict_verbs=options["console-verbs"] == STRICT,
+        has_parent=bool(options["with-parent"]),
     )

@@ -1,0 +1,131 @@
+"""
+The hand-over of ``exec-standalone``: each part hands over as the program of its own does.
+
+The parts freeze one after the other, each before those that it uses: the space manager and the
+poollet send their last requests to the API server, over its listening socket.  In the new process
+the API server accepts connections before the poollet starts, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import DeferredList
+from twisted.logger import Logger
+
+from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.listening import LISTENING, ListeningSockets
+from twisted_exec.standalone.state import StateDirectory
+
+SPACES, POOLLET, APISERVER, RUNTIME = "spaces", "poollet", "apiserver", "runtime"
+"""Names of the parts in the state."""
+_ORDER = (SPACES, POOLLET, APISERVER, RUNTIME)
+"""Each part uses some of those behind it."""
+
+
+class PartsHandOver:
+    """
+    Hands all parts of one process over to another one, or continues those of another one.
+
+    :param state: its lock is handed over, too: no third process can take it meanwhile.
+    :param sockets: the listening sockets of this process.
+    :ivar is_successor: this process continues another one.
+    :ivar is_retired: another process continues this one.
+    """
+
+    is_successor = is_retired = False
+    _log = Logger()
+
+    def __init__(self, state: StateDirectory, sockets: ListeningSockets = LISTENING) -> None:
+        self._state, self._sockets = state, sockets
+        self._parts: dict[str, IHandsOver] = {}
+        self._inherited: dict[str, Handed] = {}
+        self._undo: list[Callable[[], Awaitable[object]]] = []
+
+    # The new process.
+
+    def inherit(self, handed: Handed) -> None:
+        """See :meth:`.IHandsOver.inherit`; the parts inherit when they are added."""
+        parts = handed.values.get("parts")
+        if not isinstance(parts, Mapping) or not handed.descriptors:
+            raise ValueError("the state of exec-standalone has parts and a lock")
+        lock, *others = handed.descriptors
+        for name, (values, count) in parts.items():
+            self._inherited[name] = Handed(values, others[:count])
+            del others[:count]
+        self.is_successor = True
+        self._state.inherit(lock)
+
+    def add(self, name: str, part: IHandsOver) -> None:
+        """
+        Take note of a part that is about to start.
+
+        :raises ValueError: it cannot continue from the state of its predecessor.
+        """
+        self._parts[name] = part
+        inherited = self._inherited.pop(name, None)
+        if inherited is not None:
+            part.inherit(inherited)
+
+    # The old process.
+
+    async def freeze(self) -> Handed:
+        """
+        See :meth:`.IHandsOver.freeze`.
+
+        The program has paused the sockets, but the parts that freeze first need the API server.
+        """
+        self._sockets.accept()
+        parts: dict[str, tuple[dict[str, Any], int]] = {}
+        descriptors = [self._state.lock]
+        self._undo.append(self._thaw_state)
+        for name in _ORDER:
+            part = self._parts.get(name)
+            if part is None:
+                continue
+            if name == APISERVER:
+                self._sockets.pause()
+                self._undo.append(self._accept)
+            self._undo.append(partial(_thaw, part))
+            handed = await part.freeze()
+            parts[name] = dict(handed.values), len(handed.descriptors)
+            descriptors += handed.descriptors
+        return Handed({"parts": parts}, descriptors)
+
+    async def _accept(self) -> None:
+        self._sockets.accept()
+
+    async def _thaw_state(self) -> None:
+        self._state.name_holder()
+
+    async def thaw(self) -> None:
+        """See :meth:`.IHandsOver.thaw`: goes back from wherever :meth:`freeze` has come to."""
+        while self._undo:
+            try:
+                await self._undo.pop()()
+            except Exception:
+                self._log.failure("a part did not go on after a hand-over that failed")
+
+    @property
+    def is_frozen(self) -> bool:
+        """True from :meth:`freeze` to :meth:`thaw` or :meth:`retire`."""
+        return bool(self._undo)
+
+    async def retire(self, linger_seconds: float) -> None:
+        """See :meth:`.IHandsOver.retire`."""
+        self.is_retired = True
+        self._undo.clear()
+        self._state.close()
+        # In one turn of the reactor: each part cuts its sessions before it hears of another's cuts.
+        names = [name for name in _ORDER if name in self._parts]
+        retiring = [self._parts[name].retire(linger_seconds) for name in names]
+        results = await DeferredList(retiring, consumeErrors=True)
+        for name, (succeeded, failure) in zip(names, results, strict=True):
+            if not succeeded:
+                self._log.failure("{name} was not left to the successor", failure, name=name)
+
+
+async def _thaw(part: IHandsOver) -> None:
+    await part.thaw()
