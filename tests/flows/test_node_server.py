@@ -18,8 +18,14 @@ from . import programs
 from .test_leaves import ECHO, LeafTestCase
 
 
-class ProgramTests(LeafTestCase):
-    """The program, from its start to its end."""
+class ProgramCase(LeafTestCase):
+    """
+    The program.
+
+    :cvar options: further ones.
+    """
+
+    options: tuple[str, ...] = ()
 
     async def serve(self) -> None:
         """Start the program as an operator would."""
@@ -46,7 +52,7 @@ class ProgramTests(LeafTestCase):
             "APISERVER_KEY_LOCATION": pair.key,
         }
         told = [f"--{name}={value}" for name, value in options.items()]
-        self.program = programs.start([*argv, *told], env=where)
+        self.program = programs.start([*argv, *told, *self.options], env=where)
         self.addCleanup(self.program.stop, 9)
         found = await self.program.until(rb"serving Nodes at 127.0.0.1:(\d+)")
         self.port = int(found[1])
@@ -64,6 +70,10 @@ class ProgramTests(LeafTestCase):
             if (endpoints.get("kubeletEndpoint") or {}).get("Port") == self.port:
                 return
             await pause()
+
+
+class ProgramTests(ProgramCase):
+    """The program, from its start to its end."""
 
     async def test_program(self) -> None:
         """

@@ -113,6 +113,8 @@ Poollet and runtime
 Node server (kube-apiserver and kubelet-node, unless noted)
     * ``leaf_trials`` (12 min): a command that is silent for ten minutes or ``SILENT_SECONDS``, and a
       restart of the node server below open sessions.
+    * ``leaf_upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): the node server is
+      replaced again and again while users work in a Pod.
     * ``leaf_sync`` (90 s): Pods that a node server creates in a leaf.
     * ``leaf_nodes_kept``: Nodes that a node server maintains in a real root.
     * ``leaf_registry`` (kube-apiserver): rights of the registry of leaves, Secrets and Clusters that

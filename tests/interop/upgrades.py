@@ -243,13 +243,13 @@ class UpgradeTests(TestCase):
         for number, group in enumerate(users):
             await self.compare(number, group)
         for name, taken in sorted(times.items()):
-            print(f"{name:8} {len(taken):4} times: {_figures(taken)} s")
+            print(f"{name:8} {len(taken):4} times: {figures(taken)} s")
         ours = [user for group in users for user in group if isinstance(user, OurUser)]
         print(
             f"{upgrades} upgrades, {self.opened[OurUser]} sessions of ours and"
             f" {self.opened[StockUser]} of stock kubectls (at most {sessions} at once),"
             f" {lingering} old processes at the end, {self.compared} bytes compared; pauses of"
-            f" ours: {_figures([each for user in ours for each in user.seconds])} s"
+            f" ours: {figures([each for user in ours for each in user.seconds])} s"
         )
 
     @property
@@ -338,6 +338,7 @@ class UpgradeTests(TestCase):
         return output
 
 
-def _figures(values: Sequence[float]) -> str:
+def figures(values: Sequence[float]) -> str:
+    """Return the median and the maximum of values."""
     ordered = sorted(values) or [0.0]
     return f"median {ordered[len(ordered) // 2]:.2f}, at most {ordered[-1]:.2f}"
