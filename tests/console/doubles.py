@@ -190,3 +190,10 @@ class OpenConsoleCase(SynchronousTestCase):
         self.console = MemoryConsole(paced=self.paced)
         self.shared = SharedConsole(self.console, self.clock)
         self.successResultOf(self.shared.open())
+
+
+class SharedConsoleCase(OpenConsoleCase):
+    """A console whose line is open, and streams without marks."""
+
+    def attach(self, shared: SharedConsole | None = None, **options: Any) -> MemoryStream:
+        return MemoryStream((shared or self.shared).viewer(), **options)

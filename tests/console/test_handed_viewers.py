@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import LINE_AGAIN
 from twisted_exec.console.handed_viewers import export_viewer, restore_viewer
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.limits import Limits
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.limits import Limits
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail

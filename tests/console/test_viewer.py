@@ -1,7 +1,7 @@
 """
 Tests for :mod:`twisted_exec.console.viewer`: streams with marks, and streams that are lost.
 
-:mod:`tests.console.test_shared_console` has the tests of ordinary streams.
+:mod:`tests.console.test_shared_console` and :mod:`tests.console.test_input` have the tests of ordinary streams.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from zope.interface.verify import verifyObject
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.console import acts
 from twisted_exec.console.floor import HINT, WAIT, notice
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.limits import Limits
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (

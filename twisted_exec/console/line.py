@@ -40,24 +40,24 @@ class Line(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         if self._core is not None:
-            self._core._printed(data)
+            self._core.printed(data)
 
     def notice_received(self, text: bytes) -> None:
         """Show a notice of the line to the viewers; the journal has only what the machine printed."""
         if self._core is not None:
-            self._core._noticed(text)
+            self._core.noticed(text)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._core is not None:
-            self._core._line_lost(self._number, ending_of(reason), has_exited(reason))
+            self._core.line_lost(self._number, ending_of(reason), has_exited(reason))
 
     def pauseProducing(self) -> None:
         if self._core is not None:
-            self._core._set_line_writable(False)
+            self._core.line_accepts(False)
 
     def resumeProducing(self) -> None:
         if self._core is not None:
-            self._core._set_line_writable(True)
+            self._core.line_accepts(True)
 
     def stopProducing(self) -> None:
         """Do nothing: ``connectionLost`` follows."""

@@ -44,6 +44,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
+    from .viewers import Viewers
 
 _STALLED_SECONDS = 10.0
 _RETURN_SECONDS = 10.0
@@ -62,8 +63,8 @@ class Viewer:
     :ivar joined_as: the session's id in the journal: that of its first stream.
     """
 
-    def __init__(self, console: SharedConsole) -> None:
-        self._console = console
+    def __init__(self, console: SharedConsole, viewers: Viewers) -> None:
+        self._console, self._viewers = console, viewers
         self._transport: IAttachmentTransport | None = None
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
@@ -172,7 +173,7 @@ class Viewer:
 
         :raises TooManyRequests: there is none.
         """
-        if self._options is None and (why := self._console.missing_place(terms)):
+        if self._options is None and (why := self._viewers.missing_place(terms)):
             # Without a time to come again: the other sessions may last for hours.
             raise TooManyRequests(why, retry_after_seconds=None)
 
@@ -188,7 +189,7 @@ class Viewer:
     def attached(self, transport: IAttachmentTransport) -> None:
         self._use(transport)
         self.terms, self.joined_as = transport.terms, self._session
-        self._console._joined(self)
+        self._viewers.join(self)
         self._role_at_start = self._role
 
     def _use(self, transport: IAttachmentTransport) -> None:
@@ -206,13 +207,13 @@ class Viewer:
         else:
             self.is_away = True
             self.output.suspend()
-            self._console._went_away(self)
+            self._viewers.went_away()
 
     def resumed(self, transport: IMarkTransport, position: Position) -> None:
         if self._options is None:  # a session of an earlier process
             self._use(transport)
             self.terms, self.joined_as = transport.terms, self._session
-            self._console._joined(self, position)
+            self._viewers.join(self, position)
             self._role_at_start = self._role
             return
         if self._transport is not None:  # the user has noticed a loss before this process
@@ -232,7 +233,7 @@ class Viewer:
                 self._console.floor.remind(self)
             self._follow_rights(could_write)
             self.input.catch_up(position)
-            self._console._returned(self)
+            self._viewers.came_back(self)
             self._is_role_doubtful, self._role_at_start = False, self._role
 
     def heard(self) -> None:
@@ -241,7 +242,7 @@ class Viewer:
     def answered(self) -> None:
         if self.input.is_behind:
             self.input.caught_up()
-            self._console._update_input_of(self)
+            self._viewers.update_input_of(self)
 
     def suspend(self) -> None:
         """Let the stream rest, with the console; one that sends its ending goes on."""
@@ -313,7 +314,7 @@ class Viewer:
 
     def _not_back(self) -> None:
         self.is_away = True
-        self._console._went_away(self)
+        self._viewers.went_away()
 
     def _leave_stream(self) -> None:
         assert self._transport is not None
@@ -345,7 +346,7 @@ class Viewer:
         if self.may_write is not could_write:
             self.input.tell_again()
             self._console.floor.right_to_write_changed(self)
-        self._console._attendance_changed()
+        self._viewers.attendance_changed()
 
     def window_changed(self, size: TerminalSize) -> None:
         """Resize the line, now if this viewer is a writer, else when it becomes one."""
@@ -356,7 +357,7 @@ class Viewer:
     def wished(self, wish: Break | Role) -> None:
         if isinstance(wish, Role):
             self._console.floor.request_role(self, wish)
-            self._console._attendance_changed()
+            self._viewers.attendance_changed()
         elif self.input.may_send_break() and not self._console.send_break(wish):
             self.tell(NO_BREAK)
 
@@ -369,7 +370,7 @@ class Viewer:
     def role(self, role: Role) -> None:
         if role is not self._role:
             self._role = role
-            self._console._role_changed(self)
+            self._viewers.role_changed(self)
 
     def took_over(self, previous: str) -> None:
         """Report a take-over from another user."""
@@ -409,7 +410,7 @@ class Viewer:
         if self._stall is not None and self._stall.active():
             self._stall.reset(_STALLED_SECONDS)
         self.output.resume_writing()
-        self._console._pace()
+        self._console.pace()
 
     def stopProducing(self) -> None:
         """The transport is dying; :meth:`detached` or :meth:`away` follows."""
@@ -445,7 +446,7 @@ class Viewer:
             self._leave()
         else:
             self._send_ending()
-        self._console._attendance_changed()
+        self._viewers.attendance_changed()
 
     def _send_ending(self) -> None:
         self._stall = self._console.clock.callLater(_STALLED_SECONDS, self._end)
@@ -465,7 +466,7 @@ class Viewer:
         self._ended = True
         self._cancel_timers()
         self.output.stop()
-        self._console._left(self)
+        self._viewers.leave(self)
 
     def _cancel_timers(self) -> None:
         self.input.stop_waiting()

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import Act
-from twisted_exec.console.shared_console import Limits
+from twisted_exec.console.limits import Limits
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache

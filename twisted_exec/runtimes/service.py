@@ -28,7 +28,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.acts import Act, ignore
-from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits
+from twisted_exec.console.limits import DEFAULT_LIMITS, Limits
 from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -16,7 +16,7 @@ from twisted.logger import Logger, LogLevel
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
-from twisted_exec.console.shared_console import Limits
+from twisted_exec.console.limits import Limits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import Retention

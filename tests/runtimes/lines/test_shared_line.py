@@ -16,7 +16,8 @@ from tests.console.doubles import MemoryStream
 from tests.contracts.console import ConsoleContract, Line
 from tests.runtimes.peers import LineCase, reactor, silent
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.limits import Limits
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines import shared_line
@@ -265,11 +266,11 @@ class LostTests(SharedLineCase):
         far.peer.transport.pauseProducing()
         assert shared._line is not None
         shared._line.transport.write(bytes(8 << 20))
-        await self.until(lambda: not shared._input_flowing)
+        await self.until(lambda: not shared.accepts_input)
         far.peer.transport.abortConnection()
         await self.until(lambda: self.reasons() == ["LineLost", "LineBack"])
         self.assertIsNone(shared.ending)
-        self.assertTrue(shared._input_flowing)
+        self.assertTrue(shared.accepts_input)
 
     async def lost_console(self) -> SharedConsole:
         """Return the console of a line that is lost and does not come back."""

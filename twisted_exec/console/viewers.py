@@ -1,0 +1,191 @@
+"""
+The viewers of one console: who is connected, who may type, and whose input is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role
+from twisted_exec.wire.session_terms import Terms
+
+from .attendance import missing_people, missing_place
+from .floor import Floor, notice
+from .handed_viewers import ViewerState
+from .presence import Presence
+from .viewer import Viewer
+
+if TYPE_CHECKING:
+    from .shared_console import SharedConsole
+
+
+class Viewers:
+    """
+    The viewers of a console, with those that are away, in the order in which they joined.
+
+    :ivar floor: who may type.
+    """
+
+    def __init__(self, console: SharedConsole) -> None:
+        self._console = console
+        self.floor = Floor()
+        self._all: list[Viewer] = []
+        self._presence = Presence(console.clock, self.floor, self._all)
+        self._left_meanwhile: list[str] | None = None  # a list while the console is suspended
+
+    def __iter__(self) -> Iterator[Viewer]:
+        return iter(list(self._all))  # a viewer may leave in between
+
+    def __contains__(self, viewer: object) -> bool:
+        return viewer in self._all
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    # People.
+
+    @property
+    def missing_people(self) -> str:
+        """Why a ConsolePolicy withholds input at present; otherwise empty."""
+        return missing_people(self._all)
+
+    def missing_place(self, terms: Terms) -> str:
+        """Return why a ConsolePolicy has no place for a session with these terms; otherwise empty."""
+        return missing_place(self._all, terms)
+
+    def attendance_changed(self) -> None:
+        """Follow a change of the viewers, their roles or their terms: tell the writers about input."""
+        if self._console.ending is not None:
+            return
+        if not self.is_suspended:
+            self._presence.changed()
+        missing = self.missing_people
+        changed = [
+            each.input.people_changed(missing if each.role is Role.WRITER else "")
+            for each in self
+            if not each.is_away
+        ]
+        if any(changed):
+            self.update_input()
+
+    def role_changed(self, viewer: Viewer) -> None:
+        """Record the role of a viewer."""
+        if viewer in self._all and not self.is_suspended:
+            self._console.journal.role_changed(viewer.joined_as, viewer.role.name.lower())
+
+    def stop(self) -> None:
+        """Keep the last changes of the attendance from the viewers, which are about to end."""
+        self._presence.stop()
+
+    # Input.
+
+    def update_input(self) -> None:
+        """Read the viewers' input, or let it wait."""
+        for viewer in self:
+            self.update_input_of(viewer)
+
+    def update_input_of(self, viewer: Viewer) -> None:
+        """As :meth:`update_input`, for one viewer."""
+        is_read = self._console.accepts_input or viewer.input.is_discarded
+        if is_read and not self.is_suspended:
+            viewer.resume_input()
+        else:
+            viewer.pause_input()
+
+    # Joining and leaving.
+
+    def join(self, viewer: Viewer, position: Position | None = None) -> None:
+        """
+        Add a viewer.
+
+        :param position: where the output continues, if the session was in an earlier process.
+        """
+        console, journal = self._console, self._console.journal
+        if why := self.missing_place(viewer.terms):
+            viewer.output.start(journal.end)
+            viewer.finish(Ending(TOO_MANY_VIEWERS, why))
+            return
+        if position is None:
+            viewer.output.start(console.scrollback_start)
+        else:
+            viewer.output.resume(position, console.scrollback_start)
+            if console.is_new_boot and position.offset <= console.boot_offset:
+                viewer.input.is_interrupted = not console.is_live
+                viewer.input.restarted(console.boot_offset)
+                viewer.input.catch_up(position)
+        self._all.append(viewer)
+        journal.joined(viewer.joined_as, viewer.user, viewer.role.name.lower())
+        self.update_input_of(viewer)
+        viewer.output.pump()
+        if console.outage:
+            viewer.tell(notice(console.outage))
+        if console.ending is not None:
+            viewer.finish(console.ending)
+        else:
+            if position is None:
+                self.floor.join(viewer, force=viewer.forces)
+            else:
+                self.floor.rejoin(viewer)
+            self.attendance_changed()
+        console.pace()
+
+    def restore(self, viewer: Viewer, state: ViewerState) -> None:
+        """Add a viewer that goes on from an earlier process, and waits for its stream."""
+        viewer.restore(state)
+        if state.waits_after is not None:
+            self._console.interruption.restore(viewer, state.waits_after)
+        self._all.append(viewer)
+        self.floor.restore(viewer)
+        viewer.expect()
+
+    def went_away(self) -> None:
+        """Follow the loss of a viewer's stream."""
+        self.floor.follow_presence()
+        self.attendance_changed()
+        self._console.pace()
+
+    def came_back(self, viewer: Viewer) -> None:
+        """Go on with a viewer that has another stream."""
+        self.floor.follow_presence()
+        self.attendance_changed()
+        self.update_input_of(viewer)
+        viewer.output.pump()
+        self._console.pace()
+
+    def leave(self, viewer: Viewer) -> None:
+        """Remove a viewer.  Repeated calls do nothing."""
+        if viewer in self._all:
+            self._all.remove(viewer)
+            if self._left_meanwhile is None:
+                self._console.journal.left(viewer.joined_as)
+            else:
+                self._left_meanwhile.append(viewer.joined_as)
+        if self._console.ending is None:
+            self.floor.leave(viewer)
+            self.attendance_changed()
+        self._console.pace()
+
+    # Suspension.
+
+    @property
+    def is_suspended(self) -> bool:
+        """True from :meth:`suspend` to :meth:`unsuspend`."""
+        return self._left_meanwhile is not None
+
+    def suspend(self) -> None:
+        """Let output and input wait; nothing is written to the journal, which another process may have."""
+        self._left_meanwhile = []
+        self.update_input()
+        for viewer in self:
+            viewer.suspend()
+        self._presence.stop()
+
+    def unsuspend(self) -> None:
+        """Go on after :meth:`suspend`, with the record of the viewers that have left meanwhile."""
+        left, self._left_meanwhile = self._left_meanwhile or [], None
+        for joined_as in left:
+            self._console.journal.left(joined_as)
+        self.update_input()
+        for viewer in self:
+            viewer.unsuspend()
