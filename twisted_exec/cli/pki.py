@@ -60,6 +60,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     runtime.add_argument("--runtime", required=True, help="a name for the files")
     _add_names(runtime, "at which poollets reach the runtime")
 
+    recorder = _command(commands, "recorder", "a certificate that signs recordings", _recorder)
+    recorder.add_argument(
+        "--recorder", required=True, help="a name for the files, such as the runtime's"
+    )
+
     user = _command(commands, "user", "a person's certificate", _user)
     user.add_argument("--user", required=True, help="the user's name")
     user.add_argument(
@@ -173,6 +178,11 @@ def _poollet(options: argparse.Namespace) -> list[str]:
 def _runtime(options: argparse.Namespace) -> list[str]:
     pki = open_pki(options.directory)
     return _paths(pki.issue_runtime(options.runtime, options.name, replace=options.force))
+
+
+def _recorder(options: argparse.Namespace) -> list[str]:
+    pki = open_pki(options.directory)
+    return _paths(pki.issue_recorder(options.recorder, replace=options.force))
 
 
 def _user(options: argparse.Namespace) -> list[str]:

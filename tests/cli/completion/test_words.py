@@ -42,7 +42,7 @@ class CompleteTests(SynchronousTestCase):
         """Commands and their commands are candidates, with descriptions."""
         self.assertIn(("pki", "make certificates"), self.completion("").words)
         self.assertEqual(self.words("comp"), ["completion"])
-        self.assertEqual(self.words("pki", "re"), ["renew"])
+        self.assertEqual(self.words("pki", "ren"), ["renew"])
         self.assertEqual(self.words("nonsense", "")[:2], ["pki", "iri"])
 
     def test_options(self) -> None:

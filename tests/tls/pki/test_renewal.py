@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
+from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.tls import pem
@@ -15,6 +16,7 @@ from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import CLIENT, Pair, create_pki
 from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
 from twisted_exec.tls.server import PeerCertificate, verify
+from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 NOW = datetime.now(UTC)
 
@@ -49,6 +51,14 @@ class RenewingTests(SynchronousTestCase):
         self.assertTrue(retire_authority(self.pki, CLIENT))
         self.assertEqual((self.is_trusted(before), self.is_trusted(after)), (False, True))
         self.assertFalse(retire_authority(self.pki, CLIENT))
+
+    def test_recorder(self) -> None:
+        """A renewed certificate of a recorder still signs recordings, and nothing else."""
+        pair = self.pki.issue_recorder("metal-a")
+        self.assertEqual(renew(self.pki, NOW, None), [pair])
+        certificate = pem.certificates(read_file(pair.certificate), "it")[0]
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        self.assertEqual(list(usage), [DOCUMENT_SIGNING])
 
     def test_several_times(self) -> None:
         """Old authorities stay until they expire, and no longer."""

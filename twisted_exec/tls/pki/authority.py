@@ -2,8 +2,8 @@
 A small certificate authority: P-256 keys, PEM texts, private files.
 
 It issues only what the programs need: server certificates for DNS names and IP
-addresses, and client certificates with a user (common name) and groups
-(organizations), as Kubernetes reads them.  Keys are handed out as PEM only.
+addresses, client certificates with a user (common name) and groups
+(organizations), as Kubernetes reads them, and certificates that sign recordings.  Keys are handed out as PEM only.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pem import server_name
+from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
@@ -152,6 +153,16 @@ class Authority:
         """
         subject = _subject(user, groups)
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, now=now, life=life)
+
+    def issue_recorder(
+        self, name: str, *, now: datetime | None = None, life: timedelta = _LEAF_LIFE
+    ) -> Issued:
+        """
+        Issue a certificate that signs recordings, and cannot open or serve connections.
+
+        :raises TLSConfigError: the name is empty or longer than 64 characters.
+        """
+        return self._issue(_subject(name, ()), DOCUMENT_SIGNING, now=now, life=life)
 
     def certify(
         self,

@@ -2,7 +2,7 @@
 A PKI directory: three authorities and their certificates, under fixed names.
 
 ============================  ==================================================
-``ca.crt``, ``.key``          CA of serving certificates
+``ca.crt``, ``.key``          CA of serving certificates and recorders
 ``client-ca.crt``, ``.key``   CA of users and poollets, for the API server
 ``requestheader-ca.crt``,     CA of proxies that may forward the identity of a user
 ``.key``
@@ -11,6 +11,7 @@ A PKI directory: three authorities and their certificates, under fixed names.
 ``poollet-POOL.*``            a poollet's serving certificate
 ``poollet-POOL-client.*``     a poollet's client certificate for the API server
 ``runtime-NAME.*``            a runtime's serving certificate
+``recorder-NAME.*``           a certificate that signs recordings
 ``user-USER.*``               a person's client certificate
 ``service-account.key``       key that signs tokens of ServiceAccounts
 ============================  ==================================================
@@ -155,6 +156,16 @@ class PKI:
         """
         name = f"runtime-{_file_name(runtime, 'runtime')}"
         issued = self.authority(SERVING).issue_server(names)
+        return self._write_all((name, issued), replace=replace)[0]
+
+    def issue_recorder(self, recorder: str, *, replace: bool = False) -> Pair:
+        """
+        Issue a certificate that signs recordings.
+
+        :param recorder: name of its files, and its common name, which verifiers print.
+        """
+        name = f"recorder-{_file_name(recorder, 'recorder')}"
+        issued = self.authority(SERVING).issue_recorder(recorder)
         return self._write_all((name, issued), replace=replace)[0]
 
     def issue_user(

@@ -25,6 +25,7 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import Authority, Issued, write_private
 from twisted_exec.tls.pki.directory import AUTHORITIES, PKI, Pair
+from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 
 def renew_authority(pki: PKI, name: str, now: datetime) -> None:
@@ -92,7 +93,10 @@ def _again(
         for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
     )
     try:
-        if ExtendedKeyUsageOID.SERVER_AUTH in _usages(certificate):
+        usages = _usages(certificate)
+        if DOCUMENT_SIGNING in usages:
+            return authority.issue_recorder(common[0], now=now)
+        if ExtendedKeyUsageOID.SERVER_AUTH in usages:
             return authority.issue_server(_names(certificate), common_name=common[0], now=now)
         return authority.issue_client(common[0], groups, now=now)
     except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError, IndexError):

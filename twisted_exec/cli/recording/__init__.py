@@ -1,0 +1,3 @@
+"""
+``twisted-exec recording``: recordings of consoles.
+"""

@@ -1,0 +1,310 @@
+"""
+``twisted-exec recording``: export, verify, play and cut recordings of consoles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from twisted_exec.cli.cluster_options import since_time
+from twisted_exec.cli.command import InputError, failed
+
+if TYPE_CHECKING:
+    from twisted_exec.recording.chain import Head
+    from twisted_exec.recording.verification import Report
+
+_NOT_CLOSED = 2
+_MILLISECOND = 1_000_000
+_MAX_HEAD_BYTES = 64 << 10
+
+_EXPORT = """\
+Write a range of a journal to FILE as a recording, signed with the certificate of a recorder. It is
+an asciicast (version 3), which asciinema plays. Run it on the host of the runtime, as its user; the
+runtime may run meanwhile, and the journal is not changed.
+"""
+_VERIFY = """\
+Verify a recording with the CA of its recorder alone. Every change, also of one byte, is found.
+"""
+_VERIFY_EPILOG = """\
+Exit code: 0 if the recording is verified and closed; 2 if all of it is verified, but it is not
+closed, so a part may be missing at its end; 1 if it is not valid, and after an error.
+"""
+_PLAY = """\
+Play a recording on the terminal. Keys: space pauses, . shows the next output, left and right go 10
+seconds back and forth, + and - change the speed, / searches, n searches again, q quits. If standard
+output is not a terminal, all output is printed at once, byte for byte as the machine printed it.
+"""
+_CUT = """\
+Write a part of a closed recording to OUTPUT. It consists of whole blocks of up to 64 KiB, and is
+verified like the whole recording. Of each other block it has a digest, which says nothing about the
+content.
+"""
+_TIME = "a time such as 2026-11-20T08:00:00Z, or how long ago, such as 30d or 1h30m"
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``recording`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "recording",
+        help="export, verify and play recordings of consoles",
+        description="Export, verify and play recordings of consoles.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    export = commands.add_parser(
+        "export", help="write a range of a journal as a recording", description=_EXPORT
+    )
+    export.add_argument(
+        "journal", metavar="JOURNAL", help="directory of the journal, .../consoles/UID"
+    )
+    export.add_argument("file", metavar="FILE", help="the recording; created with mode 0600")
+    export.add_argument(
+        "--certificate", required=True, metavar="FILE", help="of 'twisted-exec pki recorder'"
+    )
+    export.add_argument("--key", required=True, metavar="FILE", help="key of the certificate")
+    export.add_argument(
+        "--machine", metavar="NAMESPACE/NAME", default="", help="name of the machine, for the title"
+    )
+    times = export.add_mutually_exclusive_group()
+    times.add_argument(
+        "--since", metavar="TIME", type=since_time, help=f"only output since {_TIME}"
+    )
+    _add_between(times, required=False)
+    export.set_defaults(run=_run(_export))
+
+    verify = commands.add_parser(
+        "verify", help="verify a recording", description=_VERIFY, epilog=_VERIFY_EPILOG
+    )
+    verify.add_argument("file", metavar="FILE", help="the recording")
+    verify.add_argument(
+        "--ca", required=True, metavar="FILE", help="CA of the recorder, the ca.crt of the PKI"
+    )
+    verify.add_argument(
+        "--head",
+        metavar="FILE",
+        help="a head of the recording that was stored elsewhere, a line '# head ...': the recording "
+        "must have that block, so it is noticed if its end is missing",
+    )
+    verify.set_defaults(run=_run(_verify))
+
+    play = commands.add_parser("play", help="play a recording", description=_PLAY)
+    play.add_argument("file", metavar="FILE", help="the recording")
+    play.add_argument(
+        "--speed", type=_positive, default=1.0, metavar="FACTOR", help="default: %(default)s"
+    )
+    play.add_argument(
+        "--idle",
+        type=_positive,
+        default=0.0,
+        metavar="SECONDS",
+        help="shorten pauses of the console to this",
+    )
+    play.add_argument("--at", metavar="TIME", type=since_time, help=f"begin at {_TIME}")
+    play.set_defaults(run=_run(_play))
+
+    cut = commands.add_parser("cut", help="write a part of a recording", description=_CUT)
+    cut.add_argument("file", metavar="FILE", help="the recording")
+    cut.add_argument("output", metavar="OUTPUT", help="the excerpt; created with mode 0600")
+    _add_between(cut, required=True)
+    cut.set_defaults(run=_run(_cut))
+
+
+def _add_between(parser: argparse._ActionsContainer, *, required: bool) -> None:
+    parser.add_argument(
+        "--between",
+        metavar=("FIRST", "LAST"),
+        nargs=2,
+        type=since_time,
+        required=required,
+        help=f"only output between two times, each {_TIME}",
+    )
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
+
+def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    def run(options: argparse.Namespace) -> int:
+        from twisted_exec.journal.snapshot import NotAJournal
+        from twisted_exec.recording.chain import InvalidRecording
+        from twisted_exec.recording.export import NothingPrinted
+        from twisted_exec.recording.signatures import UnusableCertificate
+        from twisted_exec.tls.errors import TLSConfigError
+
+        try:
+            return command(options)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            return failed("recording", f"{error.filename or options.file}: {error.strerror}")
+        except InvalidRecording as error:
+            return failed("recording", f"{options.file}: not valid: {error}")
+        except (
+            InputError,
+            NotAJournal,
+            NothingPrinted,
+            TLSConfigError,
+            UnusableCertificate,
+        ) as error:
+            return failed("recording", str(error))
+
+    return run
+
+
+def _export(options: argparse.Namespace) -> int:
+    from twisted_exec.journal.snapshot import Snapshot
+    from twisted_exec.recording.export import export
+    from twisted_exec.recording.signatures import Signer
+    from twisted_exec.tls import pem
+    from twisted_exec.tls.files import read_file
+
+    namespace, _, name = options.machine.partition("/")
+    if options.machine and not (namespace and name):
+        raise InputError(f"--machine {options.machine!r}: give NAMESPACE/NAME")
+    machine = {"uid": os.path.basename(os.path.abspath(options.journal))}
+    if name:
+        machine |= {"namespace": namespace, "name": name}
+    certificate = pem.certificates(
+        read_file(options.certificate, "certificate"), f"certificate {options.certificate!r}"
+    )[0]
+    key = pem.private_key(read_file(options.key, "key"), f"key {options.key!r}")
+    first, last = _between(options) if options.between else (options.since, None)
+    _write(
+        options.file,
+        export(
+            Snapshot(options.journal),
+            Signer(certificate, key),
+            time.time_ns,
+            machine=machine,
+            first=first,
+            last=last,
+        ),
+    )
+    return 0
+
+
+def _between(options: argparse.Namespace) -> tuple[int, int]:
+    first, last = options.between
+    if last < first:
+        raise InputError("the second time of --between is before the first")
+    return first, last
+
+
+def _write(path: str, pieces: Iterable[bytes]) -> None:
+    """Write a new file, or none at all."""
+    with _created(path) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+@contextmanager
+def _created(path: str) -> Iterator[BinaryIO]:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise InputError(f"{path} exists already: remove it, or give another name") from None
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from twisted_exec.recording.playback import end_time
+    from twisted_exec.recording.signatures import Trust
+    from twisted_exec.recording.verification import verify
+    from twisted_exec.tls import pem
+    from twisted_exec.tls.files import read_file
+
+    authorities = pem.certificates(read_file(options.ca, "CA"), f"CA {options.ca!r}")
+    stored = _head(options.head) if options.head else None
+    with open(options.file, "rb") as file:
+        report = verify(file, Trust(authorities), stored)
+        end = end_time(file)
+    sys.stdout.write("".join(f"{line}\n" for line in _summary(report, end)))
+    if report.is_closed:
+        return 0
+    unsigned = (
+        f", and {report.unsigned_bytes} bytes of the file after it" if report.unsigned_bytes else ""
+    )
+    failed(
+        "recording",
+        f"{options.file}: not closed: nothing is proven about output after offset "
+        f"{report.head.offset}{unsigned}",
+    )
+    return _NOT_CLOSED
+
+
+def _head(path: str) -> Head:
+    from twisted_exec.recording.chain import HEAD, InvalidRecording, decode_head
+
+    with open(path, "rb") as file:
+        line = file.read(_MAX_HEAD_BYTES)
+    try:
+        if not line.startswith(HEAD):
+            raise InvalidRecording
+        return decode_head(line)[0]
+    except InvalidRecording:
+        raise InputError(f"{path} is not one line '# head ...' of a recording") from None
+
+
+def _summary(report: Report, end: int) -> Iterator[str]:
+    from twisted_exec.api.times import stamp
+
+    def when(time: int) -> str:
+        return f"{stamp(time * _MILLISECOND)[:-7]}Z"
+
+    info, head = report.info, report.head
+    names = "/".join(info.machine[key] for key in ("namespace", "name") if key in info.machine)
+    yield f"recording  {info.id}, {'closed' if report.is_closed else 'not closed'}"
+    yield f"machine    {names or 'unnamed'}, UID {info.machine.get('uid', 'unknown')}"
+    yield f"time       {when(info.time)} to {when(max(info.time, end))}"
+    yield f"output     offset {info.first} to {head.offset} of the journal {info.epoch}"
+    omitted = f", {report.omitted} of them left out" if report.omitted else ""
+    yield f"blocks     {report.blocks}{omitted}"
+    yield f"signed     by {', '.join(report.signers)}, last at {when(head.time)}"
+
+
+def _play(options: argparse.Namespace) -> int:
+    from twisted_exec.cli.recording.player import Player
+    from twisted_exec.recording.playback import frames
+
+    with open(options.file, "rb") as file:
+        if not sys.stdout.isatty():
+            start = options.at // _MILLISECOND if options.at else 0
+            for frame in frames(file):
+                if frame.code == "o" and frame.time >= start:
+                    sys.stdout.buffer.write(frame.data)
+            sys.stdout.flush()
+            return 0
+        from twisted_exec.cli.recording.terminal import play
+
+        player = Player(file, speed=options.speed, idle_seconds=options.idle)
+        return play(player, options.at // _MILLISECOND if options.at else None)
+
+
+def _cut(options: argparse.Namespace) -> int:
+    from twisted_exec.recording.excerpt import excerpt
+
+    first, last = _between(options)
+    with open(options.file, "rb") as file:
+        _write(options.output, excerpt(file, first // _MILLISECOND, last // _MILLISECOND))
+    return 0

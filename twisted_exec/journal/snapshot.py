@@ -1,0 +1,159 @@
+"""
+The files of a journal as another process reads them, while the runtime may go on writing.
+
+It changes nothing: the runtime alone repairs files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .interfaces import Event, Kind
+from .layer import opened
+from .open_segment import check_segment
+from .records import (
+    FIRST_RECORD,
+    OPEN_MAGIC,
+    Damaged,
+    RecordKind,
+    decode_event,
+    decode_header,
+    records,
+)
+from .sealed_segment import SealedSegment
+
+_SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
+_EPOCH = re.compile(rb"[0-9a-f]{16}")
+_MAX_SEGMENT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Output:
+    """
+    Output that was printed at one time.
+
+    :param time_ns: nanoseconds since the epoch.
+    """
+
+    offset: int
+    time_ns: int
+    data: bytes
+
+
+class NotAJournal(Exception):
+    """The directory is not that of a journal."""
+
+
+class Snapshot:
+    """
+    A journal as it is now.
+
+    :param directory: of one journal, in ``consoles`` of a state directory.
+    :param layer: the module ``os``, or a stand-in.
+    :raises NotAJournal: the directory has no epoch.
+    :raises OSError: it cannot be read.
+    """
+
+    def __init__(self, directory: str, layer: Any = os) -> None:
+        self._directory, self._layer = directory, layer
+        try:
+            with opened(layer, os.path.join(directory, "epoch")) as descriptor:
+                epoch = layer.pread(descriptor, 64, 0).strip()
+        except (FileNotFoundError, NotADirectoryError):
+            epoch = b""
+        if not _EPOCH.fullmatch(epoch):
+            raise NotAJournal(
+                f"{directory!r} is not the directory of a journal, such as consoles/UID in the "
+                "state directory of a runtime"
+            )
+        self.epoch: str = epoch.decode("ascii")
+
+    def entries(self) -> Iterator[Output | Event]:
+        """
+        Iterate over everything that is retained, in order.
+
+        Missing output is an event of the kind ``gap``, whether the journal has it or not.
+
+        :raises OSError: a file cannot be read.
+        """
+        expected: int | None = None
+        for first in self._firsts():
+            for entry in self._segment(first):
+                if isinstance(entry, Output):
+                    if expected is not None and entry.offset > expected:
+                        missing = {"bytes": entry.offset - expected, "end": entry.offset}
+                        yield Event(expected, entry.time_ns, Kind.GAP, missing)
+                    expected = entry.offset + len(entry.data)
+                elif entry.kind == Kind.GAP:
+                    expected = max(expected or 0, entry.data["end"])
+                yield entry
+
+    def _firsts(self) -> list[int]:
+        names = (_SEGMENT.fullmatch(name) for name in self._layer.listdir(self._directory))
+        return sorted({int(match[1], 16) for match in names if match})
+
+    def _segment(self, first: int) -> Iterator[Output | Event]:
+        """Iterate over a segment; over nothing, if it was removed or is damaged."""
+        stem = os.path.join(self._directory, f"{first:016x}")
+        epoch = bytes.fromhex(self.epoch)
+        # The runtime may seal the segment meanwhile: then the open file is gone.
+        for suffix in ("sealed", "open", "sealed"):
+            path = f"{stem}.{suffix}"
+            try:
+                if suffix == "open":
+                    data = self._read(path)
+                    check_segment(decode_header(data, OPEN_MAGIC), first, epoch)
+                else:
+                    segment = SealedSegment(self._layer, path, first, epoch)
+            except (FileNotFoundError, Damaged):
+                continue
+            yield from _open(data) if suffix == "open" else _sealed(segment)
+            return
+
+    def _read(self, path: str) -> bytes:
+        with opened(self._layer, path) as descriptor:
+            data: bytes = self._layer.pread(descriptor, _MAX_SEGMENT_BYTES, 0)
+        return data
+
+
+def _open(data: bytes) -> Iterator[Output | Event]:
+    header = decode_header(data, OPEN_MAGIC)
+    offset = header.first
+    for kind, time_ns, first, last in records(data, header.seed, FIRST_RECORD):
+        payload = data[first:last]
+        if kind == RecordKind.OUTPUT:
+            yield Output(offset, time_ns, payload)
+            offset += len(payload)
+        elif kind != RecordKind.INDEX:
+            try:
+                event, _ = decode_event(kind, time_ns, payload)
+            except Damaged:
+                continue
+            if event is not None:
+                yield event
+
+
+def _sealed(segment: SealedSegment) -> Iterator[Output | Event]:
+    events = list(segment.events())
+    for number in range(len(segment.firsts)):
+        try:
+            block = segment.block(number)
+        except Damaged:
+            continue
+        for first, last, time_ns in block.runs():
+            at = block.first + first
+            end = block.first + last
+            while events and events[0].offset < end:
+                event = events.pop(0)
+                if event.offset > at:
+                    yield Output(
+                        at, time_ns, block.data[at - block.first : event.offset - block.first]
+                    )
+                    at = event.offset
+                yield event
+            yield Output(at, time_ns, block.data[at - block.first : last])
+    yield from events

@@ -1,0 +1,206 @@
+"""
+The chain of proof of a recording, sans I/O.
+
+``docs/reference/recording-format.rst`` has the format.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+FORMAT = 1
+MILLISECOND = 1_000_000
+"""Nanoseconds; times in a recording are milliseconds since the epoch."""
+RECORDING, CERTIFICATE = b"# recording ", b"# certificate "
+BLOCK, OMITTED, HEAD = b"# block ", b"# omitted ", b"# head "
+AT, EVENT, RAW, END = b"# at ", b"# event ", b"# raw ", b"# end "
+MAX_LINE_BYTES = 64 << 10
+"""A longer line among those that a verifier reads is not of the format."""
+
+_LINK = b"twisted-exec recording block\n"
+_SIGNED = b"twisted-exec recording head\n"
+
+
+class InvalidRecording(Exception):
+    """The file is not as a recorder wrote it; the message says where, and why."""
+
+
+def link(previous: bytes, text: bytes) -> bytes:
+    """
+    Return the link of a block.
+
+    :param previous: link of the block before; empty for the first block.
+    :param text: SHA-256 of the text of the block.
+    """
+    return sha256(_LINK + previous.rjust(32, b"\0") + text).digest()
+
+
+def block_line(number: int, chain: bytes) -> bytes:
+    """Return the line that ends a block."""
+    return b"%s%d %s\n" % (BLOCK, number, chain.hex().encode())
+
+
+def omitted_line(number: int, text: bytes) -> bytes:
+    """
+    Return the line that stands for a block that was left out.
+
+    :param text: SHA-256 of the text of the block.
+    """
+    return b"%s%d %s\n" % (OMITTED, number, text.hex().encode())
+
+
+def decode_omitted(line: bytes) -> tuple[int, bytes]:
+    """
+    Undo :func:`omitted_line`.
+
+    :raises InvalidRecording: the line is not of the format.
+    """
+    try:
+        number, text = line[len(OMITTED) : -1].split(b" ")
+        decoded = int(number), bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        decoded = 0, b""
+    if len(decoded[1]) != 32 or omitted_line(*decoded) != line:
+        raise InvalidRecording("a line of an omitted block is damaged")
+    return decoded
+
+
+@dataclass(frozen=True)
+class Info:
+    """
+    The facts about a recording, in its second line.
+
+    :param id: names the recording; it is in each head, so heads of another one do not fit.
+    :param machine: ``namespace``, ``name`` and ``uid``, as far as known.
+    :param epoch: that of the journal.
+    :param first: offset of the first byte.
+    :param time: the begin, in milliseconds since the epoch.
+    """
+
+    id: str
+    machine: dict[str, str]
+    epoch: str
+    first: int
+    time: int
+    format: int = FORMAT
+
+    def encode(self) -> bytes:
+        """Return the line."""
+        return RECORDING + compact(asdict(self)) + b"\n"
+
+
+def decode_info(line: bytes) -> Info:
+    """
+    Undo :meth:`Info.encode`.
+
+    :raises InvalidRecording: the line is not of the format, or of a later one.
+    """
+    if not line.startswith(RECORDING):
+        raise InvalidRecording(
+            "the second line does not begin with '# recording': the file is not a recording of "
+            "twisted-exec, or its first lines are damaged"
+        )
+    fields = json_object(line[len(RECORDING) :], "the second line")
+    if fields.get("format") != FORMAT:
+        raise InvalidRecording(
+            f"the recording has the format {fields.get('format')!r}; this release reads {FORMAT}"
+        )
+    try:
+        info = Info(**fields)
+    except TypeError:
+        raise InvalidRecording("the second line has other fields than the format") from None
+    numbers, texts = (info.first, info.time), (info.id, info.epoch, *info.machine.values())
+    if not all(isinstance(each, int) for each in numbers) or not all(
+        isinstance(each, str) for each in texts
+    ):
+        raise InvalidRecording("the second line has fields of other types than the format")
+    return info
+
+
+@dataclass(frozen=True)
+class Head:
+    """
+    The content of a signature: the recording as far as it was written at that time.
+
+    :param recording: id of the recording.
+    :param block: number of the newest block.
+    :param chain: link of that block, in hexadecimal digits.
+    :param offset: offset after the newest byte.
+    :param time: of the signature, in milliseconds since the epoch.
+    :param closed: the recording ends here.
+    """
+
+    recording: str
+    block: int
+    chain: str
+    offset: int
+    time: int
+    closed: bool
+
+    @property
+    def content(self) -> bytes:
+        """The bytes that are signed."""
+        return _SIGNED + compact(asdict(self))
+
+    def encode(self, signature: bytes) -> bytes:
+        """Return the line."""
+        return b"%s%s %s\n" % (HEAD, compact(asdict(self)), b64encode(signature))
+
+
+def decode_head(line: bytes) -> tuple[Head, bytes]:
+    """
+    Undo :meth:`Head.encode`: return the head and its signature, which is not verified.
+
+    :raises InvalidRecording: the line is not exactly as :meth:`Head.encode` writes it.
+    """
+    try:
+        text, encoded = line[len(HEAD) : -1].rsplit(b" ", 1)
+        head = Head(**json.loads(text))
+        signature = b64decode(encoded, validate=True)
+        is_same = head.encode(signature) == line
+    except (ValueError, TypeError, RecursionError, Base64Error):
+        is_same = False
+    if not is_same:
+        raise InvalidRecording("a signed head is damaged")
+    return head, signature
+
+
+def certificate_line(certificate: bytes) -> bytes:
+    """Return the line with a certificate, which is in DER."""
+    return b"%s%s\n" % (CERTIFICATE, b64encode(certificate))
+
+
+def decode_certificate(line: bytes) -> bytes:
+    """
+    Undo :func:`certificate_line`.
+
+    :raises InvalidRecording: the line is not exactly as :func:`certificate_line` writes it.
+    """
+    try:
+        certificate = b64decode(line[len(CERTIFICATE) : -1], validate=True)
+    except Base64Error:
+        certificate = b""
+    if certificate_line(certificate) != line:
+        raise InvalidRecording("the line of a certificate is damaged")
+    return certificate
+
+
+def compact(fields: Any) -> bytes:
+    """Return JSON in the only form that the format knows: sorted, without spaces."""
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def json_object(text: bytes, what: str) -> dict[str, Any]:
+    """:raises InvalidRecording: the text is not a JSON object."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise InvalidRecording(f"{what} is damaged: it has no JSON object")
+    return fields

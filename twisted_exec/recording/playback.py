@@ -1,0 +1,160 @@
+"""
+The content of a recording by time: output, sizes and markers.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from .chain import AT, RAW, InvalidRecording, json_object
+
+_FIND_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Frame:
+    """
+    Something that happened.
+
+    :param time: milliseconds since the epoch.
+    :param code: ``o`` for output, ``r`` for a size, ``m`` for a marker; others may follow.
+    :param data: output as it was printed; else a text in UTF-8.
+    :param block: position of the block in the file.
+    """
+
+    time: int
+    code: str
+    data: bytes
+    block: int
+
+
+@dataclass(frozen=True)
+class At:
+    """
+    The state at the begin of a block.
+
+    :param position: in the file.
+    :param time: of the newest event before, in milliseconds since the epoch.
+    :param offset: of the first byte of output.
+    """
+
+    position: int
+    time: int
+    offset: int
+    columns: int
+    rows: int
+
+
+def frames(file: BinaryIO, position: int = 0) -> Iterator[Frame]:
+    """
+    Iterate over the content of a recording.
+
+    :param position: where a block begins; see :func:`block_before`.
+    :raises InvalidRecording: a line is not of the format.  A file that is still being written may
+        end anywhere.
+    """
+    file.seek(position)
+    time, block = 0, position
+    raw: bytes | None = None
+    for line in file:
+        first = line[:1]
+        if not line.endswith(b"\n"):
+            return
+        if first == b"[":
+            interval, code, data = _event(line)
+            time += interval
+            yield Frame(time, code, data if raw is None else raw, block)
+            raw = None
+        elif line.startswith(RAW):
+            raw = _raw(line)
+        elif line.startswith(AT):
+            state = _at(line, file.tell() - len(line))
+            time, block = state.time, state.position
+        elif first not in (b"#", b"{", b"\n"):
+            raise InvalidRecording(f"a line at byte {file.tell() - len(line)} is not of the format")
+
+
+def _event(line: bytes) -> tuple[int, str, bytes]:
+    try:
+        interval, code, data = json.loads(line)
+        return round(interval * 1000), str(code), data.encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise InvalidRecording(f"an event is damaged: {line[:60]!r}") from None
+
+
+def _raw(line: bytes) -> bytes:
+    try:
+        return b64decode(line[len(RAW) : -1], validate=True)
+    except ValueError:
+        raise InvalidRecording("a line with raw bytes is damaged") from None
+
+
+def _at(line: bytes, position: int) -> At:
+    fields = json_object(line[len(AT) :], f"the line at byte {position}")
+    numbers: list[Any] = [fields.get(name) for name in ("time", "offset", "cols", "rows")]
+    if not all(isinstance(each, int) for each in numbers):
+        raise InvalidRecording(f"the line at byte {position} has no time, offset or size")
+    return At(position, *numbers)
+
+
+def first_block(file: BinaryIO) -> At | None:
+    """Return the first block with output; ``None`` if there is none."""
+    return block_from(file, 0)
+
+
+def block_before(file: BinaryIO, time: int) -> At | None:
+    """
+    Return the last block that begins before a time, or the first block.
+
+    It reads a few parts of the file, however long that is.
+
+    :param time: milliseconds since the epoch.
+    :return: ``None`` if there is no output.
+    """
+    found = first_block(file)
+    if found is None:
+        return None
+    low, high = found.position, file.seek(0, 2)
+    # The block is at or behind "low"; no block that begins at or behind "high" is before the time.
+    while high - low > 1:
+        middle = (low + high) // 2
+        block = block_from(file, middle)
+        if block is None or block.time >= time or block.position >= high:
+            high = middle
+        else:
+            found, low = block, block.position
+    return found
+
+
+def end_time(file: BinaryIO) -> int:
+    """Return the time of the newest event; 0 if there is none."""
+    newest = block_before(file, 1 << 62)
+    if newest is None:
+        return 0
+    time = newest.time
+    for frame in frames(file, newest.position):
+        time = frame.time
+    return time
+
+
+def block_from(file: BinaryIO, position: int) -> At | None:
+    """Return the first block from a position on."""
+    # A line may begin exactly at the position: its newline is before.
+    begin = max(0, position - 1)
+    file.seek(begin)
+    buffer = b""
+    while data := file.read(_FIND_BYTES):
+        buffer += data
+        at = buffer.find(b"\n" + AT)
+        if at >= 0:
+            file.seek(begin + at + 1)
+            line = file.readline()
+            return _at(line, begin + at + 1) if line.endswith(b"\n") else None
+        keep = len(AT)
+        begin += max(0, len(buffer) - keep)
+        buffer = buffer[-keep:]
+    return None
