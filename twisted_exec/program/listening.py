@@ -137,12 +137,18 @@ class ListeningSockets:
         for each in unused:
             each.socket.close()
 
+    def share(self) -> None:
+        """Leave the sockets and their paths to another process whenever the ports are closed."""
+        for _, port, _ in self._ports:
+            if port.connected:
+                _share(port)
+
     def release(self) -> None:
         """Close all ports, and leave the sockets and their paths to another process."""
+        self.share()
         ports, self._ports = self._ports, []
         for _, port, _ in ports:
             if port.connected:
-                _share(port)
                 port.stopListening()
 
 

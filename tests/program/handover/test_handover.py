@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -159,7 +159,10 @@ class HandOverCase(TestCase):
         return None if program.exit_code is not None else program.ended
 
     async def connect(self) -> Talk:
-        talk = await connectProtocol(HostnameEndpoint(reactor, "127.0.0.1", self.port), Talk())
+        endpoint: Any = HostnameEndpoint(reactor, "127.0.0.1", self.port)
+        if not self.port:
+            endpoint = UNIXClientEndpoint(reactor, str(self.directory / "socket"))
+        talk = await connectProtocol(endpoint, Talk())
         self.addCleanup(talk.transport.abortConnection)
         return talk
 
@@ -473,6 +476,9 @@ class FailedTests(HandOverCase):
         await self.fails("start failed", start="fail")
         self.plan()
         await self.fails("ready failed", ready="fail")
+        self.plan()
+        path = f"unix:{self.directory}/socket"
+        await self.fails("ready failed", f"--listen={path}", ready="fail")
 
     async def test_older(self) -> None:
         """A successor with an older version of the state is refused before anything moves."""

@@ -119,11 +119,19 @@ class Predecessor:
             self._lingering.add(channel)
 
     def stopping(self) -> None:
-        """Take note that this process stops; it stops the processes before it if they are its own."""
-        if (
-            self._is_ready
-        ):  # the predecessor leaves when it reads that, although it may not have said so yet
+        """
+        Take note that this process stops.
+
+        It stops the processes before it if they are its own.  Otherwise the predecessor goes on, with
+        the listening sockets.
+        """
+        # The predecessor leaves when it reads that, although it may not have said so yet.
+        if self._is_ready:
             self._claim()
+        elif self._unclaimed is not None:
+            from twisted_exec.program.listening import LISTENING
+
+            LISTENING.share()
 
     def ready(self) -> Deferred[None]:
         """
