@@ -32,7 +32,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase

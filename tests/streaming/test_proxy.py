@@ -43,7 +43,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.proxy import END_SECONDS, Proxy
 from twisted_exec.streaming.sessions.openings import Openings
-from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import ClientInfo, Session
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 from twisted_exec.wire.session_terms import Right, Terms
 

@@ -13,7 +13,7 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.text.stream import TextAnswer
 
 from .log import LogReader

@@ -25,7 +25,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.next_hop import NextHop
 from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.session_terms import Terms
 

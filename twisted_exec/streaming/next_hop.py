@@ -15,7 +15,7 @@ from twisted_exec.streaming.http.control import ControlRequests
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, Location
 from twisted_exec.streaming.sessions.hop_messages import ending_query
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.sessions.terms import terms_query
 from twisted_exec.wire.session_terms import Terms
 

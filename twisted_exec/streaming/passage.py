@@ -46,7 +46,6 @@ from twisted_exec.streaming.remotecommand.negotiation import (
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
 from twisted_exec.streaming.sessions.hop_messages import session_id
-from twisted_exec.streaming.sessions.registry import ClientInfo, Session
 from twisted_exec.streaming.sessions.resuming import (
     CANNOT_RESUME,
     REJOIN,
@@ -55,6 +54,7 @@ from twisted_exec.streaming.sessions.resuming import (
     accepted_offer,
     confirmed_resumption,
 )
+from twisted_exec.streaming.sessions.session import ClientInfo, Session
 from twisted_exec.streaming.sessions.terms import confirmed_terms
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.frame_boundaries import frame_boundaries

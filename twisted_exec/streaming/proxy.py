@@ -29,7 +29,8 @@ from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamL
 from twisted_exec.streaming.passage import Passage
 from twisted_exec.streaming.paths import Paths
 from twisted_exec.streaming.sessions.hop_messages import parse_ending
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.sessions.terms import parse_terms_query
 from twisted_exec.streaming.splice import DRAIN_SECONDS
 from twisted_exec.wire.session_terms import Terms

@@ -21,8 +21,8 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.interfaces import REVOKED, USER_LEFT, Ending, Location
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import session_id
-from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.resuming import REJOIN
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.sessions.terms import confirmed_terms
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
 from twisted_exec.wire.rejoin import OFFER, REJOIN_HEADER, Rejoinable

@@ -44,7 +44,8 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending, Subject
-from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import ClientInfo, Session
 from twisted_exec.wire.stream_options import StreamOptions
 
 RESOURCE = kinds.CONSOLESESSIONS.resource

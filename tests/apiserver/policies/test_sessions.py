@@ -15,7 +15,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import REVOKED
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.wire.session_terms import TERMS_HEADER
 from twisted_exec.wire.stream_options import CONSOLE

@@ -38,7 +38,8 @@ from twisted_exec.streaming.sessions.guard import (
     REVIEW_SECONDS,
     SessionGuard,
 )
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.tls.files import Reloading
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 

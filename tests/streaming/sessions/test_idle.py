@@ -9,7 +9,8 @@ from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
 from twisted_exec.streaming.sessions.idle import Idleness
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 
 HOUR = 3600.0
 

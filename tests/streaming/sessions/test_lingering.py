@@ -12,7 +12,8 @@ from tests.apiserver.support import AuditList
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, Subject
 from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 
 
 class LingerTests(SynchronousTestCase):

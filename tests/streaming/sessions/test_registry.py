@@ -1,4 +1,6 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.registry`."""
+"""
+Tests for :mod:`twisted_exec.streaming.sessions.registry`.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,8 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions.registry import Session, Sessions
-from twisted_exec.wire.session_terms import FULL, Right, Terms
-
-_OBSERVER = Terms(right=Right.OBSERVE)
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 
 
 @implementer(IAuditSink)
@@ -79,50 +79,6 @@ class Watching:
 
     def ended(self, session: Session) -> None:
         self.calls.append(("ended", session.subject.session, session.counts()))
-
-
-class TermsTests(SynchronousTestCase):
-    """Tests for the terms of a session."""
-
-    def setUp(self) -> None:
-        self.records = Records()
-        self.sessions = Sessions(Trail(self.records, "apiserver", Clock()))
-        self.session = self.sessions.open(Subject("s-1"), terms=_OBSERVER)
-        self.held: list[Terms] = []
-
-    def carry(self) -> None:
-        self.session.carry(lambda _: None, lambda: None, hold_to=self.held.append)
-
-    def test_changed(self) -> None:
-        """The stream gets other terms, each once."""
-        self.carry()
-        for terms in (_OBSERVER, FULL, FULL, _OBSERVER):
-            self.session.hold_to(terms)
-        self.assertEqual(self.held, [FULL, _OBSERVER])
-        self.session.over("client closed")
-        self.session.hold_to(FULL)
-        self.assertEqual(self.held, [FULL, _OBSERVER])
-
-    def test_highest(self) -> None:
-        """The audit record has the highest right that the session had."""
-        self.session.carry(lambda _: None, lambda: None, hold_to=self.held.append)
-        self.session.hold_to(Terms(right=Right.DRIVE))
-        self.session.hold_to(_OBSERVER)
-        self.session.over("client closed")
-        self.assertEqual(self.records.all[-1]["right"], "drive")
-
-    def test_before(self) -> None:
-        """Terms that change before there is a stream reach the stream."""
-        self.session.hold_to(FULL)
-        self.carry()
-        self.assertEqual((self.held, self.session.terms), ([FULL], FULL))
-
-    def test_fixed(self) -> None:
-        """A stream whose terms cannot change ends."""
-        endings: list[Ending] = []
-        self.session.carry(endings.append, lambda: None)
-        self.session.hold_to(FULL)
-        self.assertEqual([each.reason for each in endings], [REVOKED])
 
 
 class WatcherTests(SynchronousTestCase):

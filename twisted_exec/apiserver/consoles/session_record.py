@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.kinds import CONSOLESESSIONS, Object
 from twisted_exec.api.times import timestamp
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 
 _RESOURCE = CONSOLESESSIONS.resource
 _Counts = tuple[int, int]

@@ -60,7 +60,8 @@ from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_add
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 
 RENEW_SECONDS = 20.0
 """Interval between two renewals of an object, with few sessions."""

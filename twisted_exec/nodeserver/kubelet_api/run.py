@@ -45,7 +45,7 @@ from twisted_exec.streaming.remotecommand.negotiation import (
     OtherProtocol,
     of_the_protocol,
 )
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.messages import STATUS_LIMIT_BYTES, decode_ending

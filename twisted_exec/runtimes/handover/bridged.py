@@ -15,7 +15,7 @@ from typing import Any
 from twisted_exec.iri.request_cache import Grant, RequestCache, grant_from
 from twisted_exec.streaming.enduring_streams import Owner
 from twisted_exec.streaming.interfaces import USER_LEFT, Ending, Subject
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.session_terms import Terms, parse_terms
 

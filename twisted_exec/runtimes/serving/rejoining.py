@@ -13,8 +13,9 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, choose_protocol
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.resuming import REJOIN
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values

@@ -71,12 +71,12 @@ from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
-from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.resuming import (
     Resumption,
     rejoin_headers,
     requested_rejoin,
 )
+from twisted_exec.streaming.sessions.session import Session as LiveSession
 from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
 from twisted_exec.tls.unix import peer_uid
 from twisted_exec.wire.rejoin import Rejoin

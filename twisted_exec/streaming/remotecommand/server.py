@@ -46,7 +46,7 @@ from twisted_exec.streaming.remotecommand.notices import (
     READ_ONLY,
 )
 from twisted_exec.streaming.remotecommand.user_input import UserInput
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand.messages import encode_ending, encode_notice

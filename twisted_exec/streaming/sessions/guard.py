@@ -42,7 +42,8 @@ from twisted_exec.streaming.interfaces import (
     ISessionReviewer,
 )
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.tls.files import Replaceable
 
 REVIEW_SECONDS = 15.0

@@ -19,7 +19,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.streaming.interfaces import IDLE, Ending
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 
 IDLE_SECONDS = 4 * 3600.0
 """A kubelet's limit."""

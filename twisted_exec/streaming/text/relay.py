@@ -53,7 +53,8 @@ from twisted_exec.streaming.interfaces import (
     IStreamLocator,
     Location,
 )
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.text.connection import TextConnection, can_carry
 from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
