@@ -531,7 +531,7 @@ class FailedTests(HandOverCase):
         await program.until(rb"twistd .* starting up")
         while True:
             os.kill(program.pid, signal.SIGUSR2)
-            if re.search(rb"no hand-over: this program is not ready yet", program.output):
+            if b"this program is not ready yet: the hand-over begins when it is" in program.output:
                 break
             await deferLater(reactor, 0.02)
         os.kill(program.pid, signal.SIGTERM)

@@ -104,15 +104,28 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
 
     :return: the message, and its descriptors, which are not inheritable.
     :raises EOFError: the other process has ended.
+    :raises ValueError: it is no message, or its descriptors do not fit into this process.
     """
     data, descriptors = bytearray(), list[int]()
-    while not data.endswith(b"\n"):
-        part, some, _, _ = socket.recv_fds(end, _READ_BYTES, _MAX_DESCRIPTORS)
-        if not part:
-            raise EOFError("the other process has ended")
-        data += part
-        for each in some:
-            os.set_inheritable(each, False)  # recv_fds() ignores MSG_CMSG_CLOEXEC
-        descriptors += some
-    message: Message = json.loads(data)
+    try:
+        while not data.endswith(b"\n"):
+            part, some, flags, _ = socket.recv_fds(end, _READ_BYTES, _MAX_DESCRIPTORS)
+            descriptors += some
+            for each in some:
+                os.set_inheritable(each, False)  # recv_fds() ignores MSG_CMSG_CLOEXEC
+            if not part:
+                raise EOFError("the other process has ended")
+            if flags & socket.MSG_CTRUNC:
+                raise ValueError(
+                    "descriptors of the other process do not fit into this one; raise its limit of "
+                    "open files (LimitNOFILE=)"
+                )
+            data += part
+        message = json.loads(data)
+        if not isinstance(message, dict):
+            raise ValueError("the message of the other process is no JSON object")
+    except BaseException:
+        for each in descriptors:
+            os.close(each)
+        raise
     return message, descriptors

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twisted_exec.program.handover.channel import Channel, Message
     from twisted_exec.program.handover.interfaces import IHandsOver
     from twisted_exec.program.handover.lingering import Lingering
+    from twisted_exec.program.listening import ListeningSockets
 
 VARIABLE = "TWISTED_EXEC_HANDOVER"
 """Environment variable with the number of a descriptor: the channel to the predecessor."""
@@ -33,30 +34,35 @@ class Predecessor:
     The process that this one replaces.
 
     :param end: this process's end of the channel.
+    :ivar channel: the channel, once it is in a reactor.
+    :ivar earlier: channels to the processes before the predecessor, until that one leaves.
     """
 
     def __init__(self, end: socket.socket) -> None:
         end.set_inheritable(False)
         self._end = end
         self._reactor: Any = None
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
         self._unclaimed: Channel | None = None  # until the predecessor leaves
-        self._earlier: list[socket.socket] = []
-        """Channels to the processes before the predecessor."""
+        self.earlier: list[socket.socket] = []
         self._going: Deferred[None]
         self._lingering: Lingering
+        self._listening: ListeningSockets
         self._is_ready = False
 
-    def take_over(self, program: str, service: IHandsOver | None) -> None:
+    def take_over(
+        self, program: str, service: IHandsOver | None, listening: ListeningSockets
+    ) -> None:
         """
         Take the sockets and the state of the predecessor; blocks until they arrive.
 
+        :param listening: gets the sockets.
         :raises ValueError: the state is not valid, or the service cannot continue from one.
         :raises EOFError: the predecessor has ended.
         """
         from twisted_exec.program.handover.channel import HELLO, STATE, encode, receive
         from twisted_exec.program.handover.interfaces import Handed
-        from twisted_exec.program.listening import LISTENING, ListeningSocket
+        from twisted_exec.program.listening import ListeningSocket
 
         if service is None:
             raise ValueError("this release cannot take over from a running program; restart it")
@@ -66,7 +72,9 @@ class Predecessor:
             message, descriptors = receive(self._end)
         except OSError:
             raise EOFError("the predecessor has ended") from None
-        state = message[STATE]
+        state = message.get(STATE) or {}
+        if state.get("descriptors") != len(descriptors):
+            raise ValueError("the state of the predecessor did not arrive as it was sent")
         if state["ignoresHangup"]:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         sockets = [
@@ -76,9 +84,10 @@ class Predecessor:
         handed = len(sockets) + state["predecessors"]
         # The reactor does not have them yet: at the end of a process it would shut them down for the
         # predecessor, too, which may have to go on with them.
-        self._earlier = [socket.socket(fileno=each) for each in descriptors[len(sockets) : handed]]
+        self.earlier = [socket.socket(fileno=each) for each in descriptors[len(sockets) : handed]]
         # Until the predecessor has left, it may have to go on with these sockets.
-        LISTENING.inherit(sockets, is_held=True)
+        self._listening = listening
+        listening.inherit(sockets, is_held=True)
         service.inherit(Handed(state["values"], descriptors[handed:]))
 
     def attach(self, reactor: Any, lingering: Lingering) -> None:
@@ -93,8 +102,8 @@ class Predecessor:
 
         self._going = Deferred()
         self._reactor, self._lingering = reactor, lingering
-        self._channel = Channel.over(reactor, self._end, self._received, self._closed)
-        self._unclaimed = self._channel
+        self.channel = Channel.over(reactor, self._end, self._received, self._closed)
+        self._unclaimed = self.channel
 
     def _received(self, message: Message) -> None:
         from twisted_exec.program.handover.channel import GO
@@ -114,7 +123,7 @@ class Predecessor:
     def _claim(self) -> None:
         channel, self._unclaimed = self._unclaimed, None
         if channel is not None:
-            earlier, self._earlier = self._earlier, []
+            earlier, self.earlier = self.earlier, []
             self._lingering.attach(self._reactor, earlier)
             self._lingering.add(channel)
 
@@ -141,31 +150,28 @@ class Predecessor:
         """
         from twisted_exec.program.handover.channel import READY
 
-        assert self._channel is not None
+        assert self.channel is not None
         self._is_ready = True
-        if self._channel.is_open:
-            self._channel.send({READY: True})
-        return self._going.addCallback(_accept)
+        if self.channel.is_open:
+            self.channel.send({READY: True})
+        return self._going.addCallback(self._accept)
+
+    def _accept(self, _: None) -> None:
+        self._listening.accept()
+        self._listening.close_unused()
 
     def failed(self, why: str) -> None:
         """Tell the predecessor why this process will not serve."""
         from twisted_exec.program.handover.channel import FAILED, encode
 
-        if self._channel is None:
+        if self.channel is None:
             self._end.setblocking(False)
-        end = self._end if self._channel is None else self._channel.transport
+        end = self._end if self.channel is None else self.channel.transport
         try:
             # At once: a reactor that is about to stop sends nothing any more.
             os.write(end.fileno(), encode({FAILED: why}))
         except OSError:
             pass  # it hears of the end of this process anyway
-
-
-def _accept(_: None) -> None:
-    from twisted_exec.program.listening import LISTENING
-
-    LISTENING.accept()
-    LISTENING.close_unused()
 
 
 _predecessor: Predecessor | None = None
@@ -183,6 +189,8 @@ def find_predecessor(environ: MutableMapping[str, str] = os.environ) -> None:
         return  # the variable of another process, which has not passed the descriptor
     if end.family == socket.AF_UNIX:
         _predecessor = Predecessor(end)
+    else:
+        end.detach()  # it belongs to somebody else, who needs it open
 
 
 def predecessor() -> Predecessor | None:

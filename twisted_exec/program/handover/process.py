@@ -56,13 +56,14 @@ class ProcessHandOver:
             Command.own(),
             twistd,
             lingering=self._lingering,
+            listening=LISTENING,
             linger_seconds=options.get("linger", LINGER_SECONDS),
             limit_seconds=options.get("handover-seconds", HANDOVER_SECONDS),
         )
         LISTENING.inherit(activated_sockets())
         self._predecessor = predecessor()
         if self._predecessor is not None:
-            self._predecessor.take_over(program, hands_over)
+            self._predecessor.take_over(program, hands_over, LISTENING)
             self._predecessor.attach(reactor, self._lingering)
         reactor.callWhenRunning(self._listen_to_signal)
         reactor.addSystemEventTrigger("before", "shutdown", self._stop)

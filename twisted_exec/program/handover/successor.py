@@ -14,12 +14,13 @@ import signal
 import socket
 import sys
 from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
-from twisted.internet.error import ProcessTerminated, ReactorNotRunning
+from twisted.internet.error import ProcessExitedAlready, ProcessTerminated, ReactorNotRunning
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -45,7 +46,7 @@ from twisted_exec.program.handover.interfaces import (
 from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import VARIABLE
 from twisted_exec.program.handover.twistd import PidFile, append_to_log
-from twisted_exec.program.listening import LISTENING
+from twisted_exec.program.listening import ListeningSocket, ListeningSockets
 
 _CHANNEL = 3
 """Number of the channel's descriptor in the successor."""
@@ -75,6 +76,7 @@ class Successor(ProcessProtocol):
     :ivar hello: fires with its release and the version of its state; fails if it ends.
     :ivar ready: fires when it can serve; fails if it ends.
     :ivar ended: fires when it has ended.
+    :ivar channel: once it is started.
     :ivar pid: its id.
     """
 
@@ -83,9 +85,11 @@ class Successor(ProcessProtocol):
         self.ready: Deferred[None] = Deferred()
         self.ended: Deferred[None] = Deferred()
         self.pid = 0
+        self._process: Any = None
+        self._copies: list[int] = []
         self._stop = stop
         self._why = ""
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
 
     def spawn(self, reactor: Any, command: Command) -> None:
         """
@@ -98,7 +102,7 @@ class Successor(ProcessProtocol):
         # Twisted can only fork, and not spawn, for another directory.
         elsewhere = None if command.directory == _directory() else command.directory
         try:
-            process = reactor.spawnProcess(
+            self._process = reactor.spawnProcess(
                 self,
                 command.argv[0],
                 command.argv,
@@ -111,9 +115,9 @@ class Successor(ProcessProtocol):
             raise HandOverError(f"{command.argv[0]}: {problem.strerror}") from None
         finally:
             its.close()
-        self.pid = process.pid
+        self.pid = self._process.pid
         restore_descriptor_limit(self.pid)
-        self._channel = Channel.over(reactor, ours, self._received, self._gone)
+        self.channel = Channel.over(reactor, ours, self._received, self._gone)
 
     def _received(self, message: Message) -> None:
         if HELLO in message and not self.hello.called:
@@ -134,48 +138,64 @@ class Successor(ProcessProtocol):
 
     def _gone(self) -> None:
         """Fail once the process has ended and all that it sent was received."""
-        if self._channel is None or self._channel.is_open or not self.ended.called:
+        if self.channel is None or self.channel.is_open or not self.ended.called:
             return
         for waiting in (self.hello, self.ready):
             if not waiting.called:
                 waiting.errback(HandOverError(self._why))
                 return
 
-    def move(self, handed: Handed, predecessors: Sequence[int]) -> None:
+    def move(
+        self, handed: Handed, sockets: Sequence[ListeningSocket], predecessors: Sequence[int]
+    ) -> None:
         """
         Send it the listening sockets and the state.
 
         :param predecessors: descriptors of the channels to the processes before this one.
+        :raises HandOverError: this process has too many open files.
         """
-        assert self._channel is not None
-        sockets = LISTENING.sockets()
+        assert self.channel is not None
         state = {
             "sockets": [(each.description, each.is_shared) for each in sockets],
             "predecessors": len(predecessors),
+            "descriptors": len(sockets) + len(predecessors) + len(handed.descriptors),
             "values": dict(handed.values),
             # As under nohup; Twisted's children get the default action.
             "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
         numbers = [each.socket.fileno() for each in sockets]
-        self._channel.send({STATE: state}, [*numbers, *predecessors, *handed.descriptors])
+        # They are sent later, and a process before this one may end meanwhile.
+        try:
+            for each in (*numbers, *predecessors, *handed.descriptors):
+                self._copies.append(os.dup(each))
+        except OSError as problem:
+            raise HandOverError(f"its descriptors cannot be sent: {problem.strerror}") from None
+        self.channel.send({STATE: state}, self._copies)
 
     def go(self) -> None:
         """Let it serve."""
-        assert self._channel is not None
-        if self._channel.is_open:
-            self._channel.send({GO: True})
+        assert self.channel is not None
+        self._close_copies()
+        if self.channel.is_open:
+            self.channel.send({GO: True})
+
+    def _close_copies(self) -> None:
+        while self._copies:
+            os.close(self._copies.pop())
 
     async def kill(self) -> None:
         """End it, if it runs; returns when it has ended."""
         for waiting in (self.hello, self.ready):
             waiting.addErrback(lambda _: None)
-        if self._channel is None:
+        if self.channel is None:
             return
-        if self.pid and not self.ended.called:
-            os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the id is still its own
+        with suppress(ProcessExitedAlready):
+            self._process.signalProcess("KILL")
+        if not self.ended.called:
             await self.ended
-        if self._channel.is_open:
-            self._channel.close()
+        if self.channel.is_open:
+            self.channel.close()
+        self._close_copies()
 
 
 def _how(end: object) -> str:
@@ -194,7 +214,7 @@ def _directory() -> str:
 class State(Enum):
     """The stage of a process; the value is the answer to another SIGUSR2."""
 
-    STARTING = "this program is not ready yet; try again when it is"
+    STARTING = "this program is not ready yet: the hand-over begins when it is"
     SERVING = ""
     HANDING_OVER = "a hand-over is under way already"
     RETIRED = "its successor has the program already, and needs the signal"
@@ -208,6 +228,7 @@ class HandOver:
     :param service: ``None`` if the program's service cannot be continued by another process.
     :param twistd: twistd's options, if this is twistd.
     :param lingering: the processes before this one.
+    :param listening: the listening sockets of this one.
     :param linger_seconds: how long sessions that cannot move are served.
     :param limit_seconds: how long the successor may take to say hello, and then to become ready.
     """
@@ -222,12 +243,14 @@ class HandOver:
         twistd: MutableMapping[str, Any] | None = None,
         *,
         lingering: Lingering,
+        listening: ListeningSockets,
         linger_seconds: float = LINGER_SECONDS,
         limit_seconds: float = HANDOVER_SECONDS,
     ) -> None:
         self._service, self._reactor, self._command = service, reactor, command
         self._twistd, self.pidfile = twistd, PidFile(twistd)
-        self._lingering = lingering
+        self._lingering, self._listening = lingering, listening
+        self._is_requested = False  # before it was ready
         self._linger_seconds, self._limit_seconds = linger_seconds, limit_seconds
         self._state = State.STARTING
         self._task: Deferred[None] | None = None
@@ -237,12 +260,18 @@ class HandOver:
         """Take note that the program is ready."""
         if self._state is State.STARTING:
             self._state = State.SERVING
+            if self._is_requested:
+                self._reactor.callLater(0, self.begin)  # systemd learns first that it is ready
 
     def begin(self) -> None:
-        """Start a successor."""
+        """Start a successor, at once or when the program is ready."""
         why = self._state.value
         if self._service is None:
             why = "this program cannot be continued by another process; restart it"
+        elif self._state is State.STARTING:
+            self._is_requested = True
+            self._log.info(why)
+            return
         if why:
             self._log.warn("no hand-over: {why}", why=why)
             return
@@ -263,10 +292,10 @@ class HandOver:
             successor.spawn(self._reactor, self._command)
             self._check(await self._within("start", successor.hello))
             has_frozen = True
-            LISTENING.pause()
+            self._listening.pause()
             handed = await self._within("get the state", maybeDeferred(service.freeze))
             append_to_log(self._twistd)
-            successor.move(handed, self._lingering.descriptors())
+            successor.move(handed, self._listening.sockets(), self._lingering.descriptors())
             await self._within("become ready", successor.ready)
         except (Exception, CancelledError) as problem:
             self._successor = None
@@ -300,7 +329,7 @@ class HandOver:
                 await maybeDeferred(frozen.thaw)
             except Exception:
                 self._log.failure("the program did not go on after a hand-over that failed")
-            LISTENING.accept()
+            self._listening.accept()
         self._state = State.SERVING
         notify.notify(notify.READY)
         if isinstance(problem, HandOverError):
@@ -313,7 +342,7 @@ class HandOver:
     async def _retire(self, successor: Successor, service: IHandsOver) -> None:
         """Leave the program to a successor that is ready."""
         self._state = State.RETIRED
-        LISTENING.release()
+        self._listening.release()
         self.pidfile.leave()
         notify.notify(notify.replaced_by(successor.pid))
         os.environ.pop(notify.VARIABLE, None)  # from now on the successor speaks for the service
