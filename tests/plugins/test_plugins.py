@@ -4,6 +4,7 @@ Tests for ``twisted/plugins/twisted_exec_plugins.py``.
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from zope.interface.verify import verifyObject
 import twisted
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.program import start as program_module
+from twisted_exec.program.maker import ProgramMaker
 from twisted_exec.tls.pki.directory import create_pki, write_kubeconfig
 
 PROGRAMS = [
@@ -55,6 +57,15 @@ class ServiceMakerTests(SynchronousTestCase):
             self.assertIsInstance(options, Options, name)
             self.assertIn("--help", options.getUsage())
             self.assertTrue(callable(maker.makeService))
+
+    def test_collector(self) -> None:
+        """The garbage collector, which rests during the imports, works afterwards, also if they fail."""
+        missing = ProgramMaker("exec-missing", "twisted_exec.missing", "", "exec-missing")
+        self.addCleanup(gc.enable)
+        for is_enabled, switch in ((True, gc.enable), (False, gc.disable)):
+            switch()
+            self.assertRaises(AttributeError, lambda: missing.options)
+            self.assertEqual(gc.isenabled(), is_enabled)
 
 
 class DoorTests(SynchronousTestCase):

@@ -10,6 +10,7 @@ Every twistd on the host imports this module, so it must not import anything hea
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from typing import Any
@@ -31,12 +32,17 @@ class ProgramMaker(ServiceMaker):
 
         end_on_interrupt()
         find_predecessor()
+        collects = gc.isenabled()
+        gc.disable()  # a seventh of the time of the imports, which leave little garbage
         try:
             return super().options
         except ModuleNotFoundError as error:
             from twisted_exec.program.libraries import missing_library
 
             raise SystemExit(f"{self.tapname}: {missing_library(error)}") from None
+        finally:
+            if collects:
+                gc.enable()
 
 
 def end_on_interrupt() -> None:
