@@ -5,12 +5,14 @@ Tests for :mod:`twisted_exec.cli.recording.player` and :mod:`~twisted_exec.cli.r
 from __future__ import annotations
 
 import io
+import os
+import termios
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, record
 from twisted_exec.cli.recording.player import Player
-from twisted_exec.cli.recording.terminal import Controls
+from twisted_exec.cli.recording.terminal import Controls, play
 
 ENTRIES: list[Entry] = [
     (NOW, b"one "),
@@ -124,3 +126,30 @@ class ControlsTests(SynchronousTestCase):
         self.assertFalse(controls.quit)
         controls.pressed(b"q")
         self.assertTrue(controls.quit)
+
+
+class PlayTests(SynchronousTestCase):
+    """Tests for :func:`play`."""
+
+    def setUp(self) -> None:
+        self.user, self.terminal = os.openpty()
+        for descriptor in (self.user, self.terminal):
+            self.addCleanup(os.close, descriptor)
+
+    def test_bytes(self) -> None:
+        """The terminal gets the bytes that the machine printed, and its settings back."""
+        before = termios.tcgetattr(self.terminal)
+        playing = player([(NOW, b"one\ntwo"), (NOW, b"\tthree\n")])
+        self.assertEqual(play(playing, self.terminal, self.terminal), 0)
+        screen = os.read(self.user, 1000)
+        self.assertEqual(screen, b"one\ntwo\tthree\n\x1b[0m\x1b[?25h\r\n")
+        self.assertEqual(termios.tcgetattr(self.terminal), before)
+
+    def test_begin(self) -> None:
+        """Playing begins at the given time; without a terminal for keys it just goes on."""
+        keys, end = os.pipe()
+        self.addCleanup(os.close, keys)
+        os.close(end)
+        playing = player(speed=64)
+        self.assertEqual(play(playing, keys, self.terminal, BEGIN + 101_000), 0)
+        self.assertTrue(os.read(self.user, 1000).startswith(RESET + b"one two three four"))

@@ -298,7 +298,8 @@ def _play(options: argparse.Namespace) -> int:
         from twisted_exec.cli.recording.terminal import play
 
         player = Player(file, speed=options.speed, idle_seconds=options.idle)
-        return play(player, options.at // _MILLISECOND if options.at else None)
+        at = options.at // _MILLISECOND if options.at else None
+        return play(player, sys.stdin.fileno(), sys.stdout.fileno(), at)
 
 
 def _cut(options: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import termios
 import time
 import tty
@@ -57,34 +56,39 @@ class Controls:
         return b""
 
 
-def play(player: Player, at: int | None = None) -> int:
+def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     """
     Play until the end, or until the user quits.
 
+    :param keys: descriptor of the input, which may be no terminal; then there are no controls.
+    :param screen: descriptor of the terminal.
     :param at: milliseconds since the epoch, where to begin.
     :return: the exit code.
     """
-    keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
     settings = termios.tcgetattr(keys) if os.isatty(keys) else None
 
     def ask() -> bytes:
         _write(screen, b"\r\n/")
         text = b""
         while (mark := os.read(keys, 1)) not in (b"\r", b"\n", b""):
+            if mark == b"\x03":
+                return b""
             text = text[:-1] if mark in b"\x7f\b" else text + mark
             _write(screen, b"\r\x1b[K/" + text)
         return text
 
     try:
         if settings is not None:
-            tty.setcbreak(keys)
+            # Raw, because the terminal would show a newline as two characters.
+            tty.setraw(keys, termios.TCSANOW)
         if at is not None:
             _write(screen, player.seek(at))
         _loop(player, Controls(player, ask), [keys] if settings is not None else [], screen)
     finally:
-        if settings is not None:
-            termios.tcsetattr(keys, termios.TCSADRAIN, settings)
         _write(screen, _SHOW_CURSOR)
+        if settings is not None:
+            # Without waiting for output: the terminal may be stopped.
+            termios.tcsetattr(keys, termios.TCSANOW, settings)
     return 0
 
 
