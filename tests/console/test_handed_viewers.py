@@ -110,10 +110,24 @@ class RestoredTests(HandedCase):
                 self.successResultOf(successor.open())
             self.assertEqual(again.notices[-1], LINE_AGAIN)
             restored.data_received(b"y")
-            self.assertEqual(console.heard(), b"y")
+            restored.answered()
+            restored.data_received(b"z")
+            self.assertEqual(console.heard(), b"z")
             successor.end(Ending(LINE_LOST, "x"))
             shared.use(self.line)
             self.successResultOf(shared.open())
+
+    def test_behind(self) -> None:
+        """Input that was typed for an earlier boot reaches no later one in the other process either."""
+        viewer, _ = self.attach(options=CONSOLE)
+        viewer.away()
+        viewer.input.restarted(0)
+        (restored,) = self.hand_over(viewer)
+        self.back(restored, 0, options=CONSOLE)
+        restored.data_received(b"x")
+        restored.answered()
+        restored.data_received(b"y")
+        self.assertEqual(self.line.heard(), b"y")
 
     def test_suspended_interruption(self) -> None:
         """A hand-over that fails lets sessions wait for the whole time again."""

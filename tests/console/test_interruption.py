@@ -379,15 +379,43 @@ class LateInputTests(InterruptionCase):
         self.assertIn(LINE_AGAIN, again.notices)
 
     def test_seen(self) -> None:
-        """A user who has seen output of the present boot typed for that."""
+        """A user whose client has answered typed for the present boot, also after a loss."""
+        for output in (b"login: ", b""):
+            viewer, _ = self.attach_marks()
+            self.crash()
+            self.restart()
+            self.console.says(b"motd\n" + output)
+            viewer.answered()
+            again = self.back(viewer, self.shared.journal.end - len(output))
+            viewer.data_received(b"root\n")
+            self.assertEqual(self.console.heard(), b"root\n")
+            self.assertEqual(again.notices, [])
+
+    def test_connected(self) -> None:
+        """What is on the way while the machine starts was typed for the boot before."""
+        viewer, stream = self.attach_marks()
+        self.crash()
+        self.restart()
+        viewer.data_received(b"rm x\n")
+        self.assertEqual(stream.notices[-1], f"what you type is not sent: {TYPED_BEFORE}")
+        viewer.answered()
+        viewer.data_received(b"root\n")
+        self.assertEqual(self.console.heard(), b"root\n")
+
+    def test_two_losses(self) -> None:
+        """A user who has seen output of the present boot may still send what was typed before that."""
         viewer, _ = self.attach_marks()
+        viewer.away()
         self.crash()
         self.restart()
         self.console.says(b"login: ")
-        again = self.back(viewer, 3)
+        self.back(viewer, 0)
+        viewer.away()
+        self.back(viewer, 7)
+        viewer.data_received(b"rm x\n")
+        viewer.answered()
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")
-        self.assertEqual(again.notices, [])
 
     def test_back_in_between(self) -> None:
         """A user who comes back before the next boot has typed for the one before until the answer."""
@@ -428,6 +456,23 @@ class LateInputTests(InterruptionCase):
             viewer.answered()
             viewer.data_received(b"z")
             self.assertEqual(console.heard(), b"z")
+
+    def test_earlier_process_while_off(self) -> None:
+        """A session of the process before that comes back while the machine is off waits, too."""
+        self.console.says(b"# ")
+        self.crash()
+        viewer = self.shared.viewer()
+        viewer.oldest = Position(self.shared.journal.epoch, 0)
+        again = self.back(viewer, 2)
+        viewer.data_received(b"x")
+        viewer.answered()
+        self.restart()
+        viewer.data_received(b"y")
+        viewer.answered()
+        viewer.data_received(b"z")
+        self.assertEqual(self.console.heard(), b"z")
+        texts = [notice(each) for each in again.notices]
+        self.assertEqual([each for each in texts if each in (WAITS, AGAIN)], [WAITS, AGAIN])
 
     def test_adopted(self) -> None:
         """A machine that runs already gets what its users have typed."""

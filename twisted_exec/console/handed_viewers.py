@@ -81,6 +81,7 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "missingPeople": input.missing_people,
         "hasInputEnded": input.has_ended,
         "bytesToMachine": input.bytes_to_machine,
+        "restartedAt": input.restarted_at,
         "bytesToUser": output.bytes_to_user,
     }
 
@@ -121,6 +122,7 @@ def _parse(values: Mapping[str, Any]) -> ViewerState:
             missing_people=values["missingPeople"],
             has_ended=values["hasInputEnded"],
             bytes_to_machine=values["bytesToMachine"],
+            restarted_at=values["restartedAt"],
         ),
         waits_after=None if line is None else Ending(*line),
     )

@@ -40,6 +40,8 @@ class InputState:
     :param discarded: the ending of a script whose input was discarded; ``None`` if none was.
     :param is_told: the user has the notice about that.
     :param missing_people: why the machine gets no input from this writer; empty if it does.
+    :param restarted_at: where the present boot of the machine begins, if input may have been typed
+        before; otherwise ``None``.
     """
 
     discarded: Ending | None
@@ -47,6 +49,7 @@ class InputState:
     missing_people: str
     has_ended: bool
     bytes_to_machine: int
+    restarted_at: int | None
 
 
 class Input:
@@ -62,7 +65,7 @@ class Input:
         self._viewer, self._console = viewer, console
         self.is_interrupted = self.is_behind = False
         self.bytes_to_machine = 0
-        self._restarted_at: int | None = None
+        self._restarted_at = 0  # for a user who is behind
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
@@ -78,6 +81,7 @@ class Input:
             self._missing_people,
             self.has_ended,
             self.bytes_to_machine,
+            self._restarted_at if self.is_behind else None,
         )
 
     def restore(self, state: InputState) -> None:
@@ -85,6 +89,8 @@ class Input:
         self._discarded, self._is_told = state.discarded, state.is_told
         self._missing_people = state.missing_people
         self.bytes_to_machine = state.bytes_to_machine
+        if state.restarted_at is not None:
+            self.fall_behind(state.restarted_at)
         if state.has_ended:
             self._ended_at = self._console.clock.seconds()
 
@@ -182,19 +188,34 @@ class Input:
         return True
 
     def restarted(self, offset: int) -> None:
-        """Take note that another boot of the machine begins at an offset."""
-        self._restarted_at = offset
+        """
+        Go on with the next boot of the machine.
+
+        :param offset: where its output begins.
+        """
+        self.is_interrupted = False
+        self._viewer.tell(notice(LINE_AGAIN))
+        if self._viewer.ask():
+            self.fall_behind(offset)
+
+    def fall_behind(self, offset: int) -> None:
+        """
+        Discard what the user may have typed for the boot before, until the client has answered.
+
+        That is what is on the way, and what a client sends again that has lost its connection.
+
+        :param offset: where the output of the present boot begins.
+        """
+        self.is_behind, self._restarted_at = True, offset
 
     def catch_up(self, position: Position) -> None:
         """
-        Discard the input of an outage if the user has seen nothing of the machine's present boot.
+        Repeat the notice of the present boot, which may be lost with the connection.
 
         :param position: what the user has seen.
         """
-        offset = self._restarted_at
-        self.is_behind = offset is not None and position.offset <= offset
-        if self.is_behind and not self.is_interrupted:
-            self._viewer.output.tell(notice(LINE_AGAIN), offset)
+        if self.is_behind and not self.is_interrupted and position.offset <= self._restarted_at:
+            self._viewer.output.tell(notice(LINE_AGAIN), self._restarted_at)
 
     def caught_up(self) -> None:
         """Take note that what arrives now was typed at the machine's present boot."""

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.streaming.interfaces import Ending
 
-from .floor import LINE_AGAIN, WAITS, notice
+from .floor import WAITS, notice
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
@@ -47,25 +47,26 @@ class Interruption:
         """
         before, self._ending = self.why, ending
         self.unsuspend()
-        seconds = self._console.limits.restart_seconds
-        text = notice(f"{ending.message}; {WAITS} {seconds:g} s for the machine to start again")
         for viewer in self._console.viewers:
             if viewer.is_ending:
                 continue
-            viewer.input.restarted(self._console.journal.end)
             if not viewer.may_wait:
                 viewer.finish(ending)
             elif not viewer.input.is_interrupted or self.why != before:
-                viewer.input.is_interrupted = True
-                viewer.tell(text)
+                self.join(viewer)
+
+    def join(self, viewer: Viewer) -> None:
+        """Let a session wait, too, whose user has seen the line that has ended."""
+        seconds = self._console.limits.restart_seconds
+        text = f"{self.why}; {WAITS} {seconds:g} s for the machine to start again"
+        viewer.input.is_interrupted = True
+        viewer.tell(notice(text))
 
     def end(self) -> None:
         """The next line is open."""
         self.stop()
         for viewer in self._waiting():
-            viewer.input.is_interrupted = False
             viewer.input.restarted(self._console.boot_offset)
-            viewer.tell(notice(LINE_AGAIN))
 
     def stop(self) -> None:
         """Forget the ending and the time."""
@@ -92,7 +93,7 @@ class Interruption:
     def restore(self, viewer: Viewer, ending: Ending) -> None:
         """Let a session wait on that has waited in an earlier process."""
         if self._console.is_live:
-            viewer.tell(notice(LINE_AGAIN))
+            viewer.input.restarted(self._console.boot_offset)
         else:
             viewer.input.is_interrupted, self._ending = True, ending
             self.unsuspend()

@@ -239,8 +239,21 @@ class Viewer:
     def heard(self) -> None:
         """Do nothing: the position of the user is known from the request that resumes."""
 
+    def ask(self) -> bool:
+        """
+        Find out when everything has arrived that the client has sent until now.
+
+        :return: whether :meth:`answered` follows, as soon as there is a stream: the client can resume.
+        """
+        if self._transport is None:
+            return True
+        if not IMarkTransport.providedBy(self._transport):
+            return False
+        self._transport.ask()
+        return True
+
     def answered(self) -> None:
-        if self.input.is_behind:
+        if self.input.is_behind and not self.input.is_interrupted:
             self.input.caught_up()
             self._viewers.update_input_of(self)
 

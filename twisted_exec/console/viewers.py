@@ -110,9 +110,11 @@ class Viewers:
             viewer.output.start(console.scrollback_start)
         else:
             viewer.output.resume(position, console.scrollback_start)
-            if console.is_new_boot and position.offset <= console.boot_offset:
+            if console.interruption.ending is not None:
+                console.interruption.join(viewer)
+            elif console.is_new_boot and position.offset <= console.boot_offset:
                 viewer.input.is_interrupted = not console.is_live
-                viewer.input.restarted(console.boot_offset)
+                viewer.input.fall_behind(console.boot_offset)
                 viewer.input.catch_up(position)
         self._all.append(viewer)
         journal.joined(viewer.joined_as, viewer.user, viewer.role.name.lower())

@@ -370,7 +370,8 @@ class IResumableAttachment(ITermsAttachment):
 
     def answered() -> None:
         """
-        The client has sent what its user typed before :meth:`resumed`; called at most once for that.
+        The client has sent what its user typed before :meth:`resumed`, or before the stream's last
+        :meth:`IMarkTransport.ask`; called once for the last of them.
 
         It may have more than a connection takes at once, and sends that later.
         """
@@ -436,6 +437,13 @@ class IMarkTransport(IAttachmentTransport):
 
     def hold_acks(held: bool) -> None:
         """Send no Ack until this is called with false, even if more input is settled."""
+
+    def ask() -> None:
+        """
+        Find out when everything has arrived that the client has sent by the time it reads this.
+
+        :meth:`IResumableAttachment.answered` follows.
+        """
 
 
 class IConsole(IStreamClientEndpoint):

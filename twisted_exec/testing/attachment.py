@@ -246,6 +246,9 @@ class MarkStream:
     def hold_acks(self, held: bool) -> None:
         """Do nothing: this stream sends no Ack."""
 
+    def ask(self) -> None:
+        """Do nothing: the test answers."""
+
     def send_mark(self, mark: At | Attendance | Notice) -> None:
         assert self.ending is None, "a mark after the end"
         self.sent.append(mark)

@@ -173,6 +173,26 @@ class BeginningTests(ResumableCase):
         self.assertEqual(self.acknowledged(peer), 19)
         self.assertEqual(self.attachment.events, ["resumed", "heard", "answered"])
 
+    def test_asked(self) -> None:
+        """A question is answered once the client has read it, and not by an answer to an earlier ping."""
+        peer = self.open()
+        self.clock.advance(30)  # the ping that keeps the connection alive
+        self.attachment.transport.ask()
+        self.attachment.transport.ask()
+        events = self.heard(peer)
+        self.assertEqual(sum(isinstance(each, Ping) for each in events), 1)
+        peer.say(Pong(b""))
+        self.assertEqual(self.attachment.events, ["heard"])
+        self.assertEqual([type(each) for each in self.heard(peer)], [Ping])
+        peer.say(Pong(b""))
+        peer.say(Pong(b""))
+        self.assertEqual(self.attachment.events, ["heard", "answered"])
+        self.attachment.transport.ask()
+        self.assertEqual([type(each) for each in self.heard(peer)], [Ping])
+        self.clock.advance(30)
+        peer.say(Pong(b""))
+        self.assertEqual(self.attachment.events, ["heard", "answered", "answered"])
+
     def test_unknown_count(self) -> None:
         """If nobody knows how much is settled, the client is told so, and counting begins anew."""
         peer = self.open(position=Position(EPOCH, 0), settled=None)

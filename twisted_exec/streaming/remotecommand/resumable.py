@@ -126,7 +126,10 @@ class ResumableServer(ConsoleServer):
         super().__init__(attachment, **more)
         # Without the key, which is a secret that only the client needs.
         self._position, self._settled_before = resumption.position, resumption.settled
-        self._heard = self._answered = False
+        self._heard = False
+        self._asks = False  # the attachment waits for an answer
+        self._is_pinged = False  # a ping is on the way
+        self._is_question = False  # this ping was sent after the last question
         self._input.settled = resumption.settled or 0
         self._acks = Acknowledgements(self._clock, self._send_mark, self._input.settled)
         self._input.on_settled = self._acks.settled
@@ -142,6 +145,17 @@ class ResumableServer(ConsoleServer):
 
     def hold_acks(self, held: bool) -> None:
         self._acks.hold(held)
+
+    def ask(self) -> None:
+        self._asks, self._is_question = True, False
+        self._ask_now()
+
+    def _ask_now(self) -> None:
+        # One ping at a time: an answer does not say to which one it is, and a client may answer the
+        # last of several pings only.
+        if self._asks and not self._is_pinged and not self._carrier.blocked:
+            self._is_pinged = self._is_question = True
+            self._carrier.ping()
 
     def _send_mark(self, mark: Mark) -> None:
         if not self._ending:
@@ -159,6 +173,7 @@ class ResumableServer(ConsoleServer):
             self._attachment.attached(self)
         else:
             # The answer shows that the client has the new key, and follows the input of the outage.
+            self._asks = self._is_pinged = self._is_question = True
             self._carrier.ping()
             self._attachment.resumed(self, position)
 
@@ -172,8 +187,11 @@ class ResumableServer(ConsoleServer):
 
     def pong_received(self) -> None:
         self._hear()
-        if self._position is not None and not (self._answered or self._left):
-            self._answered = True
+        self._is_pinged = False
+        if not self._is_question:
+            self._ask_now()
+        elif self._asks and not self._left:
+            self._asks = False
             self._attachment.answered()
         super().pong_received()
 
@@ -192,9 +210,19 @@ class ResumableServer(ConsoleServer):
             self._heard = True
             self._attachment.heard()
 
+    def _ping(self) -> None:
+        if (
+            self._is_pinged
+        ):  # a client that reads nothing now keeps the connection alive by its pings
+            self._arm(self._limits.ping_seconds, self._ping)
+            return
+        self._is_pinged = self._is_question = not self._carrier.blocked
+        super()._ping()
+
     def _flow(self, full: bool) -> None:
         super()._flow(full)
         self._acks.set_blocked(full)
+        self._ask_now()
 
     # The end
 
