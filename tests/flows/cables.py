@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, TCP4ServerEndpoint, connectProtocol
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -147,6 +148,8 @@ class _End(Protocol):
 class _Near(_End):
     """The end at the program that connects."""
 
+    _connecting: Deferred[Protocol] | None = None
+
     def connectionMade(self) -> None:
         super().connectionMade()
         if self.cable.refuses:
@@ -154,8 +157,13 @@ class _Near(_End):
             return
         far = _End(self.cable)
         target = HostnameEndpoint(reactor, "127.0.0.1", self.cable.target)
-        connecting = connectProtocol(target, far)
-        connecting.addCallbacks(self._joined, lambda _: self.transport.loseConnection())
+        self._connecting = connectProtocol(target, far)
+        self._connecting.addCallbacks(self._joined, lambda _: self.transport.loseConnection())
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        super().connectionLost(reason)
+        if self._connecting is not None:
+            self._connecting.cancel()  # an attempt that is still open would outlive the test
 
     def forget(self) -> None:
         """Reset this end alone."""

@@ -17,7 +17,8 @@ from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
 from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.console.handed_viewers import export_viewer
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.line import LineEnded
+from twisted_exec.console.shared_console import Limits, SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
 from twisted_exec.observe.audit import JSONLinesAudit
@@ -28,10 +29,10 @@ from twisted_exec.runtimes.serving.routes import StreamRoutes
 from twisted_exec.runtimes.serving.server import Listening, StreamServer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.interfaces import IAttachment, Subject
+from twisted_exec.streaming.interfaces import Ending, IAttachment, Subject
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.attachment import RecordingUser
-from twisted_exec.testing.network import MemoryNetwork
+from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
 
 
@@ -47,7 +48,13 @@ class Process:
         self.line = _Line()
         if predecessor is not None:
             self.line.items, self.line.sizes = predecessor.line.items, predecessor.line.sizes
-        self.shared = SharedConsole(self.line, clock, journal=runtime.journal)
+        self.shared = SharedConsole(
+            self.line,
+            clock,
+            journal=runtime.journal,
+            limits=Limits(restart_seconds=runtime.restart_seconds),
+            restarts=lambda ending, has_exited: runtime.restart_seconds > 0,
+        )
         self.cache = RequestCache(clock, user_limit=1000)
         self.audit = io.StringIO()
         self.server = StreamServer(
@@ -101,8 +108,11 @@ class Process:
     def thaw(self) -> None:
         line, self.line = self.line, _Line()
         self.line.items, self.line.sizes = line.items, line.sizes
-        self.shared.unsuspend(self.line)
-        self.shared.open()
+        if self.runtime.is_on:
+            self.shared.unsuspend(self.line)
+            self.shared.open()
+        else:
+            self.shared.unsuspend()
         self.server.thaw()
 
     def retire(self, seconds: float = 3600) -> None:
@@ -123,22 +133,31 @@ class Runtime:
     """
     A runtime, whatever process it is at present.
 
+    :param restart_seconds: how long sessions wait when the machine has ended; 0: they end with it.
     :ivar process: the newest process.
     :ivar retired: the others.
+    :ivar is_on: the machine runs.
+    :ivar boots: what the machine got, for each boot.
+    :ivar query: the options of sessions.
+    :ivar frozen: transports that deliver nothing, as behind a black hole.
     """
 
-    def __init__(self, clock: Clock, resume_seconds: int = 60) -> None:
+    def __init__(self, clock: Clock, resume_seconds: int = 60, restart_seconds: int = 0) -> None:
         self.clock, self.resume_seconds = clock, resume_seconds
+        self.restart_seconds, self.is_on = restart_seconds, True
+        self.frozen: set[MemoryTransport] = set()
         self.journal = Journal()
         self.network = MemoryNetwork()
         self.networks = [self.network]
         self.sockets: dict[str, Any] = {}
         self.printed = bytearray()
         self.requests = 0
+        self.query = b""
         self.retired: list[Process] = []
         self.public, self.hidden = _Listener(self, "site"), _Listener(self, "bridges")
         self.process = Process(self)
         self.process.shared.open()
+        self.boots: list[list[Any]] = [self.process.line.items]
 
     @property
     def typed(self) -> bytes:
@@ -154,10 +173,33 @@ class Runtime:
         old = self.process
         values = values or old.freeze()
         self.process = Process(self, old)
-        self.process.shared.open()
+        if self.is_on:
+            self.process.shared.open()
         self.process.sessions.restore(values)
         self.retired.append(old)
         old.retire()
+
+    def kill(self) -> None:
+        """Kill the process and reset all connections; another one finds the machine running."""
+        for network in self.networks:
+            for transport in network.transports:
+                transport.abortConnection()
+        self.process = Process(self, self.process)
+        self.process.shared.open()
+
+    def end_machine(self, ending: Ending) -> None:
+        """The machine ends by itself, and is to start again."""
+        self.is_on = False
+        self.process.line.close(LineEnded(ending))
+
+    def start_machine(self) -> None:
+        """The machine starts again."""
+        self.is_on = True
+        line = self.process.line = _Line()
+        self.boots.append(line.items)
+        self.process.shared.use(line)
+        self.process.shared.is_new_boot = True
+        self.process.shared.open()
 
     def head(self, user: str = "ann") -> UpgradeRequest:
         """Return a request with a token."""
@@ -167,11 +209,16 @@ class Runtime:
             (b"X-Twisted-Exec-User", user.encode()),
             (b"X-Twisted-Exec-Machine-Uid", b"uid-x"),
         ]
-        return UpgradeRequest(b"GET", f"/exec/{self.token}".encode(), b"localhost", headers)
+        path = f"/exec/{self.token}?".encode() + self.query
+        return UpgradeRequest(b"GET", path, b"localhost", headers)
 
-    def ours(self, user: str = "ann") -> Client:
-        """Open a session of our own client."""
-        return _Client(self, user)
+    def ours(self, user: str = "ann", end: Any = None) -> Client:
+        """
+        Open a session of our own client.
+
+        :param end: the user's end; by default it records everything.
+        """
+        return _Client(self, user, end)
 
     def hop(self, rejoin: str, user: str = "ann", session: str = "") -> Any:
         """Open or rejoin a stream, as the hop before a runtime does."""
@@ -211,10 +258,10 @@ class Runtime:
         while self.step():
             pass
 
-    def step(self) -> bool:
+    def step(self, chunk_bytes: int = 1 << 16) -> bool:
         """Let each connection deliver once."""
         transports = [each for network in self.networks for each in network.transports]
-        moved = [transport.step(1 << 16) for transport in transports]
+        moved = [each.step(chunk_bytes) for each in transports if each not in self.frozen]
         return any(moved)
 
     def pass_seconds(self, seconds: float) -> None:
@@ -225,10 +272,11 @@ class Runtime:
 class _Client(Client):
     """Our own client, in the network of the runtime."""
 
-    def __init__(self, runtime: Runtime, user: str) -> None:
+    def __init__(self, runtime: Runtime, user: str, end: Any = None) -> None:
         self._runtime = runtime
-        super().__init__(runtime.public, runtime.clock, head=lambda: runtime.head(user))
+        super().__init__(runtime.public, runtime.clock, end, head=lambda: runtime.head(user))
         runtime.networks.append(self.network)
+        self.frozen = runtime.frozen
 
     def step(self, chunk_bytes: int = 1 << 16) -> bool:
         moved = super().step(chunk_bytes)
