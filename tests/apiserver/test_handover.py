@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.chain import MachineTestCase, UserEnd, reactor
-from tests.apiserver.consoles.test_sessions import SharedStorage
+from tests.apiserver.consoles.sessions.support import SharedStorage
 from tests.apiserver.support import AuditList
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object

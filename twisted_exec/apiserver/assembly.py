@@ -36,7 +36,8 @@ from twisted_exec.apiserver.consoles.connect import (
 )
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
-from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
+from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
+from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
 from twisted_exec.apiserver.controllers.event_recorder import Reports

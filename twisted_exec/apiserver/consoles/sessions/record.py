@@ -167,3 +167,9 @@ class Record:
             "replica": replica,
         }
         return {key: value for key, value in spec.items() if value}
+
+
+def is_absent(obj: Object) -> bool:
+    """Return whether an object is that of a session whose user may still come back."""
+    status = obj.get("status", {})
+    return "awaySince" in status and "endedBy" not in status

@@ -1,6 +1,5 @@
 """
-ConsoleSession objects: each server writes those of its sessions, and ends sessions that are
-deleted.
+Each server writes the ConsoleSessions of its sessions, and ends sessions that are deleted.
 
 A session begins and ends without waiting for the store.  Its object follows: created a quarter of a
 second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
@@ -12,23 +11,15 @@ write at a time; so a session that ends while its object is being created leaves
 A session that its user can resume keeps its object for some time when the connection is lost; see
 :meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the user
 is back at this server, the object goes on under its name; another server creates an object of its own
-and deletes this one.
+and deletes this one (:mod:`.foreign`).
 
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user
 (another server took this one for dead) is created again.
-
-Clocks of servers need not agree: each server notes by its own clock when an object last changed,
-and deletes other servers' objects that miss their renewals for the time that they state.  The only
-server of a store deletes what an earlier process left when it starts, except for the objects of
-predecessors that may still have sessions (:mod:`twisted_exec.storage.handover`).  They are servers of
-the same store: they renew their objects, learn of deletions, and expire as others do.
 """
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,7 +31,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api import names
 from twisted_exec.api.conditions import writers_of
-from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Kind, Object
+from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -50,11 +41,13 @@ from twisted_exec.api.status import (
     NotFound,
     one_line,
 )
-from twisted_exec.apiserver.consoles.session_record import Record
-from twisted_exec.apiserver.interfaces import IAdmission
-from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.auth.interfaces import User
+from twisted_exec.apiserver.consoles.sessions.foreign import (
+    LEASE_RENEWALS,
+    RENEW_SECONDS,
+    ForeignObjects,
+)
+from twisted_exec.apiserver.consoles.sessions.pace import WritePace
+from twisted_exec.apiserver.consoles.sessions.record import Record
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
@@ -63,22 +56,11 @@ from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.session import Session
 
-RENEW_SECONDS = 20.0
-"""Interval between two renewals of an object, with few sessions."""
 RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
-LEASE_RENEWALS = 3
-"""Number of missed renewals after which an object is deleted."""
 LOOK_SECONDS = 5.0
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
-REMOVALS_AT_ONCE = 5
-"""Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
-REMOVAL_PAUSE_SECONDS = 1.0
-"""Delay before the first of the other deletions: closing consoles comes first."""
-REMOVALS_PER_SECOND = 150
-"""Limit for the other deletions."""
-
 MOST_PREDECESSORS = 256
 """Servers whose objects outlast the start of their successors, the latest first."""
 
@@ -121,14 +103,12 @@ class SessionObjects(StoreFollower):
         self._records: dict[Session, Record] = {}
         self._named: dict[tuple[str, str], Record] = {}
         self._resumable: dict[str, Record] = {}  # by the id of the session
-        self._foreign: dict[tuple[str, str], float] = {}  # expiry of other servers' objects
-        self._absent: dict[tuple[str, str], str] = {}  # the sessions of those with absent users
-        self._resumed_here: dict[str, Session] = {}  # by the id of the session before
+        self._foreign = ForeignObjects(storage, clock, self._failed)
         self._predecessors: tuple[str, ...] = ()
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
         self._troubled = False
-        self._removal_due = self._other_removal_due = -math.inf
+        self._pace = WritePace(clock)
         sessions.watcher = self
 
     def inherit(self, replicas: Sequence[str]) -> None:
@@ -150,7 +130,6 @@ class SessionObjects(StoreFollower):
         super().stopService()
         self._loop.stop()
         self._foreign.clear()
-        self._absent.clear()
         for record in list(self._records.values()):
             record.stop_waiting()
             record.stop_waiting_for_user()
@@ -171,9 +150,8 @@ class SessionObjects(StoreFollower):
 
     def _listed(self, listing: Listing) -> None:
         for obj in listing.items:
-            self._note_foreign(obj)
-            if self._is_exclusive and obj["spec"].get("replica") not in self._predecessors:
-                self._foreign[key_of(obj)] = self._clock.seconds()
+            is_stale = self._is_exclusive and obj["spec"].get("replica") not in self._predecessors
+            self._foreign.note(obj, expires=is_stale)
         if self._is_exclusive:
             self.look()
 
@@ -190,30 +168,11 @@ class SessionObjects(StoreFollower):
         else:
             record = Record(session)
             record.delay = self._clock.callLater(CREATE_SECONDS, self._lasted, record)
-            self._take_over(session)
+            self._foreign.resumed(session)
         self._records[session] = record
         if session.resumable_seconds:
             self._resumable[record.id] = record
         self._work(record)
-
-    def _take_over(self, session: Session) -> None:
-        """Delete the object that another server keeps for the absent user of a session."""
-        if not session.resumes:
-            return
-        self._resumed_here[session.resumes] = session
-        keys = (key for key, absent in self._absent.items() if absent == session.resumes)
-        if (key := next(keys, None)) is not None:
-            Deferred.fromCoroutine(self._remove_absent(key, session)).addErrback(self._failed)
-
-    async def _remove_absent(self, key: tuple[str, str], session: Session) -> None:
-        try:
-            obj = await self._storage.get(_RESOURCE, *key)
-            spec, subject = obj["spec"], session.subject
-            facts = (spec.get("session"), spec.get("user", ""), spec.get("machineUID", ""))
-            if facts == (session.resumes, subject.user, subject.uid) and _is_absent(obj):
-                await self._storage.delete(_RESOURCE, obj)
-        except (NotFound, Conflict):
-            pass  # it has changed, or its time is over
 
     def _lasted(self, record: Record) -> None:
         record.delay = None
@@ -221,8 +180,7 @@ class SessionObjects(StoreFollower):
 
     def ended(self, session: Session) -> None:
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
-        if self._resumed_here.get(session.resumes) is session:
-            del self._resumed_here[session.resumes]
+        self._foreign.ended(session)
         record = self._records.get(session)
         if record is None:
             return
@@ -249,23 +207,11 @@ class SessionObjects(StoreFollower):
 
     def _work_later(self, record: Record) -> None:
         """Write at once, or a little later if many objects are to be written."""
-        seconds = self._until_write() if record.stored is not None and self.running else 0.0
+        seconds = self._pace.delay() if record.stored is not None and self.running else 0.0
         if seconds:
             record.delay = self._clock.callLater(seconds, self._lasted, record)
         else:
             self._work(record)
-
-    def _until_write(self) -> float:
-        """Return the delay before the next object is deleted, or its user noted as absent."""
-        now = self._clock.seconds()
-        interval = REMOVAL_PAUSE_SECONDS / REMOVALS_AT_ONCE
-        due = max(self._removal_due, now - REMOVAL_PAUSE_SECONDS)
-        if due + interval / 2 < now:  # not whole intervals, whose sum is rounded
-            self._removal_due = due + interval
-            return 0.0
-        due = max(self._other_removal_due, now + REMOVAL_PAUSE_SECONDS) + 1 / REMOVALS_PER_SECOND
-        self._other_removal_due = due
-        return due - now
 
     # Writes for one record
 
@@ -375,9 +321,9 @@ class SessionObjects(StoreFollower):
         if record is not None:
             self._own_changed(record, event)
         elif event.type == DELETED:
-            self._forget_foreign(event.obj)
+            self._foreign.forget(event.obj)
         else:
-            self._note_foreign(event.obj)
+            self._foreign.note(event.obj)
 
     def _own_changed(self, record: Record, event: Event) -> None:
         if event.type == DELETED:
@@ -428,23 +374,6 @@ class SessionObjects(StoreFollower):
             return None
         return record if record.describes(obj) else None
 
-    def _note_foreign(self, obj: Object) -> None:
-        seconds = obj.get("status", {}).get("leaseDurationSeconds")
-        if not isinstance(seconds, int) or seconds <= 0:
-            seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
-        self._foreign[key_of(obj)] = self._clock.seconds() + seconds
-        if _is_absent(obj):
-            absent = obj["spec"].get("session", "")
-            self._absent[key_of(obj)] = absent
-            if (session := self._resumed_here.get(absent)) is not None:
-                self._take_over(session)  # its user was faster than the other server
-        else:
-            self._absent.pop(key_of(obj), None)
-
-    def _forget_foreign(self, obj: Object) -> None:
-        self._foreign.pop(key_of(obj), None)
-        self._absent.pop(key_of(obj), None)
-
     # Periodic work
 
     def look(self) -> Deferred[None]:
@@ -464,19 +393,7 @@ class SessionObjects(StoreFollower):
                 self._work(record)
             elif record.renewed_at <= due:
                 await self._renew(record)
-        now = self._clock.seconds()
-        for key in [key for key, until in self._foreign.items() if until <= now]:
-            await self._expire(key)
-
-    async def _expire(self, key: tuple[str, str]) -> None:
-        until = self._foreign.get(key)
-        try:
-            obj = await self._storage.get(_RESOURCE, *key)
-            if self._record_of(obj) is None and self._foreign.get(key) == until:
-                await self._storage.delete(_RESOURCE, obj)
-        except (NotFound, Conflict):
-            pass
-        self._foreign.pop(key, None)
+        await self._foreign.delete_expired(lambda obj: self._record_of(obj) is not None)
 
     # Errors
 
@@ -507,36 +424,3 @@ def _done(working: Deferred[None]) -> Deferred[None]:
 
 def _deleted_by(obj: Object) -> str:
     return f"{one_line(obj['status']['endedBy'])} deleted the console session {obj['metadata']['name']}"
-
-
-def _is_absent(obj: Object) -> bool:
-    status = obj.get("status", {})
-    return "awaySince" in status and "endedBy" not in status
-
-
-class SessionVerbs(Verbs):
-    """
-    The verbs on console sessions: a deletion writes the user into the object.
-
-    Clients can only delete; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
-    """
-
-    def __init__(
-        self, storage: IStorage, admissions: Sequence[IAdmission], now: Callable[[], float]
-    ) -> None:
-        super().__init__(storage, admissions, now)
-        self._sessions = storage
-
-    async def remove(
-        self, user: User, kind: Kind, old: Object, options: WriteOptions
-    ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.remove`; reads a session again that is being renewed."""
-        if options.dry_run:
-            return old, True
-        noted = copy.deepcopy(old)
-        noted.setdefault("status", {})["endedBy"] = user.name
-        stored = await self._sessions.update(_RESOURCE, noted)
-        try:
-            return await self._sessions.delete(_RESOURCE, stored), True
-        except NotFound:
-            return stored, True  # the carrying server was faster

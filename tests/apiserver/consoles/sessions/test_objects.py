@@ -1,183 +1,40 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and
-:mod:`twisted_exec.api.kinds.sessions`.
+Tests for :mod:`twisted_exec.apiserver.consoles.sessions.objects` and its pace of writes.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock, deferLater
-from twisted.python.components import proxyForInterface
-from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
-
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
-from tests.apiserver.support import EPOCH, MERGE, APITestCase, AuditList
+from tests.apiserver.support import EPOCH
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import Forbidden, ServiceUnavailable
+from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
-from twisted_exec.apiserver.consoles.sessions import (
+from twisted_exec.apiserver.consoles.sessions.foreign import RENEW_SECONDS
+from twisted_exec.apiserver.consoles.sessions.objects import (
     CREATE_SECONDS,
-    LEASE_RENEWALS,
     LOOK_SECONDS,
+)
+from twisted_exec.apiserver.consoles.sessions.pace import (
     REMOVAL_PAUSE_SECONDS,
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
-    RENEW_SECONDS,
-    SessionObjects,
-    SessionVerbs,
 )
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
-from twisted_exec.apiserver.service import APIServer
-from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.auth.interfaces import User
-from twisted_exec.observe.audit import Trail
-from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending, Subject
+from twisted_exec.streaming.interfaces import SESSION_DELETED, Subject
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import ClientInfo, Session
+from twisted_exec.streaming.sessions.session import ClientInfo
 from twisted_exec.wire.stream_options import StreamOptions
 
-RESOURCE = kinds.CONSOLESESSIONS.resource
-SESSIONS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolesessions"
-LEASE_SECONDS = RENEW_SECONDS * LEASE_RENEWALS
-ADA = User("ada")
+from .support import (
+    LEASE_SECONDS,
+    Carried,
+    ObjectsCase,
+)
 
-
-class HesitantStorage(MemoryStorage):
-    """
-    A store whose writes can be held back, or fail.
-
-    :ivar hold: writes wait.
-    :ivar broken: writes fail.
-    """
-
-    hold = False
-    broken = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], None]] = []
-        self.writes = 0
-
-    def create(self, resource: Any, obj: Object) -> Deferred[Object]:
-        if not self.hold:
-            return self._write(super().create, resource, obj)
-        made: Deferred[Object] = Deferred()
-
-        def go() -> None:
-            self._write(super(HesitantStorage, self).create, resource, obj).chainDeferred(made)
-
-        self.waiting.append(go)
-        return made
-
-    def update(self, resource: Any, obj: Object) -> Deferred[Object]:
-        return self._write(super().update, resource, obj)
-
-    def delete(self, resource: Any, obj: Object) -> Deferred[Object]:
-        return self._write(super().delete, resource, obj)
-
-    def _write(self, write: Callable[..., Deferred[Object]], *what: Any) -> Deferred[Object]:
-        if self.broken:
-            failed: Deferred[Object] = Deferred()
-            failed.errback(ServiceUnavailable("the disk is full"))
-            return failed
-        self.writes += 1
-        return write(*what)
-
-    def go(self) -> None:
-        """Make what waits."""
-        waiting, self.waiting = self.waiting, []
-        for each in waiting:
-            each()
-
-
-class Carried:
-    """A session that is up, as a proxy carries it."""
-
-    def __init__(self, sessions: Sessions, number: int = 1, **more: Any) -> None:
-        facts = {
-            "session": f"s-{number}",
-            "user": "bob",
-            "namespace": "default",
-            "machine": "vm",
-            "uid": "u-1",
-            "pool": "pool-a",
-            "resource": "machines.compute.ironcore.dev",
-            **more,
-        }
-        self.endings: list[Ending] = []
-        self.counts = (0, 0)
-        self.session: Session = sessions.open(Subject(**facts))
-        self.session.client_info = ClientInfo(
-            "192.0.2.7", "websocket v5.channel.k8s.io", "kubectl/v1.33", "machines/exec"
-        )
-
-    def begin(self) -> Carried:
-        self.session.carry(self.endings.append, lambda: None, lambda: self.counts)
-        return self
-
-    def over(self) -> None:
-        self.session.over("client closed")
-
-
-class ObjectsCase(SynchronousTestCase):
-    """The sessions of one server, and their objects."""
-
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.clock.advance(EPOCH)
-        self.storage = HesitantStorage()
-        self.verbs = Verbs(self.storage, [], self.clock.seconds)
-        self.successResultOf(Deferred.fromCoroutine(bootstrap(self.storage, self.verbs, ())))
-        self.sessions, self.objects = self.server("one")
-
-    def server(
-        self, name: str, *, exclusive: bool = False, predecessors: Sequence[str] = ()
-    ) -> tuple[Sessions, SessionObjects]:
-        sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
-        objects = SessionObjects(
-            self.storage,
-            sessions,
-            self.clock,
-            self.clock.seconds,
-            name,
-            exclusive=exclusive,
-            machines=[kinds.MACHINES.resource],
-        )
-        objects.inherit(predecessors)
-        objects.startService()
-        self.addCleanup(lambda: objects.running and objects.stopService())
-        return sessions, objects
-
-    def begin(self, number: int = 1, **more: Any) -> Carried:
-        carried = Carried(self.sessions, number, **more).begin()
-        self.clock.advance(CREATE_SECONDS)
-        return carried
-
-    def stored(self) -> list[Object]:
-        return list(self.successResultOf(self.storage.list(RESOURCE)).items)
-
-    def pass_time(self, seconds: float) -> None:
-        for _ in range(int(seconds / LOOK_SECONDS)):
-            self.clock.advance(LOOK_SECONDS)
-
-    def delete(self, name: str, user: User = ADA) -> None:
-        verbs = SessionVerbs(self.storage, [], self.clock.seconds)
-        target = Target(kinds.CONSOLESESSIONS, "default", name)
-        deleting = verbs.delete(user, target, WriteOptions(), {})
-        _, gone = self.successResultOf(Deferred.fromCoroutine(deleting))
-        self.assertTrue(gone)
+RESUMABLE_SECONDS = 60
 
 
 class LifeTests(ObjectsCase):
@@ -414,106 +271,6 @@ class LifeTests(ObjectsCase):
         self.successResultOf(stopping)
 
 
-class DeletionTests(ObjectsCase):
-    """Deleting an object ends its session."""
-
-    def test_ends(self) -> None:
-        """The session ends and names the deleting user; its object is not created again."""
-        one, two = self.begin(1), self.begin(2)
-        name = next(
-            each["metadata"]["name"] for each in self.stored() if each["spec"]["session"] == "s-1"
-        )
-        self.delete(name)
-        told = f"ada deleted the console session {name}"
-        self.assertEqual((one.endings, two.endings), ([Ending(SESSION_DELETED, told)], []))
-        one.over()
-        self.pass_time(120)
-        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
-
-    def test_29_ended_at_another_server(self) -> None:
-        """Whichever server it is deleted at, the one that carries the session ends it."""
-        others, _ = self.server("two")
-        other = Carried(others, 7).begin()
-        one = self.begin()
-        (name,) = (
-            each["metadata"]["name"] for each in self.stored() if each["spec"]["session"] == "s-7"
-        )
-        self.delete(name)
-        self.assertEqual((len(other.endings), one.endings), (1, []))
-
-    def test_while_it_is_renewed(self) -> None:
-        """A late renewal neither recreates an object nor removes the deleting user."""
-        one = self.begin()
-        (obj,) = self.stored()
-        noted = json.loads(json.dumps(obj))
-        noted["status"]["endedBy"] = "ada"
-        self.successResultOf(self.storage.update(RESOURCE, noted))
-        self.assertEqual([each.reason for each in one.endings], [SESSION_DELETED])
-        self.pass_time(RENEW_SECONDS)
-        self.assertEqual(self.stored()[0]["status"]["endedBy"], "ada")
-        one.over()
-        self.assertEqual(self.stored(), [])
-
-    def test_before_it_is_known_to_be_made(self) -> None:
-        """An object may be watched, and deleted, before the create call returns."""
-        made: list[Deferred[Object]] = []
-        create = self.storage.create
-
-        def slow(resource: Any, obj: Object) -> Deferred[Object]:
-            answer: Deferred[Object] = Deferred()
-            made.append(answer)
-            create(resource, obj).addCallback(lambda stored: kept.append(stored))
-            return answer
-
-        kept: list[Object] = []
-        self.patch(self.storage, "create", slow)
-        one = self.begin()
-        self.delete(kept[0]["metadata"]["name"])
-        self.assertEqual([each.reason for each in one.endings], [SESSION_DELETED])
-        one.over()
-        made[0].callback(kept[0])
-        self.assertEqual((self.stored(), self.objects._records), ([], {}))
-
-    def test_by_mistake(self) -> None:
-        """An object that is deleted without a user is created again; the session continues."""
-        one = self.begin()
-        (obj,) = self.stored()
-        self.successResultOf(self.storage.delete(RESOURCE, obj))
-        self.pass_time(LOOK_SECONDS)
-        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-1"])
-        self.assertEqual(one.endings, [])
-        one.over()
-        self.assertEqual(self.stored(), [])
-
-    def test_dry_run(self) -> None:
-        """A dry run ends no session."""
-        each = self.begin()
-        (obj,) = self.stored()
-        verbs = SessionVerbs(self.storage, [], self.clock.seconds)
-        target = Target(kinds.CONSOLESESSIONS, "default", obj["metadata"]["name"])
-        asked = verbs.delete(ADA, target, WriteOptions(dry_run=True), {})
-        self.successResultOf(Deferred.fromCoroutine(asked))
-        self.assertEqual((self.stored(), each.endings), ([obj], []))
-
-    def test_name_on_a_terminal(self) -> None:
-        """A user's name is printed on one line."""
-        each = self.begin()
-        (obj,) = self.stored()
-        self.delete(obj["metadata"]["name"], User("a\x1b[2J\nb"))
-        self.assertTrue(each.endings[0].message.startswith("a [2J b deleted"))
-
-    def test_namespace(self) -> None:
-        """A missing namespace gets no object, and the session ends normally."""
-        each = self.begin(namespace="nowhere")
-        self.pass_time(30)
-        self.assertEqual(self.stored(), [])
-        each.over()
-        self.assertEqual(self.objects._records, {})
-
-
-RESUMABLE_SECONDS = 60
-
-
 class Resumable(Carried):
     """A session that its user can resume."""
 
@@ -733,7 +490,7 @@ class AwayTests(ObjectsCase):
         self.assertEqual([each for each, _ in self.shown()], ["s-2"])
         self.pass_time(2 * LOOK_SECONDS)
         self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["two"])
-        self.assertEqual((self.objects._records, self.objects._absent), ({}, {}))
+        self.assertEqual((self.objects._records, self.objects._foreign._absent), ({}, {}))
 
     def test_faster_than_the_other_server(self) -> None:
         """A user may be back here before the other server knows of the loss; then there is one object, too."""
@@ -745,7 +502,7 @@ class AwayTests(ObjectsCase):
         self.clock.advance(CREATE_SECONDS)
         self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["two"])
         resumed.over()
-        self.assertEqual(objects._resumed_here, {})
+        self.assertEqual(objects._foreign._resumed_here, {})
 
     def test_stopped_server(self) -> None:
         """Objects of absent users outlive a server that stops, so that others delete or replace them."""
@@ -759,7 +516,7 @@ class AwayTests(ObjectsCase):
         self.assertEqual(sorted(each for each, _ in self.shown()), ["s-1", "s-3"])
         self.pass_time(LEASE_SECONDS + LOOK_SECONDS)
         self.assertEqual([each for each, _ in self.shown()], ["s-3"])
-        self.assertEqual(objects._absent, {})
+        self.assertEqual(objects._foreign._absent, {})
 
     def test_many(self) -> None:
         """When many connections are lost at once, the objects are written little by little."""
@@ -782,242 +539,3 @@ class AwayTests(ObjectsCase):
         self.assertEqual(self.shown(), [("s-1", None)])
         self.pass_time(RENEW_SECONDS + LOOK_SECONDS)
         self.assertEqual(self.shown(), [("s-1", 0)])
-
-
-class LeaseTests(ObjectsCase):
-    """Objects of servers that are no more."""
-
-    def abandoned(self) -> None:
-        """A server that dies with a session."""
-        sessions, objects = self.server("two")
-        Carried(sessions, 9).begin()
-        self.clock.advance(CREATE_SECONDS)
-        self.successResultOf(objects.stopService())
-
-    def test_stale(self) -> None:
-        """An object is deleted once its lease has expired, and not before."""
-        self.abandoned()
-        self.pass_time(LEASE_SECONDS - LOOK_SECONDS)
-        self.assertEqual(len(self.stored()), 1)
-        self.pass_time(2 * LOOK_SECONDS)
-        self.assertEqual((self.stored(), self.objects._foreign), ([], {}))
-
-    def test_earlier_process(self) -> None:
-        """This includes objects that existed before this server."""
-        self.abandoned()
-        self.successResultOf(self.objects.stopService())
-        self.pass_time(LEASE_SECONDS)
-        self.server("three")
-        self.pass_time(LEASE_SECONDS - LOOK_SECONDS)
-        self.assertEqual(len(self.stored()), 1)
-        self.pass_time(2 * LOOK_SECONDS)
-        self.assertEqual(self.stored(), [])
-
-    def test_earlier_process_alone(self) -> None:
-        """With an exclusive store, objects that existed before the server are deleted at once."""
-        self.abandoned()
-        self.successResultOf(self.objects.stopService())
-        sessions, objects = self.server("three", exclusive=True)
-        self.assertEqual((self.stored(), objects._foreign), ([], {}))
-        Carried(sessions, 5).begin()
-        self.pass_time(2 * LEASE_SECONDS)
-        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
-
-    def test_predecessor(self) -> None:
-        """
-        Objects of predecessors that may still have sessions stay for as long as these renew them; those
-        of other former servers are deleted at once.
-        """
-        self.abandoned()
-        self.begin()
-        _, objects = self.server("three", exclusive=True, predecessors=["one", "zero"])
-        self.assertEqual(objects.replicas, ["three", "one", "zero"])
-        self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["one"])
-        self.pass_time(3 * LEASE_SECONDS)
-        self.assertEqual(len(self.stored()), 1)
-        self.delete(self.stored()[0]["metadata"]["name"])
-        self.assertEqual([each.ending is not None for each in self.sessions.live()], [True])
-        self.begin(2)
-        self.objects.replica = "gone"
-        self.successResultOf(self.objects.stopService())
-        self.pass_time(LEASE_SECONDS + 2 * LOOK_SECONDS)
-        self.assertEqual(self.stored(), [])
-
-    def test_renewed_by_others(self) -> None:
-        """Objects of live servers stay, and so do ours."""
-        others, _ = self.server("two")
-        Carried(others, 9).begin()
-        self.begin()
-        self.pass_time(10 * LEASE_SECONDS)
-        self.assertEqual(len(self.stored()), 2)
-        self.assertEqual(len(self.objects._foreign), 1)
-
-    def test_odd(self) -> None:
-        """An object without a lifetime expires like any other."""
-        body = {"metadata": {"name": "odd"}, "spec": {"session": "x"}}
-        target = Target(kinds.CONSOLESESSIONS, "default")
-        making = self.verbs.create(ADA, target, body, WriteOptions())
-        self.successResultOf(Deferred.fromCoroutine(making))
-        self.pass_time(LEASE_SECONDS + 2 * LOOK_SECONDS)
-        self.assertEqual(self.stored(), [])
-
-
-class KindTests(APITestCase):
-    """Permissions of clients."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        body = {
-            "metadata": {"name": "vm-x"},
-            "spec": {"session": "s", "user": "ann", "machine": "vm", "mode": "Watch"},
-            "status": {"leaseDurationSeconds": 60, "bytesToUser": 7},
-        }
-        target = Target(kinds.CONSOLESESSIONS, "default")
-        making = self.parts.verbs.create(ADA, target, body, WriteOptions())
-        self.successResultOf(Deferred.fromCoroutine(making))
-
-    def test_not_by_hand(self) -> None:
-        """Clients cannot create or change them; the error names their source."""
-        for method, path in (
-            ("POST", SESSIONS),
-            ("PUT", f"{SESSIONS}/vm-x"),
-            ("PATCH", f"{SESSIONS}/vm-x"),
-        ):
-            told = self.refused(405, method, path, {}, content_type=MERGE)
-            self.assertIn("console sessions are created by opening a console", told)
-
-    def test_discovery(self) -> None:
-        """Discovery lists the same verbs."""
-        listing = self.answer("GET", "/apis/console.twisted-exec.dev/v1alpha1")
-        (resource,) = (each for each in listing["resources"] if each["name"] == "consolesessions")
-        expected = ["delete", "deletecollection", "get", "list", "watch"]
-        self.assertEqual(resource["verbs"], expected)
-        self.assertEqual(resource["shortNames"], ["sessions", "session"])
-        paths = self.answer("GET", "/openapi/v3/apis/console.twisted-exec.dev/v1alpha1")["paths"]
-        (item,) = (value for key, value in paths.items() if key.endswith("sessions/{name}"))
-        self.assertEqual(set(item), {"get", "delete", "parameters"})
-
-    def test_table(self) -> None:
-        """The columns that people need, and the rest with -o wide."""
-        accept = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]
-        table = self.answer("GET", SESSIONS, headers=accept)
-        columns = [(each["name"], each["priority"]) for each in table["columnDefinitions"]]
-        narrow = [name for name, priority in columns if not priority]
-        self.assertEqual(
-            narrow, ["Name", "Machine", "User", "Requested", "Role", "Away", "From", "Age"]
-        )
-        (row,) = table["rows"]
-        self.assertEqual(row["cells"][5], "<none>")
-        self.assertEqual(row["cells"][:5], ["vm-x", "vm", "ann", "Watch", "<none>"])
-
-    def test_selected(self) -> None:
-        """Field selectors select by machine and by user."""
-        for field, count in (("spec.machine=vm", 1), ("spec.user=bob", 0)):
-            found = self.answer("GET", f"{SESSIONS}?fieldSelector={field}")["items"]
-            self.assertEqual(len(found), count)
-
-    def test_rights(self) -> None:
-        """``edit`` sees sessions; ending others' needs ``admin``."""
-        self.bind("bob", "view")
-        self.refused(403, "GET", SESSIONS, user="bob")
-        self.bind("bob", "edit")
-        self.assertEqual(len(self.answer("GET", SESSIONS, user="bob")["items"]), 1)
-        self.refused(403, "DELETE", f"{SESSIONS}/vm-x", user="bob")
-        self.bind("bob", "admin")
-        status = self.answer("DELETE", f"{SESSIONS}/vm-x", user="bob")
-        self.assertEqual(status["details"]["name"], "vm-x")
-        self.assertEqual(self.answer("GET", SESSIONS)["items"], [])
-
-    def test_collection(self) -> None:
-        """All of a machine's sessions are ended at once, as ``kubectl delete --field-selector``."""
-        self.answer("DELETE", f"{SESSIONS}?fieldSelector=spec.machine=other")
-        self.assertEqual(len(self.answer("GET", SESSIONS)["items"]), 1)
-        self.answer("DELETE", f"{SESSIONS}?fieldSelector=spec.machine=vm")
-        self.assertEqual(self.answer("GET", SESSIONS)["items"], [])
-
-
-_Shared: Any = proxyForInterface(IStorage, "shared")
-
-
-@implementer(IStorage)
-class SharedStorage(_Shared, Service):  # type: ignore[misc]
-    """A store that is started and stopped by the test."""
-
-    def __init__(self, shared: IStorage) -> None:
-        _Shared.__init__(self, shared)
-
-    def startService(self) -> None:
-        Service.startService(self)
-
-    def stopService(self) -> None:
-        Service.stopService(self)
-
-
-class TwoServersTests(ChainTestCase):
-    """Two API servers on one store, with real connections."""
-
-    async def setUp(self) -> None:
-        await super().setUp()
-        self.first = self.server
-        self.second = APIServer(self.settings(), SharedStorage(self.storage), AuditList(), reactor)
-        self.second.startService()
-        self.addCleanup(self.second.stopService)
-        await self.second.when_ready()
-        self.pool, port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
-        await self.make_machine()
-
-    async def objects(self) -> list[Object]:
-        return list((await self.storage.list(RESOURCE)).items)
-
-    async def until_there_are(self, count: int) -> list[Object]:
-        while len(found := await self.objects()) != count:
-            await deferLater(reactor, 0.01)
-        return found
-
-    async def test_ended_at_the_other(self) -> None:
-        """A session at one server is listed at the other, and ends when it is deleted there."""
-        end = await self.open()
-        (obj,) = await self.until_there_are(1)
-        self.assertEqual(obj["spec"]["address"], "127.0.0.1")
-        self.assertEqual(obj["spec"]["via"], "machines/exec")
-        self.assertEqual(obj["spec"]["protocol"], "websocket")
-        self.server = self.second
-        other = self.client("admin")
-        self.server = self.first
-        name = obj["metadata"]["name"]
-        await other.delete(RESOURCE, name, "default")
-        await end.lost
-        await self.until(self.ends)
-        self.assertEqual(self.ends(), [(SESSION_DELETED, None)])
-        (_, uri, _) = self.pool.requests[-1]
-        self.assertIn("reason=SessionDeleted&message=admin+deleted+the+console+session", uri)
-        self.assertEqual(await self.objects(), [])
-
-    async def test_left(self) -> None:
-        """A session that its user leaves is removed from both."""
-        end = await self.open(path="/api/v1/namespaces/default/pods/{}/attach", query="?stdin=1")
-        (obj,) = await self.until_there_are(1)
-        self.assertEqual((obj["spec"]["via"], obj["spec"]["mode"]), ("pods/attach", "Drive"))
-        end.transport.loseConnection()  # type: ignore[union-attr]
-        await self.until_there_are(0)
-
-    async def test_server_stops(self) -> None:
-        """A server that stops takes its objects away, and leaves others'."""
-        self.server = self.second
-        await self.open()
-        self.server = self.first
-        await self.open()
-        await self.until_there_are(2)
-        await self.second.stopService()
-        (obj,) = await self.until_there_are(1)
-        self.assertEqual(obj["spec"]["machine"], "vm")
-
-    async def test_looking_on(self) -> None:
-        """The mode is shown, whether by a query or by a Pod's command."""
-        await self.open(query="?stdin=1&readOnly=1", headers=WEBSOCKET)
-        path = "/api/v1/namespaces/default/pods/{}/exec"
-        await self.open(path=path, query="?stdin=1&command=console&command=--force")
-        found = await self.until_there_are(2)
-        self.assertEqual({each["spec"]["mode"] for each in found}, {"Watch", "TakeOver"})
-        self.assertEqual({each["spec"]["pool"] for each in found}, {POOL})

@@ -1,0 +1,3 @@
+"""
+ConsoleSession objects of the sessions at the consoles of this control plane.
+"""

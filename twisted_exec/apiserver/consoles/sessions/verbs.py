@@ -1,0 +1,48 @@
+"""
+The verbs on ConsoleSessions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+from twisted_exec.api.kinds import CONSOLESESSIONS, Kind, Object
+from twisted_exec.api.status import (
+    NotFound,
+)
+from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import IStorage
+
+_RESOURCE = CONSOLESESSIONS.resource
+
+
+class SessionVerbs(Verbs):
+    """
+    The verbs on console sessions: a deletion writes the user into the object.
+
+    Clients can only delete; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
+    """
+
+    def __init__(
+        self, storage: IStorage, admissions: Sequence[IAdmission], now: Callable[[], float]
+    ) -> None:
+        super().__init__(storage, admissions, now)
+        self._sessions = storage
+
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """As :meth:`Verbs.remove`; reads a session again that is being renewed."""
+        if options.dry_run:
+            return old, True
+        noted = copy.deepcopy(old)
+        noted.setdefault("status", {})["endedBy"] = user.name
+        stored = await self._sessions.update(_RESOURCE, noted)
+        try:
+            return await self._sessions.delete(_RESOURCE, stored), True
+        except NotFound:
+            return stored, True  # the carrying server was faster
