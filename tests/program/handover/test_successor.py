@@ -181,6 +181,20 @@ class SignalTests(ProcessCase):
         self.assertTrue(process.ended.called)
         self.assertTrue(oldest.ended.called)
 
+    async def test_stop_during_thaw(self) -> None:
+        """A program that stops while it takes its work up again accepts no connections any more."""
+        process = await self.first()
+        process.service.thaw = Deferred[None]  # type: ignore[method-assign,assignment]
+        successor = await self.begin(process)
+        await successor.take_over()
+        successor.end()
+        await self.settle()
+        process.hand_over.abandon()
+        await self.settle()
+        (listening,) = process.sockets.sockets()
+        numbers = [each.fileno() for each in reactor.getReaders()]
+        self.assertNotIn(listening.socket.fileno(), numbers)
+
     async def test_generations(self) -> None:
         """The newest process stops all before it, whichever of them have ended."""
         processes = [await self.first()]

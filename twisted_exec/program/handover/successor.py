@@ -327,6 +327,8 @@ class HandOver:
         if frozen is not None:
             try:
                 await maybeDeferred(frozen.thaw)
+            except CancelledError:
+                return  # this process stops meanwhile
             except Exception:
                 self._log.failure("the program did not go on after a hand-over that failed")
             self._listening.accept()
