@@ -7,13 +7,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 
-from twisted_exec.journal.interfaces import Kind
+from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.snapshot import Output, Snapshot
 
 from .chain import MILLISECOND, Info
 from .signatures import Signer
 from .writer import Writer
 
+SEAL_BYTES = 4 << 20
+"""A head follows after so much output, so that a part whose end is lost is still proven."""
+_MERGED_BYTES = 64 << 10
 _DEFAULT_SIZE: Mapping[str, int] = {"columns": 80, "rows": 24}
 
 
@@ -42,8 +45,8 @@ def export(
     """
     signer.require_valid(now() // MILLISECOND)
     writer: Writer | None = None
-    size = _DEFAULT_SIZE
-    for entry in journal.entries():
+    size, sealed = _DEFAULT_SIZE, 0
+    for entry in _merged(journal.entries()):
         if last is not None and entry.time_ns > last:
             break
         is_output = isinstance(entry, Output)
@@ -67,10 +70,41 @@ def export(
                 title="/".join(names),
             )
             yield writer.begin()
+            sealed = entry.offset
         if isinstance(entry, Output):
             yield writer.output(entry.time_ns, entry.offset, entry.data)
+            if entry.offset - sealed >= SEAL_BYTES:
+                yield writer.seal(now())
+                sealed = entry.offset
         else:
             yield writer.event(entry)
     if writer is None:
         raise NothingPrinted("the journal has no output in this range")
     yield writer.close(now())
+
+
+def _merged(entries: Iterator[Output | Event]) -> Iterator[Output | Event]:
+    """Join output of one time, which the line often delivers byte by byte."""
+    pieces: list[Output] = []
+    size = 0
+    for entry in entries:
+        if pieces and (
+            not isinstance(entry, Output)
+            or entry.time_ns != pieces[0].time_ns
+            or entry.offset != pieces[0].offset + size
+            or size >= _MERGED_BYTES
+        ):
+            yield _joined(pieces)
+            pieces, size = [], 0
+        if isinstance(entry, Output):
+            pieces.append(entry)
+            size += len(entry.data)
+        else:
+            yield entry
+    if pieces:
+        yield _joined(pieces)
+
+
+def _joined(pieces: list[Output]) -> Output:
+    data = b"".join(each.data for each in pieces)
+    return Output(pieces[0].offset, pieces[0].time_ns, data)
