@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
 from twisted_exec.journal.interfaces import Event, Kind
-from twisted_exec.recording.chain import HEAD, Head, InvalidRecording, decode_head
+from twisted_exec.recording.chain import HEAD, Head, Info, InvalidRecording, decode_head
 from twisted_exec.recording.signatures import Trust
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.recording.writer import Writer
@@ -184,6 +184,10 @@ class VerifyTests(SynchronousTestCase):
             b"# omitted 1 " + b"00" * 32 + b"\n",
             b"# recording []\n",
             b'# recording {"format":1}\n',
+            info().encode().replace(b'"first":0', b'"first":"0"'),
+            Info("r1", [], "", 0, 0).encode(),  # type: ignore[arg-type]
+            Head("r1", 0, "", 0, "now", True).encode(b"x"),  # type: ignore[arg-type]
+            Head("r1", 0, "", 0, 1 << 90, True).encode(b"x"),
             b"# block \n",
             b"\xff" * 200_000,
         ]

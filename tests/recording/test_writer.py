@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
 from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.playback import block_before, end_time, first_block, frames
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.verification import verify
@@ -169,6 +170,20 @@ class SeekTests(SynchronousTestCase):
         self.assertEqual(played(record([])), b"")
         self.assertIsNone(first_block(io.BytesIO(b"")))
         self.assertIsNone(block_before(io.BytesIO(b'{"version":3}\n'), 5))
+
+    def test_damaged_lines(self) -> None:
+        """A line that is not of the format is named, whatever it is."""
+        for line in (
+            b"x\n",
+            b"[1]\n",
+            b'[1e999, "o", "x"]\n',
+            b'["1", "o", 5]\n',
+            b'[1, "o", "\\ud800"]\n',
+            b"# raw !\n",
+            b'# at {"time":"x"}\n',
+            b"# at []\n",
+        ):
+            self.assertRaises(InvalidRecording, played, record([(NOW, b"a")]) + line)
 
     def test_unfinished_line(self) -> None:
         """A file that is still written may end within a line."""

@@ -114,8 +114,9 @@ def decode_info(line: bytes) -> Info:
         info = Info(**fields)
     except TypeError:
         raise InvalidRecording("the second line has other fields than the format") from None
-    numbers, texts = (info.first, info.time), (info.id, info.epoch, *info.machine.values())
-    if not all(isinstance(each, int) for each in numbers) or not all(
+    machine = info.machine if isinstance(info.machine, dict) else {"": None}
+    numbers, texts = (info.first, info.time), (info.id, info.epoch, *machine.values())
+    if not all(type(each) is int for each in numbers) or not all(
         isinstance(each, str) for each in texts
     ):
         raise InvalidRecording("the second line has fields of other types than the format")
@@ -162,7 +163,13 @@ def decode_head(line: bytes) -> tuple[Head, bytes]:
         text, encoded = line[len(HEAD) : -1].rsplit(b" ", 1)
         head = Head(**json.loads(text))
         signature = b64decode(encoded, validate=True)
-        is_same = head.encode(signature) == line
+        numbers, texts = (head.block, head.offset, head.time), (head.recording, head.chain)
+        is_same = (
+            all(type(each) is int for each in numbers)
+            and all(isinstance(each, str) for each in texts)
+            and isinstance(head.closed, bool)
+            and head.encode(signature) == line
+        )
     except (ValueError, TypeError, RecursionError, Base64Error):
         is_same = False
     if not is_same:

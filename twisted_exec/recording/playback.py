@@ -82,7 +82,7 @@ def _event(line: bytes) -> tuple[int, str, bytes]:
     try:
         interval, code, data = json.loads(line)
         return round(interval * 1000), str(code), data.encode()
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InvalidRecording(f"an event is damaged: {line[:60]!r}") from None
 
 

@@ -9,13 +9,15 @@ import os
 import stat
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import ManualDisk, close_segments
-from tests.recording.support import NOW, authority, record
+from tests.recording.support import NOW, authority, info, record, signer
 from twisted_exec.cli.main import main
 from twisted_exec.journal.journal import Journal
+from twisted_exec.recording.writer import Writer
 
 SECOND = 10**9
 UID = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"
@@ -116,6 +118,19 @@ class RecordingCommandTests(SynchronousTestCase):
         self.assertEqual(code, 2)
         self.assertIn(", not closed\n", out)
         self.assertIn("after offset 3, and 4 bytes of the file after it", err)
+
+    def test_strange_names(self) -> None:
+        """Names in a recording, and times beyond the calendar, do nothing to the terminal."""
+        self.write("ca", authority("a").certificate_pem)
+        facts = replace(info(), machine={"uid": "\x1b[2J\nsigned by root"}, time=1 << 60)
+        writer = Writer(facts, signer())
+        self.write("strange.cast", writer.begin() + writer.output(NOW, 0, b"x") + writer.close(NOW))
+        code, out, err = self.run_main(
+            "recording", "verify", self.path("strange.cast"), "--ca", self.path("ca")
+        )
+        self.assertEqual((code, err, out.count("\n")), (0, "", 6))
+        self.assertNotIn("\x1b", out)
+        self.assertIn("an unknown time", out)
 
     def test_stored_head(self) -> None:
         """A head that was stored elsewhere must be in the recording."""

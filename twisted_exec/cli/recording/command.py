@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from twisted_exec.cli.cluster_options import since_time
 from twisted_exec.cli.command import InputError, failed
+from twisted_exec.cli.console.messages import one_line
 
 if TYPE_CHECKING:
     from twisted_exec.recording.chain import Head
@@ -239,7 +240,10 @@ def _verify(options: argparse.Namespace) -> int:
     with open(options.file, "rb") as file:
         report = verify(file, Trust(authorities), stored)
         end = end_time(file)
-    sys.stdout.write("".join(f"{line}\n" for line in _summary(report, end)))
+    # Names come from the file.
+    sys.stdout.write(
+        "".join(f"{name:<11}{one_line(text)}\n" for name, text in _summary(report, end))
+    )
     if report.is_closed:
         return 0
     unsigned = (
@@ -266,21 +270,24 @@ def _head(path: str) -> Head:
         raise InputError(f"{path} is not one line '# head ...' of a recording") from None
 
 
-def _summary(report: Report, end: int) -> Iterator[str]:
+def _summary(report: Report, end: int) -> Iterator[tuple[str, str]]:
     from twisted_exec.api.times import stamp
 
     def when(time: int) -> str:
-        return f"{stamp(time * _MILLISECOND)[:-7]}Z"
+        try:
+            return f"{stamp(time * _MILLISECOND)[:-7]}Z"
+        except OverflowError:
+            return "an unknown time"
 
     info, head = report.info, report.head
     names = "/".join(info.machine[key] for key in ("namespace", "name") if key in info.machine)
-    yield f"recording  {info.id}, {'closed' if report.is_closed else 'not closed'}"
-    yield f"machine    {names or 'unnamed'}, UID {info.machine.get('uid', 'unknown')}"
-    yield f"time       {when(info.time)} to {when(max(info.time, end))}"
-    yield f"output     offset {info.first} to {head.offset} of the journal {info.epoch}"
+    yield "recording", f"{info.id}, {'closed' if report.is_closed else 'not closed'}"
+    yield "machine", f"{names or 'unnamed'}, UID {info.machine.get('uid', 'unknown')}"
+    yield "time", f"{when(info.time)} to {when(max(info.time, end))}"
+    yield "output", f"offset {info.first} to {head.offset} of the journal {info.epoch}"
     omitted = f", {report.omitted} of them left out" if report.omitted else ""
-    yield f"blocks     {report.blocks}{omitted}"
-    yield f"signed     by {', '.join(report.signers)}, last at {when(head.time)}"
+    yield "blocks", f"{report.blocks}{omitted}"
+    yield "signed", f"by {', '.join(report.signers)}, last at {when(head.time)}"
 
 
 def _play(options: argparse.Namespace) -> int:
