@@ -95,6 +95,7 @@ MODULES = [
     "tls.endpoints",
     "tls.errors",
     "tls.files",
+    "tls.listening",
     "tls.pem",
     "tls.server",
     "tls.transport",
