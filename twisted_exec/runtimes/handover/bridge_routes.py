@@ -7,15 +7,13 @@ A request names a session, and has the key that resumes it (:mod:`twisted_exec.w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.runtimes.serving.resuming import resumption_of
-from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
-from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.runtimes.serving.server_routes import SocketRoutes, header_text
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
@@ -24,21 +22,18 @@ if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import StreamServer
 
 
-class BridgeRoutes(ServerRoutes):
-    """The routes of the socket for predecessors."""
+class BridgeRoutes(SocketRoutes):
+    """
+    The routes of the socket for predecessors.
+
+    A frozen process refuses them: it has handed the sessions over, and the next process has them.
+    """
 
     _server: StreamServer
 
     def __init__(self, server: StreamServer) -> None:
         super().__init__(server)
-        self._allowed = {0, os.getuid()}
-        self._routes = Routes()
         self._routes.add(["GET"], "/sessions/{session}", self._resume)
-
-    async def dispatch(self, request: Request) -> None:
-        """See :meth:`.Dispatcher.dispatch`."""
-        self._refuse_if_frozen()  # the sessions are handed over already: the next process has them
-        await super().dispatch(request)
 
     async def _resume(self, request: Request, names: Mapping[str, str]) -> None:
         protocol = choose_protocol(request)

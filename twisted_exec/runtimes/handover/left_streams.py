@@ -8,7 +8,6 @@ passes it and then the bytes on to the process that serves the stream.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,9 +18,8 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.runtimes.handover.bridged import Bridged
 from twisted_exec.runtimes.serving.rejoining import response_head
-from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
+from twisted_exec.runtimes.serving.server_routes import SocketRoutes, header_text
 from twisted_exec.streaming.enduring_streams import Owner
-from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
@@ -82,13 +80,13 @@ async def pass_on(
     upgraded.hand_over(splice.machine)
 
 
-class LeftStreamRoutes(ServerRoutes):
+class LeftStreamRoutes(SocketRoutes):
     """The routes of a socket for successors of this process, which serves streams."""
+
+    serves_while_frozen = True
 
     def __init__(self, server: TokenServer) -> None:
         super().__init__(server)
-        self._allowed = {0, os.getuid()}
-        self._routes = Routes()
         self._routes.add(["GET", "POST"], _PATH.decode("ascii"), self._rejoin)
 
     async def _rejoin(self, request: Request, names: Mapping[str, str]) -> None:

@@ -42,8 +42,8 @@ from twisted_exec.runtimes.machinebroker.streams import (
     TargetUpstream,
 )
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
-from twisted_exec.runtimes.serving.routes import ServerRoutes
 from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_iri
+from twisted_exec.runtimes.serving.server_routes import ServerRoutes
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.lingering import linger

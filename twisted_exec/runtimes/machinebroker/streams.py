@@ -31,7 +31,7 @@ from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
-from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
+from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
@@ -246,11 +246,6 @@ class BrokerRoutes(ServerRoutes):
         self._routes.add_endpoint(["GET"], "/log/{token}", log_once)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
-
-    async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
-        self._refuse_if_frozen()
-        await super().dispatch(request)
 
     def _grant(self, request: Request, names: Mapping[str, str], session: str) -> Grant:
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)

@@ -13,14 +13,11 @@ text.
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from twisted.internet.error import ConnectionDone
 
@@ -28,10 +25,8 @@ from twisted_exec.api.logs import parse
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import (
     APIError,
-    Forbidden,
     MethodNotAllowed,
     NotFound,
-    ServiceUnavailable,
 )
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import (
@@ -43,21 +38,16 @@ from twisted_exec.iri.request_cache import (
     Reservation,
 )
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.runtimes.serving.attachments import NotifyingAttachment
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
 from twisted_exec.runtimes.serving.rejoining import Rejoining
 from twisted_exec.runtimes.serving.resuming import Resuming, resumption_of
+from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_text
 from twisted_exec.streaming.enduring_streams import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
-from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
-from twisted_exec.streaming.http.probes import respond_ready
-from twisted_exec.streaming.http.routes import Routes, split_path
+from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.site import (
-    Dispatcher,
     Request,
-    respond,
-    respond_text,
 )
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import (
@@ -69,7 +59,6 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
-from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.resuming import (
     Resumption,
@@ -78,7 +67,6 @@ from twisted_exec.streaming.sessions.resuming import (
 )
 from twisted_exec.streaming.sessions.session import Session as LiveSession
 from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
-from twisted_exec.tls.unix import peer_uid
 from twisted_exec.wire.rejoin import Rejoin
 from twisted_exec.wire.session_terms import Terms
 
@@ -109,90 +97,6 @@ ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
 
 
-class ServerRoutes(Dispatcher):
-    """The routes of every stream server: peer check, probes and metrics."""
-
-    def __init__(self, server: TokenServer) -> None:
-        super().__init__()
-        self._server = server
-        self._allowed = {0, os.getuid(), *server.listening.allowed_uids}
-        self._routes = Routes()
-        self._routes.add(["GET"], "/healthz", self._healthz)
-        self._routes.add(["GET"], "/livez", self._healthz)
-        self._routes.add(["GET"], "/readyz", self._readyz)
-        self._routes.add(["GET"], "/metrics", self._metrics)
-
-    async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
-        self._check_peer(request)
-        await self._routes.dispatch(request)
-
-    def _refuse_if_frozen(self) -> None:
-        """
-        Refuse a request while another process takes the place of this one.
-
-        :raises ServiceUnavailable: this is so.
-        """
-        if self._server.is_frozen:
-            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
-
-    def _check_peer(self, request: Request) -> None:
-        """
-        Check the user at the other end of a UNIX socket.
-
-        :raises Forbidden: this user may not use the socket.
-        """
-        transport = request.channel.transport
-        plug = getattr(transport, "getHandle", lambda: None)()
-        if getattr(plug, "family", None) == socket.AF_UNIX:
-            uid = peer_uid(transport)
-            if uid not in self._allowed:
-                raise Forbidden(f"user {uid} may not open consoles on this socket")
-
-    def _serve(
-        self,
-        request: Request,
-        attachment: IAttachment,
-        live: LiveSession,
-        resumption: StreamResumption | None = None,
-        offer: Offer | None = None,
-    ) -> bool:
-        """
-        Serve a console over the connection of a request.
-
-        :return: false if the client has left; the session is over then.
-        :raises APIError: the request cannot be served; the session is over.
-        """
-        try:
-            serve(
-                request,
-                attachment,
-                session=live.subject.session,
-                user=live.subject.user,
-                clock=self._server.clock,
-                record=live,
-                terms=live.terms,
-                resumption=resumption,
-                offer=offer,
-            )
-        except APIError as error:
-            live.over(error.message, code=error.code)
-            raise
-        except ConnectionDone:
-            live.over("client closed", code=CLIENT_LEFT)
-            return False
-        return True
-
-    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
-        respond_text(request, 200, "ok")
-
-    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
-        await respond_ready(request, self._server.health)
-
-    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
-        respond(request, 200, metrics_text(self._server.registry), CONTENT_TYPE)
-
-
 class StreamRoutes(ServerRoutes):
     """The routes of a runtime with machines of its own."""
 
@@ -213,11 +117,6 @@ class StreamRoutes(ServerRoutes):
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
-
-    async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
-        self._refuse_if_frozen()
-        await super().dispatch(request)
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
@@ -406,22 +305,6 @@ def _token_of(request: Request | FurtherRequest) -> str:
     if len(segments) != 2 or segments[0] != "exec":
         raise NotFound("exec", "")
     return segments[1]
-
-
-def header_text(request: Request | FurtherRequest, header: bytes) -> str:
-    """
-    Decode a percent-encoded header; return an empty text if it is missing.
-
-    :raises NotFound: the header occurs twice or is not ASCII; no token matches it.
-    """
-    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
-    if not values:
-        return ""
-    try:
-        (value,) = values
-        return unquote(value.decode("ascii"), errors="strict")
-    except ValueError:
-        raise NotFound("exec", "", message=f"header {header.decode()} cannot be read") from None
 
 
 def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:

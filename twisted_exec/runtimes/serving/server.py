@@ -37,9 +37,9 @@ from twisted_exec.runtimes.serving.routes import (
     OrdinaryStream,
     ReadLog,
     RejoinElsewhere,
-    ServerRoutes,
     StreamRoutes,
 )
+from twisted_exec.runtimes.serving.server_routes import ServerRoutes
 from twisted_exec.streaming.enduring_streams import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
