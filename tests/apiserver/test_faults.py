@@ -15,7 +15,7 @@ from tests.apiserver.chain import ChainTestCase, Poollet, reactor
 from tests.apiserver.consoles.test_connect import binding
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
 from tests.apiserver.test_tap import arguments
-from tests.recording import recorded, unread
+from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly, tap
 from twisted_exec.apiserver.service import Settings

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.poollet.chain import EXEC, PoolletCase, reactor, status, until
 from tests.poollet.doubles import MACHINES
 from tests.poollet.test_tap import KUBECONFIG
-from tests.recording import recorded, unread
+from tests.unread_settings import recorded, unread
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.poollet import tap
 from twisted_exec.poollet.service import Poollet

@@ -16,8 +16,8 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.logger import globalLogPublisher
 
 from tests.contracts.machine_runtime import machine
-from tests.recording import recorded, unread
 from tests.runtimes.serving.test_server import UPGRADE, Raw
+from tests.unread_settings import recorded, unread
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -18,8 +18,8 @@ from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, 
 from tests.apiserver.consoles.test_connect import binding
 from tests.apiserver.support import AuditList
 from tests.contracts.machine_runtime import machine
-from tests.recording import recorded, unread
 from tests.runtimes.support import open_log
+from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
