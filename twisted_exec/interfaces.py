@@ -46,6 +46,8 @@ interface                      implementation or purpose
 :class:`IRoundReviewer`        the same, for rounds with many equal questions
 :class:`IJournal`              the output of one console: ``journal.journal``
 :class:`ICursor`               the position of one reader of a journal
+:class:`IScreen`               a terminal emulator: ``screens.emulator``
+:class:`IRenderer`             renders screens in processes: ``screens.pool``
 :class:`ILineSink`             a destination of console lines: ``shipping.sinks``
 :class:`ILineBatch`            lines for such a destination
 :class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
@@ -129,6 +131,7 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.screens.interfaces import IRenderer, IScreen, Job, Rendered, Resize
 from twisted_exec.shipping.interfaces import ILineBatch, ILineSink
 from twisted_exec.spacemanager.interfaces import (
     Access,
@@ -260,6 +263,7 @@ __all__ = [
     "IProxyAuthenticator",
     "IRecoveringTransport",
     "IReleasable",
+    "IRenderer",
     "IReopenable",
     "IRestartPolicy",
     "IResumableAttachment",
@@ -270,6 +274,7 @@ __all__ = [
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
+    "IScreen",
     "ISessionReviewer",
     "ISharedLineTransport",
     "IShutdown",
@@ -283,6 +288,7 @@ __all__ = [
     "ITermsAttachment",
     "IVisibility",
     "IWatch",
+    "Job",
     "LeafNode",
     "LeafPod",
     "LineEnded",
@@ -295,7 +301,9 @@ __all__ = [
     "ProviderContext",
     "ProviderSpec",
     "Reader",
+    "Rendered",
     "RequestContext",
+    "Resize",
     "Role",
     "SharedLine",
     "SpaceInfo",

@@ -28,7 +28,7 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -141,11 +141,13 @@ class Poollet(Dispatcher):
             await Deferred()
         elif self.answer is not None:
             respond_json(request, *self.answer)
-        elif request.path.endswith(b"/log") and not self.serves_logs:
+        elif request.path.endswith((b"/log", b"/screen")) and not self.serves_logs:
             request.setResponseCode(404)
             request.setHeader(b"Content-Type", b"text/plain; charset=utf-8")
             request.write(b"404 page not found\n")
             request.finish()
+        elif request.path.endswith(b"/screen") and self.serves_logs:
+            respond(request, 200, b"<svg/>", "text/plain")
         elif request.path.endswith(b"/log"):
             request.setHeader(b"Content-Type", b"text/plain")
             request.write(b"hello\n")

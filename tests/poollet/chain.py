@@ -73,7 +73,7 @@ class Line(Protocol):
         elif self.factory.refusal:
             self.transport.write(self.factory.refusal)
             self.transport.loseConnection()
-        elif self.head.startswith(b"GET /log/"):
+        elif self.head.startswith((b"GET /log/", b"GET /screen/")):
             self.transport.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n6\r\nhello\n\r\n"

@@ -281,3 +281,15 @@ class ConsoleAccess:
         if user is not refusal.user:
             refusal = replace(refusal, user=user)
         return await gate.highest_right(console, refusal, self.wanted)
+
+
+class ScreenAccess(ConsoleAccess):
+    """
+    A user's access to the screen of a console.
+
+    It takes no input, so its terms limit no right, and a review does not end it for another right.
+    """
+
+    def terms(self, terms: Terms) -> Terms:
+        """See :meth:`ConsoleAccess.terms`."""
+        return replace(terms, right=Right.TAKEOVER)

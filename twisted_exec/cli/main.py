@@ -18,6 +18,7 @@ from twisted_exec.cli.doctor import command as doctor
 from twisted_exec.cli.iri import commands as iri
 from twisted_exec.cli.logs import command as logs
 from twisted_exec.cli.recording import command as recording
+from twisted_exec.cli.screen import command as screen
 from twisted_exec.cli.space import commands as space
 
 
@@ -61,6 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
     space.register(commands)
     store.register(commands)
     logs.register(commands)
+    screen.register(commands)
     audit.register(commands)
     recording.register(commands)
     doctor.register(commands)

@@ -49,6 +49,7 @@ from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, ga
 from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
 from twisted_exec.poollet.consoles.policies import PoolPolicies
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
+from twisted_exec.poollet.consoles.screen_route import ScreenLocator
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.downward import Downward
@@ -358,6 +359,7 @@ class Poollet(Service):
             access,
             self._proxy,
             relay(LogLocator(*parts)),
+            relay(ScreenLocator(*parts)),
             relay(DeletedLogLocator(*parts)),
             self.health,
             self.registry,

@@ -45,6 +45,8 @@ from twisted_exec.runtimes.serving.server import (
     StreamServer,
     probe_iri,
 )
+from twisted_exec.screens.history import Screens
+from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import Labels
 from twisted_exec.shipping.service import Shipping
@@ -148,6 +150,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             limits=Limits(restart_seconds=settings.resume_seconds),
             is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
         )
+        self._screen_processes = ScreenProcesses(reactor)
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),
             self.runtime.attach,
@@ -159,6 +162,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             read_log=self.runtime.read_log,
             resume_seconds=settings.resume_seconds,
             rejoin_seconds=settings.rejoin_seconds,
+            screens=Screens(self._screen_processes, reactor),
         )
         self.iri = IRIServer(
             self.runtime,
@@ -236,6 +240,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
 
     async def stop(self) -> None:
         """See :meth:`AsyncService.stop`."""
+        await self._screen_processes.close()
         if self._handover.is_retired:
             await self.streams.stopService()
             return  # another process has everything else

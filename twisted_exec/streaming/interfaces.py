@@ -169,7 +169,8 @@ class Location:
     :param log: the options of the log at this location; the relay adds them to the path as its query.
         ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
-        answers 404 without a Status.  ``None`` passes that on, too.
+        answers 404 without a Status, or with that of an unknown path.  ``None`` passes that on, too.
+    :param answer_headers: headers of the user's response, if it is a text.
     """
 
     subject: Subject
@@ -185,6 +186,7 @@ class Location:
     whole: bool = False
     refusal: Callable[[APIError], APIError] | None = None
     unknown_path: APIError | None = None
+    answer_headers: Sequence[tuple[bytes, bytes]] = ()
     log: LogOptions | None = None
     terms: Terms = FULL
     resumes: bool = False

@@ -223,12 +223,15 @@ class SessionTests(ChainTestCase):
         self.assertEqual(self.terms()["right"], ["observe"])
 
     async def test_every_path(self) -> None:
-        """Policies apply to the observers' path and to the machine's Pod as well."""
+        """Policies apply to the observers' path, the screen and the machine's Pod as well."""
         await self.make_policy(approval="Required")
         for path in (EXEC.replace("/exec", "/console"), f"{POD}/attach", f"{POD}/exec"):
             query = f"{STDIN}&command=console"
             message = await self.refused(403, user="jane", method=b"GET", path=path, query=query)
             self.assertIn('ConsolePolicy "default/p" requires the approval', message)
+        screen = EXEC.replace("/exec", "/screen")
+        message = await self.refused(403, user="jane", method=b"GET", path=screen, headers=())
+        self.assertIn('ConsolePolicy "default/p" requires the approval', message)
         self.assertEqual(self.poollet_.requests, [])
 
     async def test_log(self) -> None:

@@ -55,6 +55,7 @@ class DiscoveryTests(APITestCase):
                 "console": ["get"],
                 "exec": ["create", "get"],
                 "log": ["get"],
+                "screen": ["get"],
                 "status": ["get", "patch", "update"],
             },
         )
@@ -249,6 +250,17 @@ class OpenAPITests(APITestCase):
         self.assertEqual(list(log["responses"]["200"]["content"]), ["text/plain"])
         told = {each["name"]: each["schema"]["type"] for each in log["parameters"]}
         self.assertEqual((told["follow"], told["tailLines"]), ("boolean", "integer"))
+
+    def test_screens(self) -> None:
+        """The screen of a machine has several types, and documented parameters."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        path = f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}/screen"
+        screen = document["paths"][path]["get"]
+        self.assertEqual(
+            list(screen["responses"]["200"]["content"]),
+            ["text/plain", "application/json", "image/svg+xml"],
+        )
+        self.assertEqual([each["name"] for each in screen["parameters"]], ["as", "at"])
 
 
 class PodsOpenAPITests(OpenAPITests):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.serving.routes`: logs, over real sockets.  Consoles are in
+Tests for :mod:`twisted_exec.runtimes.serving.routes`: logs and screens, over real sockets.  Consoles are in
 :mod:`.test_stream_server`.
 """
 
@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+
 from tests.runtimes.serving.test_server import AS_ANN, UPGRADE, StreamCase
 from tests.runtimes.support import open_log
+from tests.screens.doubles import MemoryRenderer
 from tests.streaming.readers import Reader
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.screens.history import Screens
+from twisted_exec.streaming.http.routes import UNKNOWN_PATH
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, Subject
 
@@ -197,3 +203,79 @@ class TokenTests(LogCase):
         await self.refused(token="mistyped")
         start, end = self.audit()[2:]
         self.assertEqual((start["subresource"], end["code"]), ("log", 404))
+
+
+class ScreenTests(LogCase):
+    """A screen that is read."""
+
+    async def serve(self, *arguments: Any, **options: Any) -> Any:
+        self.renderer = MemoryRenderer()
+        screens = Screens(self.renderer, reactor)
+        return await super().serve(*arguments, screens=screens, **options)
+
+    def screen_url(self, token: str) -> str:
+        return self.server.log_url(token).replace("/log/", "/screen/")
+
+    async def screen(self, query: str = "", token: str = "") -> bytes:
+        """Return a whole answer."""
+        reader = await open_log(self.screen_url(token or self.token()), query, **AS_ANN)
+        await self.until(lambda: reader.complete)
+        return reader.got
+
+    async def denied(self, query: str = "", token: str = "") -> APIError:
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.screen(query, token)
+        error: APIError = caught.exception.as_api_error()
+        return error
+
+    async def test_forms(self) -> None:
+        """The screen in the form that the query names; one start and one end are audited."""
+        await self.serve()
+        self.journal.append(b"one")
+        self.assertEqual(await self.screen(), b"text of one")
+        self.assertEqual(await self.screen("as=svg&at=2"), b"svg of on")
+        start, end, *_ = self.audit()
+        self.assertEqual(
+            (start["event"], end["event"], end["subresource"], end["user"], end["reason"]),
+            ("start", "end", "screen", "ann", COMPLETED),
+        )
+        self.assertEqual(end["bytes_to_user"], 11)
+
+    async def test_refused(self) -> None:
+        """A refusal is audited; the token is used up by a screen that fails to be rendered."""
+        await self.serve()
+        self.assertEqual((await self.denied("at=7")).code, 400)
+        token = self.token()
+        self.assertEqual((await self.denied("as=png", token)).code, 422)
+        self.renderer.problem = ServiceUnavailable("the terminal emulator failed")
+        self.assertEqual((await self.denied("", token)).code, 503)
+        self.assertEqual((await self.denied("", token)).code, 404)
+        self.assertEqual(
+            [each.get("code") for each in self.audit() if each["event"] == "end"],
+            [400, 422, 503, 404],
+        )
+        self.renderer.problem = None
+        self.assertEqual(await self.screen(), b"text of ")
+
+    async def test_other_purpose(self) -> None:
+        """A token for a console does not open its screen."""
+        await self.serve()
+        self.assertEqual((await self.denied(token=self.token(purpose=EXEC))).code, 404)
+
+    async def test_no_screens(self) -> None:
+        """A server without screens has no such path."""
+        await super().serve()
+        refusal = await self.denied()
+        self.assertEqual((refusal.code, refusal.message), (404, UNKNOWN_PATH))
+
+    async def test_stop(self) -> None:
+        """A screen that is being rendered when the runtime stops is refused with the reason."""
+        await self.serve()
+        self.renderer.waits = True
+        denied = Deferred.fromCoroutine(self.denied())
+        await self.until(lambda: self.renderer.jobs)
+        await self.server.stopService()
+        refusal = await denied
+        self.assertEqual(
+            (refusal.code, refusal.message), (503, "the machine runtime is shutting down")
+        )

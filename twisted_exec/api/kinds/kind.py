@@ -134,6 +134,7 @@ class Kind:
     :param confidential: messages must not quote the content of objects.
     :param texts: readable subresources in plain text, by name; with the schemas of their
         query parameters.
+    :param text_types: the content types of texts that are not plain.
     :param requests: subresources that are created, answered and not stored, by name; with the
         kind of the request.
     """
@@ -160,6 +161,7 @@ class Kind:
     confidential: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
+    text_types: Mapping[str, Sequence[str]] = field(default_factory=dict)
     requests: Mapping[str, Kind] = field(default_factory=dict)
     initial_status: Mapping[str, Any] = field(default_factory=dict)
     server_fields: tuple[str, ...] = ()

@@ -225,7 +225,7 @@ class MachineLocator:
         conditions = SessionConditions(self._policies, applicant, machine)
         access = access.under(conditions)
         if conditions.is_strict():
-            right = await self._gate.authorize_console(context, access)
+            right = min(right, await self._gate.authorize_console(context, access))
         else:
             self._gate.allow_console(context, access)
         try:
@@ -513,8 +513,8 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     """
     kind = machine_kind(dialect)
     for subresource, connect in kind.connects.items():
-        path = f"{_item(kind)}/{subresource}"
-        target = partial(_target, kind, subresource)
+        path = f"{item_path(kind)}/{subresource}"
+        target = partial(target_of, kind, subresource)
         facts = console_facts([dialect])
         routes.add_session(connect.methods, path, proxy.handle, target=target, session=facts)
         routes.add(["DELETE"], path, proxy.end, is_open=True)
@@ -524,8 +524,8 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
 def add_logs(routes: GatedRoutes, dialect: Dialect, relay: Relay) -> None:
     """Add the logs of one dialect's machines; the relay has a :class:`LogLocator`."""
     kind = machine_kind(dialect)
-    target, facts = partial(_target, kind, LOG), console_facts([dialect])
-    path = f"{_item(kind)}/{LOG}"
+    target, facts = partial(target_of, kind, LOG), console_facts([dialect])
+    path = f"{item_path(kind)}/{LOG}"
     routes.add_session(["GET"], path, relay.handle, target=target, session=facts)
 
 
@@ -537,13 +537,15 @@ def add_deleted_logs(routes: GatedRoutes, relay: Relay) -> None:
     def session(target: Target) -> dict[str, str]:
         return {"namespace": target.namespace, "machine": target.name, **facts}
 
-    path, target = f"{_item(kind)}/{LOG}", partial(_target, kind, LOG)
+    path, target = f"{item_path(kind)}/{LOG}", partial(target_of, kind, LOG)
     routes.add_session(["GET"], path, relay.handle, target=target, session=session)
 
 
-def _item(kind: Kind) -> str:
+def item_path(kind: Kind) -> str:
+    """Return the pattern of the path of an object."""
     return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
 
 
-def _target(kind: Kind, subresource: str, match: Match[Any]) -> Target:
+def target_of(kind: Kind, subresource: str, match: Match[Any]) -> Target:
+    """Return the object of a request, with the subresource of its route."""
     return Target(kind, match.values["namespace"], match.values["name"], subresource)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from twisted_exec.api import patch, strategy
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.schema import Schema
 from twisted_exec.apiserver.serving.openapi_binary import encoded
 from twisted_exec.apiserver.serving.openapi_v2 import joined
 from twisted_exec.apiserver.serving.registry import Registry
@@ -183,18 +181,21 @@ def _paths(kind: Kind) -> Object:
         } | {"parameters": named}
     for name, each in kind.requests.items():
         paths[f"{item}/{name}"] = {"post": _operation(each, "post"), "parameters": named}
-    for text, query in kind.texts.items():
-        paths[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}
+    for text in kind.texts:
+        paths[f"{item}/{text}"] = {"get": _text(kind, text), "parameters": named}
     return paths
 
 
-def _text(kind: Kind, query: Mapping[str, Schema]) -> Object:
+def _text(kind: Kind, text: str) -> Object:
     """The operation that reads a text subresource."""
-    response = {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    types = kind.text_types.get(text, ("text/plain",))
+    content = {each: {"schema": {"type": "string"}} for each in types}
+    response = {"description": "OK", "content": content}
     return {
         "responses": {"200": response},
         "parameters": [
-            {"name": name, "in": "query", "schema": schema} for name, schema in query.items()
+            {"name": name, "in": "query", "schema": schema}
+            for name, schema in kind.texts[text].items()
         ],
         "x-kubernetes-action": "get",
         "x-kubernetes-group-version-kind": _identity(kind),

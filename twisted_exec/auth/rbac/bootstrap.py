@@ -237,12 +237,18 @@ def _editing(dialect: Dialect) -> tuple[Rule, ...]:
         # Opening a console is a create; a kube-apiserver in front authorizes a WebSocket as a get.
         _on(f"{machines}/exec", ("create", "get"), groups),
         _on(f"{machines}/log", ("get",), groups),
+        _on_screens(dialect),
         _on_consoles(dialect, ("observe", "drive")),
     )
 
 
 def _on_consoles(dialect: Dialect, verbs: tuple[str, ...]) -> Rule:
     return _on(f"{dialect.workload.plural}/{CONSOLE}", verbs, (dialect.group,))
+
+
+def _on_screens(dialect: Dialect) -> Rule:
+    """A kube-apiserver in front asks for this, and this server for ``observe``."""
+    return _on(f"{dialect.workload.plural}/screen", ("get",), (dialect.group,))
 
 
 def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
@@ -349,6 +355,7 @@ def bootstrap_objects(
         _role(
             CONSOLE_OBSERVER,
             *(_on_consoles(dialect, ("observe", "get")) for dialect in several),
+            *(_on_screens(dialect) for dialect in several),
             # Stock kubectl reads the Pod that shows the machine before it attaches.
             *(_on(each.workload.plural, ("get",), (each.group,)) for each in several),
         ),

@@ -36,7 +36,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.console_rights import ConsoleAccess, TakeoverRefused
+from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer
@@ -60,7 +60,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.wire.channel import TERMINAL
-from twisted_exec.wire.session_terms import FULL, Terms
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 RUNTIME_SECONDS = 4.0
 """
@@ -68,8 +68,12 @@ Timeout for all calls to the runtime for one console.  An API server waits 5 s f
 receive our error instead of its own timeout.
 """
 
-VERBS = {"exec": "create", "log": "get"}
-"""The verb for each subresource of a machine."""
+PERMISSIONS = {
+    "exec": ("create", "exec"),
+    "log": ("get", "log"),
+    "screen": (Right.OBSERVE.verb, CONSOLE),
+}
+"""By the subresource of a request: the verb and the subresource that its user needs."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +122,16 @@ class PoolAccess:
     def machine(self, context: RequestContext) -> Attributes:
         """Return the user's permission on the machine."""
         dialect, subject = self.dialect, context.subject
+        verb, subresource = PERMISSIONS[subject.subresource]
         is_deleted = subject.resource == DELETEDCONSOLES.resource.qualified
         resource = DELETEDCONSOLES.resource if is_deleted else dialect.workload
         return Attributes(
             context.user,
-            VERBS[subject.subresource],
+            verb,
             resource.group,
             resource.version,
             resource.plural,
-            subject.subresource,
+            subresource,
             subject.namespace,
             subject.machine,
         )
@@ -184,11 +189,13 @@ class ExecLocator:
     :cvar needs_power: refuse a machine that is powered off.
     :cvar resumes: the runtime may resume sessions.
     :cvar under_policies: ConsolePolicies apply.
+    :cvar access_type: the kind of access to a console.
     """
 
     needs_power: ClassVar[bool] = True
     resumes: ClassVar[bool] = True
     under_policies: ClassVar[bool] = True
+    access_type: ClassVar[type[ConsoleAccess]] = ConsoleAccess
 
     gate: Gate
     access: PoolAccess
@@ -235,7 +242,7 @@ class ExecLocator:
             await self.gate.authorize_session(context, *access.permissions(context))
             return None, FULL
         machine, proxy = access.permissions(context)
-        console = ConsoleAccess.of(machine, context.options, strict=access.strict_verbs)
+        console = self.access_type.of(machine, context.options, strict=access.strict_verbs)
         right = await self.gate.authorize_console(context, console, proxy)
         return console, console.terms(Terms(right=right))
 

@@ -17,6 +17,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import parse
 from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplementedByBackend
+from twisted_exec.auth.console_rights import ConsoleAccess
 from twisted_exec.iri.interfaces import IMachineLogs
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.poollet.consoles.dialling import Target
@@ -39,7 +40,7 @@ class LogLocator(ExecLocator):
         location = await super()._locate(context)
         return replace(location, log=parse(context.request.args, location.subject.machine))
 
-    async def _authorize(self, context: RequestContext) -> tuple[None, Terms]:
+    async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
         await self.gate.authorize_session(context, *self.access.permissions(context))
         return None, FULL
 

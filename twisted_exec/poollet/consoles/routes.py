@@ -1,5 +1,5 @@
 """
-The HTTP resource of a poollet: consoles, logs, probes and metrics.
+The HTTP resource of a poollet: consoles, logs, screens, probes and metrics.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class PoolletRoutes(GatedDispatcher):
         access: PoolAccess,
         proxy: Proxy,
         logs: Relay,
+        screens: Relay,
         deleted_logs: Relay,
         health: Health,
         registry: CollectorRegistry,
@@ -53,6 +54,7 @@ class PoolletRoutes(GatedDispatcher):
         for subresource, methods, handler in (
             ("exec", ("GET", "POST"), proxy.handle),
             ("log", ("GET",), logs.handle),
+            ("screen", ("GET",), screens.handle),
         ):
             facts = partial(self._facts, subresource)
             path = f"{machine}/{subresource}"

@@ -1,5 +1,5 @@
 """
-The routes of a runtime's stream server: ``/exec/TOKEN`` and ``/log/TOKEN``.
+The routes of a runtime's stream server: ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``.
 
 A token opens one console once, without further credentials.  So a request is validated before its
 token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
@@ -19,14 +19,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 
 from twisted_exec.api.logs import parse
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
+from twisted_exec.api.screens import parse as parse_screen
 from twisted_exec.api.status import (
     APIError,
     MethodNotAllowed,
     NotFound,
+    ServiceUnavailable,
 )
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import (
@@ -43,14 +46,18 @@ from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSession
 from twisted_exec.runtimes.serving.rejoining import Rejoining
 from twisted_exec.runtimes.serving.resuming import Resuming, resumption_of
 from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_text
+from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.enduring_streams import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
+from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.site import (
     Request,
+    respond,
 )
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import (
+    COMPLETED,
     UID_HEADER,
     USER_HEADER,
     USER_LEFT,
@@ -72,6 +79,8 @@ from twisted_exec.wire.session_terms import Terms
 
 if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
+
+SCREEN = "screen"
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
@@ -107,6 +116,7 @@ class StreamRoutes(ServerRoutes):
         attach: Attach,
         kept_sessions: KeptSessions,
         read_log: ReadLog | None = None,
+        screens: Screens | None = None,
     ) -> None:
         super().__init__(server)
         self._cache, self._sessions = cache, server.sessions
@@ -117,6 +127,8 @@ class StreamRoutes(ServerRoutes):
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
         if read_log is not None:
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
+        if read_log is not None and screens is not None:
+            self._routes.add(["GET"], "/screen/{token}", partial(self._show, read_log, screens))
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
@@ -180,6 +192,47 @@ class StreamRoutes(ServerRoutes):
             await stream.run(live)
         finally:
             reservation.ended()
+
+    async def _show(
+        self, read_log: ReadLog, screens: Screens, request: Request, names: Mapping[str, str]
+    ) -> None:
+        request.subject = replace(request.subject, subresource=SCREEN)
+        with self._audit_refusals(request):
+            if request.method != b"GET":
+                raise MethodNotAllowed("a screen is read with GET")
+            reservation = self._reserve(request, names["token"], LOG)
+            try:
+                machine, journal = read_log(reservation.grant)
+                options = parse_screen(request.args, machine.machine)
+            except APIError:
+                reservation.release()
+                raise
+        request.subject = _subject(request.subject, reservation.grant, machine)
+        try:
+            live = self._sessions.open(request.subject)
+        except APIError:
+            reservation.release()
+            raise
+        reservation.commit(live)
+        rendering = Deferred.fromCoroutine(screens.render(journal, options, machine.uid))
+        live.wait(lambda ending: rendering.cancel())
+        try:
+            body = await rendering
+        except CancelledError:
+            if live.ending is None or request.gone:
+                live.over("client closed", code=CLIENT_LEFT)
+                raise
+            problem = ServiceUnavailable(live.ending.message or live.ending.reason)
+            live.over(problem.message, code=problem.code)
+            raise problem from None
+        except APIError as error:
+            live.over(error.message, code=error.code)
+            raise
+        finally:
+            reservation.ended()
+        # The API server, which knows the form, sets the user's type.
+        respond(request, 200, body, "text/plain")
+        live.over(COMPLETED, bytes_to_user=len(body))
 
     @contextmanager
     def _audit_refusals(self, request: Request) -> Iterator[None]:

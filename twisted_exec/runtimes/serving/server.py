@@ -40,6 +40,7 @@ from twisted_exec.runtimes.serving.routes import (
     StreamRoutes,
 )
 from twisted_exec.runtimes.serving.server_routes import ServerRoutes
+from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.enduring_streams import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -237,6 +238,7 @@ class StreamServer(TokenServer):
         logs.
     :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
         disables that.
+    :param screens: renders screens; ``None`` disables them.
     :ivar kept_sessions: the sessions that can be resumed.
     """
 
@@ -253,9 +255,10 @@ class StreamServer(TokenServer):
         read_log: ReadLog | None = None,
         rejoin_seconds: int = REJOIN_SECONDS,
         resume_seconds: int = RESUME_SECONDS,
+        screens: Screens | None = None,
     ) -> None:
         self._attach, self._cache, self._read_log = attach, cache, read_log
-        self._resume_seconds = resume_seconds
+        self._resume_seconds, self._screens = resume_seconds, screens
         super().__init__(
             listening,
             audit,
@@ -270,7 +273,9 @@ class StreamServer(TokenServer):
     def make_routes(self) -> ServerRoutes:
         """See :meth:`TokenServer.make_routes`."""
         self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
-        return StreamRoutes(self, self._cache, self._attach, self.kept_sessions, self._read_log)
+        return StreamRoutes(
+            self, self._cache, self._attach, self.kept_sessions, self._read_log, self._screens
+        )
 
     async def _stop(self) -> None:
         self.kept_sessions.close("the machine runtime is shutting down")

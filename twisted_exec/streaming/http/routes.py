@@ -21,6 +21,9 @@ Handler = Callable[[Request, Mapping[str, str]], Awaitable[None]]
 
 Endpoint = TypeVar("Endpoint")
 
+UNKNOWN_PATH = "the server could not find the requested resource"
+"""Message of the 404 of a path without a route."""
+
 
 @dataclass
 class _Node(Generic[Endpoint]):
@@ -83,7 +86,7 @@ def _segment(raw: bytes) -> str:
 
 def not_found() -> APIError:
     """Return the 404 of a path without a route."""
-    return APIError("the server could not find the requested resource", code=404, reason="NotFound")
+    return APIError(UNKNOWN_PATH, code=404, reason="NotFound")
 
 
 class RouteTable(Generic[Endpoint]):

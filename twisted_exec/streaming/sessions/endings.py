@@ -31,9 +31,9 @@ class MachineKey:
         """
         Return whether the ending concerns a session.
 
-        A machine that is off still has its log, and followers of the log wait for the next boot.
+        A machine that is off still has its log and its screen, and followers of the log wait for the next boot.
         """
-        keeps = ending.reason == POWERED_OFF and subject.subresource == "log"
+        keeps = ending.reason == POWERED_OFF and subject.subresource in ("log", "screen")
         return bool(self.uid) and subject.uid == self.uid and not keeps
 
 

@@ -45,7 +45,7 @@ class Idleness(BackgroundTask):
         clock: IReactorTime,
         seconds: float = IDLE_SECONDS,
         *,
-        spared: Collection[str] = ("log", "run"),
+        spared: Collection[str] = ("log", "run", "screen"),
     ) -> None:
         self._sessions, self._clock, self._seconds = sessions, clock, seconds
         self._spared = frozenset(spared)

@@ -244,7 +244,7 @@ class Session:
         else:
             reason = self._why or reason
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
-        opened = self._end is not None and self.subject.subresource != "log"
+        opened = self._end is not None and self.subject.subresource not in ("log", "screen")
         self._audit.end(
             reason,
             code=code,

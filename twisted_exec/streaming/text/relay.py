@@ -19,6 +19,7 @@ hops between pass frames on unread, and write nothing between them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,7 +38,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.outcomes import outcome
-from twisted_exec.streaming.http.routes import WrongMethod
+from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,
@@ -121,6 +122,7 @@ class _Passage:
     _download: Download | ResumedLog | None = None
     _framing: Framing | None = None  # if the user gets frames
     _label = ""  # of the backend
+    _headers: Sequence[tuple[bytes, bytes]] = ()  # of the response
     _late: IDelayedCall | None = None
 
     def __init__(self, relay: Relay, context: RequestContext) -> None:
@@ -130,7 +132,8 @@ class _Passage:
         sessions, request, context = self._relay.sessions, self._request, self._context
         location = await self._relay.locator.locate(context)
         context.subject, context.has_session = location.subject, True
-        session = sessions.open(location.subject, context.evidence)
+        self._headers = location.answer_headers
+        session = sessions.open(location.subject, context.evidence, location.terms)
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._open(location))
@@ -230,7 +233,8 @@ class _Passage:
         if not isinstance(self._download, ResumedLog):
             del self._context
         try:
-            text.begin([] if self._framing is None else [self._framing.header()])
+            framing = [] if self._framing is None else [self._framing.header()]
+            text.begin([*self._headers, *framing])
         except ConnectionDone:  # lost in this very reactor turn
             self._over(session, "client closed")
             raise CancelledError from None
@@ -285,9 +289,10 @@ class _Passage:
 
 
 def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIError:
-    is_unknown = refused.code == NotFound.code and refused.status() is None
-    if is_unknown and location.unknown_path is not None:
-        return location.unknown_path
+    if location.unknown_path is not None and refused.code == NotFound.code:
+        status = refused.status()
+        if status is None or status.message == UNKNOWN_PATH:
+            return location.unknown_path
     if location.refusal is not None and refused.code >= 400:
         return location.refusal(refused.as_api_error())
     if refused.code == Unauthorized.code:

@@ -26,6 +26,8 @@ from twisted_exec.api.kinds.compute.machine_schema import (
 )
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.logs import QUERY as LOG_QUERY
+from twisted_exec.api.screens import QUERY as SCREEN_QUERY
+from twisted_exec.api.screens import TYPES as SCREEN_TYPES
 
 _LARGEST_SIZE = 2**63 - 1
 
@@ -197,7 +199,8 @@ def kind(dialect: Dialect) -> Kind:
         unconditional_update=False,
         # A host API server asks for ``get`` on ``machines/console``, not for ``create`` on ``exec``.
         connects={"exec": options, "console": replace(options, methods=("GET",))},
-        texts={"log": LOG_QUERY},
+        texts={"log": LOG_QUERY, "screen": SCREEN_QUERY},
+        text_types={"screen": SCREEN_TYPES},
         initial_status={"state": "Pending"},
         prepare=rules.prepare,
         validate=rules.validate,

@@ -1,0 +1,137 @@
+"""
+Tests for :mod:`twisted_exec.screens.emulator` and :mod:`twisted_exec.screens.process`, in this process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.screens.interfaces import IScreen, Job, Rendered, Resize
+from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, render
+from twisted_exec.screens.screen import Cursor, Run, Style, line_text
+
+PIECES = (
+    *(b"text ", b"\r\n", b"\n", b"\r", b"\t", b"\x1b[31m", b"\x1b[0m", b"\x1b[2J", b"\x1b[H"),
+    *(b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[5;9r", b"\x1b[3L", b"\x1b(0", b"\x1b(B", b"\x1b7"),
+    *(
+        b"\x1b8",
+        b"\x1b[7m",
+        b"\x1b[4;7H",
+        b"\xc3\xa9",
+        b"\xe6\xbc\xa2",
+        b"\xff",
+        b"\x1b[",
+        b"\x1b]0;",
+    ),
+    *(
+        b"\x07",
+        b"\x18",
+        b"\x1b[K",
+        b"\x1b[2P",
+        b"\x1b[4@",
+        b"\x1b[?25l",
+        b"\x1bM",
+        b"\x1bc",
+        b"\x1b[20b",
+    ),
+)
+
+
+def drawn(output: bytes, columns: int = 20, rows: int = 4, **more: Any) -> Rendered:
+    """Return the result of a job with the form text."""
+    job = Job(columns, rows, more.pop("key_frame", ""), output, more.pop("resizes", ()), "text")
+    return render(job)
+
+
+class ScreenTests(SynchronousTestCase):
+    """An emulator."""
+
+    def test_interface(self) -> None:
+        """It provides the interface."""
+        verifyObject(IScreen, AvtScreen(80, 24))
+
+    def test_content(self) -> None:
+        """Rows have runs of characters with the same style and width; blanks at the end are left out."""
+        emulator = AvtScreen(20, 3)
+        emulator.feed("a\x1b[1;31mred\x1b[m  漢字\x1b[48;2;1;2;3m \x1b[m\r\n\x1b[38;5;200;7mY")
+        screen = emulator.screen()
+        self.assertEqual((screen.columns, screen.rows), (20, 3))
+        self.assertEqual(screen.cursor, Cursor(1, 1))
+        self.assertEqual(
+            screen.lines,
+            [
+                [
+                    Run(0, "a"),
+                    Run(1, "red", Style(foreground=1, bold=True)),
+                    Run(4, "  "),
+                    Run(6, "漢字", width=2),
+                    Run(10, " ", Style(background="#010203")),
+                ],
+                [Run(0, "Y", Style(foreground=200, inverse=True))],
+                [],
+            ],
+        )
+        self.assertEqual([line_text(line) for line in screen.lines], ["ared  漢字 ", "Y", ""])
+
+    def test_combining(self) -> None:
+        """A character in two parts takes one column."""
+        emulator = AvtScreen(20, 3)
+        emulator.feed("e\N{COMBINING ACUTE ACCENT}x")
+        self.assertEqual(emulator.screen().lines[0], [Run(0, "éx")])
+
+    def test_cursor(self) -> None:
+        """The cursor behind a full row is on the screen; it may be invisible."""
+        emulator = AvtScreen(4, 2)
+        emulator.feed("abcd\x1b[?25l")
+        self.assertEqual(emulator.screen().cursor, Cursor(0, 3, is_visible=False))
+
+    def test_unprintable(self) -> None:
+        """A screen has no character that would be a control or is not valid in XML."""
+        emulator = AvtScreen(20, 3)
+        emulator.feed("a\ufffeb\uffffc\U0010ffffd\x7fe")
+        self.assertEqual(line_text(emulator.screen().lines[0]).replace("\ufffd", ""), "abcde")
+
+
+class JobTests(SynchronousTestCase):
+    """A job."""
+
+    def test_no_utf8(self) -> None:
+        """Bytes that are not UTF-8 become replacement characters; an incomplete character waits."""
+        result = drawn(b"h\xc3\xa9llo \xff\x9b|\xc3")
+        self.assertEqual(result.body.decode(), "héllo \ufffd\ufffd|\n")
+        self.assertEqual(result.pending, 1)
+        behind = drawn(b"\xc3\xa9", key_frame=result.key_frame)
+        self.assertEqual(behind.body.decode(), "héllo \ufffd\ufffd|é\n")
+
+    def test_sizes(self) -> None:
+        """The size changes where it was changed; one that is too large or nothing is limited."""
+        result = drawn(b"ab" + b"x" * 6, resizes=[Resize(2, 4, 3)])
+        self.assertEqual((result.body, result.columns, result.rows), (b"abxx\nxxxx\n", 4, 3))
+        huge = drawn(b"x", 10_000, 10_000)
+        self.assertEqual((huge.columns, huge.rows), (MAX_COLUMNS, MAX_ROWS))
+        self.assertEqual(drawn(b"", 0, 0).columns, 1)
+
+    def test_resized_by_output(self) -> None:
+        """Output cannot resize the screen."""
+        self.assertEqual(drawn(b"\x1b[8;100;3tabcdef").body, b"abcdef\n")
+
+    @given(st.lists(st.sampled_from(PIECES), max_size=60), st.integers(0, 60))
+    def test_key_frame(self, pieces: list[bytes], middle: int) -> None:
+        """A screen is the same with and without a key frame before it."""
+        first, second = b"".join(pieces[:middle]), b"".join(pieces[middle:])
+        whole = drawn(first + second)
+        half = drawn(first)
+        output = first[len(first) - half.pending :] + second
+        self.assertEqual(drawn(output, key_frame=half.key_frame).body, whole.body)
+
+    @given(st.binary(max_size=400))
+    def test_any_bytes(self, output: bytes) -> None:
+        """Any output has a screen in each form."""
+        for form in ("text", "json", "svg", "ansi"):
+            render(Job(20, 4, "", output, (), form))

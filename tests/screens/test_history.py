@@ -1,0 +1,183 @@
+"""
+Tests for :mod:`twisted_exec.screens.history`: journals in memory, and the emulator in this process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.screens.doubles import MemoryRenderer
+from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.api.status import BadRequest, ServiceUnavailable
+from twisted_exec.journal.journal import Journal
+from twisted_exec.screens import history
+from twisted_exec.screens.history import Screens
+from twisted_exec.screens.interfaces import Resize
+from twisted_exec.screens.process import render
+
+SECOND = 10**9
+
+
+class HistoryCase(SynchronousTestCase):
+    """A console that printed something."""
+
+    def setUp(self) -> None:
+        self.now = SECOND
+        self.journal = Journal(lambda: self.now)
+        self.renderer, self.clock = MemoryRenderer(render), Clock()
+        self.screens = Screens(self.renderer, self.clock)
+
+    def rendering(self, **options: Any) -> Deferred[bytes]:
+        wanted = ScreenOptions(**options)
+        return Deferred.fromCoroutine(self.screens.render(self.journal, wanted, "uid"))
+
+    def shown(self, **options: Any) -> str:
+        return self.successResultOf(self.rendering(**options)).decode()
+
+    def refusal(self, **options: Any) -> str:
+        return str(self.failureResultOf(self.rendering(**options), BadRequest).value.message)
+
+
+class TimeTests(HistoryCase):
+    """The time of a screen."""
+
+    def test_present(self) -> None:
+        """Without an offset or a time it is the present screen; that of a new machine is empty."""
+        self.assertEqual(self.shown(), "")
+        self.journal.append(b"one\r\n")
+        self.journal.append(b"two")
+        self.assertEqual(self.shown(), "one\ntwo\n")
+
+    def test_offset(self) -> None:
+        """The screen has the output before the offset, and not the byte at it."""
+        self.journal.append(b"one\x1b[2Jtwo")
+        self.assertEqual(self.shown(at_offset=2), "on\n")
+        self.assertEqual(self.shown(at_offset=10), "   two\n")
+        self.assertIn("it retains the offsets 0 to 10", self.refusal(at_offset=11))
+
+    def test_time(self) -> None:
+        """The screen has all that was printed up to the time."""
+        for word in (b"one ", b"two ", b"three"):
+            self.journal.append(word)
+            self.now += SECOND
+        self.assertEqual(self.shown(at_nanoseconds=0), "")
+        self.assertEqual(self.shown(at_nanoseconds=SECOND), "one\n")
+        self.assertEqual(self.shown(at_nanoseconds=3 * SECOND - 1), "one two\n")
+        self.assertEqual(self.shown(at_nanoseconds=99 * SECOND), "one two three\n")
+
+    def test_discarded(self) -> None:
+        """A time or offset whose output was discarded is refused."""
+        for _ in range(40):
+            self.journal.append(b"x" * 16384)
+            self.now += SECOND
+        self.journal.discard_before(self.journal.end - 5000)
+        self.assertGreater(self.journal.start, 5)
+        self.assertIn("any more: the oldest is of 1970-", self.refusal(at_nanoseconds=SECOND))
+        self.assertIn("no output at offset 5", self.refusal(at_offset=5))
+
+    def test_facts(self) -> None:
+        """The form JSON says of which offset and time the screen is."""
+        self.journal.append(b"one")
+        shown = self.shown(at_offset=2, form=Form.JSON)
+        self.assertIn(
+            f'{{"epoch":"{self.journal.epoch}","offset":2,"time":"1970-01-01T00:00:01.000000000Z",',
+            shown,
+        )
+
+
+class SizeTests(HistoryCase):
+    """The size of a screen."""
+
+    def test_changes(self) -> None:
+        """It changes where the terminal's size was changed."""
+        self.journal.append(b"ab")
+        self.journal.resized(5, 4)
+        self.journal.append(b"cdef")
+        self.journal.resized(3, 7)
+        self.assertEqual(self.shown(), "abcdef\n")
+        (job,) = self.renderer.jobs
+        self.assertEqual((job.columns, job.rows), (80, 24))
+        self.assertEqual(job.resizes, [Resize(2, 4, 5), Resize(6, 7, 3)])
+
+    def test_before(self) -> None:
+        """A size that was set before the oldest output of the screen counts, too."""
+        self.patch(history, "LOOK_BACK", 1000)
+        self.journal.resized(5, 30)
+        for _ in range(100):
+            self.journal.append(b"x" * 49 + b"\n")
+        self.shown()
+        (job,) = self.renderer.jobs
+        self.assertEqual((job.columns, job.rows), (30, 5))
+
+
+class KeyFrameTests(HistoryCase):
+    """Where an emulator begins."""
+
+    def test_nearest(self) -> None:
+        """A screen after another one needs only the output between."""
+        self.journal.append(b"one \xc3")
+        self.shown()
+        self.journal.append(b"\xa9 two")
+        self.assertEqual(self.shown(), "one é two\n")
+        self.assertEqual(self.renderer.jobs[-1].output, b"\xc3\xa9 two")
+        self.assertEqual(self.shown(at_offset=2), "on\n")
+        self.assertEqual(self.renderer.jobs[-1].output, b"on")
+
+    def test_look_back(self) -> None:
+        """Without a key frame the emulator begins at a line that is not too long ago."""
+        self.patch(history, "LOOK_BACK", 1000)
+        for number in range(400):
+            self.journal.append(b"line %d\r\n" % number)
+        self.assertTrue(self.shown().endswith("line 398\nline 399\n"))
+        (job,) = self.renderer.jobs
+        self.assertTrue(job.output.startswith(b"line "), job.output[:20])
+        self.assertLessEqual(len(job.output), 1000)
+
+    def test_other_journal(self) -> None:
+        """A journal that began anew has no key frames yet."""
+        self.journal.append(b"one")
+        self.shown()
+        self.journal = Journal(lambda: self.now)
+        self.journal.append(b"four")
+        self.assertEqual(self.shown(), "four\n")
+
+    def test_failure(self) -> None:
+        """A failure leaves no key frame."""
+        self.journal.append(b"one")
+        self.renderer.problem = ServiceUnavailable("crashed")
+        self.failureResultOf(self.rendering(), ServiceUnavailable)
+        self.renderer.problem = None
+        self.assertEqual(self.shown(), "one\n")
+
+    def test_gap(self) -> None:
+        """Missing output ends an escape sequence that it interrupts."""
+        journal: Any = Gapped(b"one\x1b[31", b"two")
+        self.journal = journal
+        self.assertEqual(self.shown(), "onetwo\n")
+
+
+class Gapped(Journal):
+    """A journal with 100 missing bytes."""
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        super().__init__(lambda: SECOND)
+        self._before, self._after = before, after
+
+    @property
+    def end(self) -> int:
+        return len(self._before) + 100 + len(self._after)
+
+    def next_available(self, offset: int) -> int:
+        return offset if offset < len(self._before) else max(offset, len(self._before) + 100)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        if offset < len(self._before):
+            return self._before[offset : offset + limit]
+        return self._after[offset - len(self._before) - 100 :][:limit]
+
+    def time_at(self, offset: int) -> int:
+        return SECOND

@@ -1,0 +1,46 @@
+"""
+Tests for :mod:`twisted_exec.screens.key_frames`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.screens.key_frames import KeyFrame, KeyFrames
+
+
+def frame(offset: int, content: str = "x" * 10) -> KeyFrame:
+    return KeyFrame(offset, 80, 24, content)
+
+
+class KeyFrameTests(SynchronousTestCase):
+    """Key frames in memory."""
+
+    def test_nearest(self) -> None:
+        """The last one within the range, of the same journal."""
+        frames = KeyFrames()
+        for offset in (5, 20, 10):
+            frames.add("e", frame(offset))
+        frames.add("f", frame(15))
+        for first, last, offset in (
+            (0, 19, 10),
+            (0, 20, 20),
+            (0, 99, 20),
+            (6, 9, None),
+            (0, 4, None),
+        ):
+            found = frames.nearest("e", first, last)
+            self.assertEqual(None if found is None else found.offset, offset)
+
+    def test_limit(self) -> None:
+        """Those that were not used for longest go first; a replaced one counts once."""
+        frames = KeyFrames(30)
+        for offset in (1, 2, 3, 3, 3):
+            frames.add("e", frame(offset))
+        self.assertIsNotNone(frames.nearest("e", 1, 1))
+        frames.add("e", frame(4))
+        self.assertEqual(
+            [offset for offset in (1, 2, 3, 4) if frames.nearest("e", offset, offset)], [1, 3, 4]
+        )
+        frames.add("e", frame(5, "x" * 31))
+        self.assertIsNone(frames.nearest("e", 0, 9))

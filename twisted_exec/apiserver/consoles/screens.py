@@ -1,0 +1,86 @@
+"""
+``machines/screen``: what a terminal would show of a machine's console.
+
+It is located like the log, but needs ``observe`` on ``machines/console``, and ConsolePolicies apply:
+a user who may watch a console may see its screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Object, machine_kind
+from twisted_exec.api.screens import parse
+from twisted_exec.api.status import BadRequest, NotImplementedByBackend
+from twisted_exec.apiserver.consoles.connect import (
+    MachineLocator,
+    console_facts,
+    item_path,
+    target_of,
+)
+from twisted_exec.apiserver.serving.filters import attributes_of
+from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, ScreenAccess
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.interfaces import Location
+from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.wire.session_terms import Right
+
+SCREEN = "screen"
+
+_HEADERS = (
+    (b"X-Content-Type-Options", b"nosniff"),
+    # A picture that a browser opens by itself is a document, and its text comes from a machine.
+    (b"Content-Security-Policy", b"default-src 'none'; sandbox"),
+)
+
+
+class ScreenLocator(MachineLocator):
+    """Locates the poollet for ``.../machines/NAME/screen``."""
+
+    subresource: ClassVar[str] = SCREEN
+    verb: ClassVar[str] = Right.OBSERVE.verb
+    needs_power: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False
+
+    async def _authorize(
+        self, context: RequestContext, target: Target
+    ) -> tuple[ConsoleAccess, Right]:
+        context.options = replace(context.options, read_only=True, force=False)
+        permission = attributes_of(context.user, self.verb, replace(target, subresource=CONSOLE))
+        access = ScreenAccess.of(permission, context.options, strict=self._strict_verbs)
+        await self._gate.authorize_console(context, access)
+        return access, Right.OBSERVE  # so that a policy does not use up an approval to type
+
+    def _check_query(self, context: RequestContext) -> None:
+        parse(context.request.args, context.target.name)
+        if is_upgrade(context.request):
+            raise BadRequest("a screen is read with a plain GET")
+
+    def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:
+        """See :meth:`MachineLocator.poollet`."""
+        unknown = NotImplementedByBackend(
+            f'the poollet of pool "{pool["metadata"]["name"]}" does not serve screens: '
+            "it is of an older release, or not an exec-poollet"
+        )
+        options = parse(context.request.args, context.target.name)
+        location = super().poollet(pool, context, path)
+        return replace(
+            location,
+            path=location.path_with(options.query()),
+            unknown_path=unknown,
+            answer_headers=[(b"Content-Type", options.content_type.encode()), *_HEADERS],
+        )
+
+
+def add_screens(routes: GatedRoutes, dialect: Dialect, relay: Relay) -> None:
+    """Add the screens of one dialect's machines; the relay has a :class:`ScreenLocator`."""
+    kind = machine_kind(dialect)
+    target, facts = partial(target_of, kind, SCREEN), console_facts([dialect])
+    path = f"{item_path(kind)}/{SCREEN}"
+    routes.add_session(["GET"], path, relay.handle, target=target, session=facts)

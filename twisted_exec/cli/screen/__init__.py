@@ -1,0 +1,3 @@
+"""
+``twisted-exec screen``: what a terminal would show of a machine's console.
+"""

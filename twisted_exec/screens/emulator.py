@@ -1,0 +1,104 @@
+"""
+The terminal emulator of the asciinema project, by the package ``pyavt`` (the extra ``screen``).
+
+It handles the sequences of xterm that full-screen programs use: the alternate screen, scroll
+regions, insertion, character sets, 256 and 16 million colours.  It ignores requests of the machine to
+resize the terminal.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import avt
+from zope.interface import implementer
+
+from .interfaces import IScreen
+from .screen import PLAIN, Cursor, Run, Screen, Style
+
+_CHUNK = 2048
+"""Characters: the emulator keeps what scrolls off until a call ends, and a character may be a line."""
+
+_UNSHOWN = ("Cc", "Cs")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
+
+
+@implementer(IScreen)
+class AvtScreen:
+    """An emulator without scrollback."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._terminal: Any = avt.Vt(columns, rows, 0)
+
+    def feed(self, text: str) -> None:
+        """See :meth:`IScreen.feed`."""
+        if not text.isascii():
+            # The emulator gives a combining character a column of its own.
+            text = unicodedata.normalize("NFC", text)
+        for at in range(0, len(text), _CHUNK):
+            self._terminal.feed_str(text[at : at + _CHUNK])
+
+    def resize(self, columns: int, rows: int) -> None:
+        """See :meth:`IScreen.resize`."""
+        self._terminal.resize(columns, rows)
+
+    def key_frame(self) -> str:
+        """See :meth:`IScreen.key_frame`."""
+        return str(self._terminal.dump())
+
+    def screen(self) -> Screen:
+        """See :meth:`IScreen.screen`."""
+        columns, rows = self._terminal.size
+        cursor = self._terminal.cursor
+        return Screen(
+            columns,
+            rows,
+            # Behind the last column before the next character begins a new line.
+            Cursor(cursor.row, min(cursor.col, columns - 1), cursor.visible),
+            [_runs(line.cells) for line in self._terminal.view()],
+        )
+
+
+def _runs(cells: Sequence[Any]) -> Sequence[Run]:
+    runs: list[Run] = []
+    pen: Any = None
+    width = begin = 0
+    characters: list[str] = []
+    for column, cell in enumerate(cells):
+        if not cell.width:
+            continue  # the second half of a wide character
+        if cell.width != width or cell.pen != pen:
+            if characters:
+                runs.append(Run(begin, "".join(characters), _style(pen), width))
+            pen, width, begin, characters = cell.pen, cell.width, column, []
+        character = cell.char
+        characters.append(character if " " <= character <= "~" else _shown(character))
+    text, style = "".join(characters), PLAIN if pen is None else _style(pen)
+    if style == PLAIN:
+        text = text.rstrip(" ")
+    return [*runs, Run(begin, text, style, width)] if text else runs
+
+
+def _shown(character: str) -> str:
+    is_noncharacter = ord(character) & 0xFFFE == 0xFFFE  # not valid in XML
+    if is_noncharacter or unicodedata.category(character) in _UNSHOWN:
+        return _REPLACEMENT
+    return character
+
+
+def _style(pen: Any) -> Style:
+    if pen.is_default():
+        return PLAIN
+    flags = {name: True for name in _FLAGS if getattr(pen, name)}
+    return Style(_colour(pen.foreground), _colour(pen.background), **flags)
+
+
+def _colour(colour: Any) -> int | str | None:
+    if colour is None:
+        return None
+    if isinstance(colour, avt.Color.Indexed):
+        return int(colour[0])
+    return f"#{colour[0]:02x}{colour[1]:02x}{colour[2]:02x}"

@@ -1,0 +1,183 @@
+"""
+Screens from journals: which output an emulator has to handle.
+
+An emulator begins at the nearest key frame, or :data:`LOOK_BACK` bytes before the screen.  Full-screen
+programs draw everything again more often than that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.screens import ScreenOptions
+from twisted_exec.api.status import BadRequest
+from twisted_exec.api.times import stamp
+from twisted_exec.journal.interfaces import Event, IJournal, Kind
+from twisted_exec.program.tasks import ShortTurns
+
+from .interfaces import IRenderer, Job, Resize
+from .key_frames import KeyFrame, KeyFrames
+
+LOOK_BACK = 2 << 20
+COLUMNS, ROWS = 80, 24
+"""The size of a terminal that nobody has set."""
+
+_READ_BYTES = 32 << 10
+_SIZE_STEP, _SIZE_STEPS = 1 << 20, 16
+"""How far to look for the terminal's size."""
+_CANCEL = b"\x18"
+"""Ends an incomplete escape sequence."""
+
+
+class Screens:
+    """Renders the screens of journals."""
+
+    def __init__(self, renderer: IRenderer, clock: IReactorTime) -> None:
+        self._renderer, self._clock = renderer, clock
+        self._key_frames = KeyFrames()
+
+    async def render(self, journal: IJournal, options: ScreenOptions, key: str) -> bytes:
+        """
+        Render the screen of a console.
+
+        :param key: as of :meth:`IRenderer.render`.
+        :raises BadRequest: there is no such output.
+        :raises APIError: as of :meth:`IRenderer.render`.
+        """
+        turns = ShortTurns(self._clock)
+        end = await _end(journal, options, turns)
+        frame = self._key_frames.nearest(journal.epoch, end - LOOK_BACK, end)
+        if frame is None:
+            begin = max(journal.start, end - LOOK_BACK)
+            if begin > journal.start:
+                begin = max(begin, min(end, _behind_newline(journal, begin)))
+            rows, columns = await _size_at(journal, begin, turns)
+            frame = KeyFrame(begin, columns, rows, "")
+        history = _History(journal, frame.offset, end)
+        await history.read(turns)
+        facts: dict[str, object] = {"epoch": journal.epoch, "offset": end}
+        if moment := journal.time_at(max(end - 1, journal.start)) if end else 0:
+            facts["time"] = stamp(moment)
+        job = Job(
+            frame.columns,
+            frame.rows,
+            frame.content,
+            bytes(history.output),
+            history.resizes(),
+            options.form,
+            facts,
+        )
+        rendered = await self._renderer.render(job, key)
+        offset = end - rendered.pending
+        new = KeyFrame(offset, rendered.columns, rendered.rows, rendered.key_frame)
+        self._key_frames.add(journal.epoch, new)
+        return rendered.body
+
+
+async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> int:
+    """Return the offset behind the screen's output."""
+    offset = options.at_offset
+    if offset is not None:
+        if not journal.start <= offset <= journal.end:
+            raise BadRequest(
+                f"the console has no output at offset {offset}: it retains the offsets "
+                f"{journal.start} to {journal.end}"
+            )
+        return offset
+    moment = options.at_nanoseconds
+    if moment is None:
+        return int(journal.end)
+    if journal.start and journal.time_at(journal.start) > moment:
+        oldest = stamp(journal.time_at(journal.start))
+        raise BadRequest(
+            f"the console has no output of {stamp(moment)} any more: the oldest is of {oldest}"
+        )
+    first, last = journal.start, journal.end
+    while first < last:
+        await turns.breathe()
+        middle = max((first + last) // 2, journal.start)
+        if journal.time_at(middle) > moment:
+            last = middle
+        else:
+            first = middle + 1
+    return int(first)
+
+
+def _behind_newline(journal: IJournal, offset: int) -> int:
+    """Return where the next line begins, if it is near: an emulator must not begin in a sequence."""
+    data = journal.read(journal.next_available(offset), _READ_BYTES)
+    return offset + data.find(b"\n") + 1
+
+
+async def _size_at(journal: IJournal, offset: int, turns: ShortTurns) -> tuple[int, int]:
+    """Return rows and columns of the terminal at an offset."""
+    last = offset
+    for _ in range(_SIZE_STEPS):
+        await turns.breathe()
+        first = max(journal.start, last - _SIZE_STEP)
+        if sizes := _sizes(journal, first, last):
+            return sizes[-1].data["rows"], sizes[-1].data["columns"]
+        if first >= last:
+            break
+        last = first
+    return ROWS, COLUMNS
+
+
+def _sizes(journal: IJournal, first: int, last: int) -> list[Event]:
+    return [each for each in journal.events(first, last) if each.kind == Kind.SIZE]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Output without a gap: its offset, and its position in what was read."""
+
+    offset: int
+    position: int
+
+
+class _History:
+    """The output between two offsets, as far as it is retained."""
+
+    def __init__(self, journal: IJournal, begin: int, end: int) -> None:
+        self._journal, self._begin, self._end = journal, begin, end
+        self._pieces: list[_Piece] = []
+        self.output = bytearray()
+
+    async def read(self, turns: ShortTurns) -> None:
+        """Read the output."""
+        offset = self._begin
+        while offset < self._end:
+            await turns.breathe()
+            available = min(self._end, self._journal.next_available(offset))
+            if available > offset:
+                self.output += _CANCEL
+                offset = available
+                continue
+            data = self._journal.read(offset, min(_READ_BYTES, self._end - offset))
+            if not data:
+                break
+            self._pieces.append(_Piece(offset, len(self.output)))
+            self.output += data
+            offset += len(data)
+
+    def resizes(self) -> Sequence[Resize]:
+        """Return the changes of the size; call it after :meth:`read`."""
+        events: Any = _sizes(self._journal, self._begin, self._end)
+        return [
+            Resize(self._position(each.offset), each.data["columns"], each.data["rows"])
+            for each in events
+        ]
+
+    def _position(self, offset: int) -> int:
+        number = bisect_right(self._pieces, offset, key=lambda piece: piece.offset) - 1
+        if number < 0:
+            return 0
+        piece = self._pieces[number]
+        following = self._pieces[number + 1 :]
+        limit = following[0].position if following else len(self.output)
+        return min(limit, piece.position + offset - piece.offset)

@@ -1,0 +1,104 @@
+"""
+The interfaces of terminal emulators and of the processes that run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from zope.interface import Interface
+
+from .screen import Screen
+
+if TYPE_CHECKING:  # the process of an emulator starts faster without Twisted
+    from twisted.internet.defer import Deferred
+
+
+class IScreen(Interface):
+    """
+    A terminal emulator.
+
+    It runs in a process of its own, because its input comes from a machine that nobody trusts.
+    """
+
+    def feed(text: str) -> None:
+        """Handle output, split anywhere."""
+
+    def resize(columns: int, rows: int) -> None:
+        """Change the size; both are 1 or more."""
+
+    def screen() -> Screen:
+        """Return the present content."""
+
+    def key_frame() -> str:
+        """Return output that brings a new emulator of the same size to the present state."""
+
+
+@dataclass(frozen=True)
+class Resize:
+    """
+    A change of the terminal's size.
+
+    :param position: the number of bytes of a job's output before it.
+    """
+
+    position: int
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    The work of one process for one screen.
+
+    :param columns: the size at the beginning; limits apply.
+    :param key_frame: output before ``output``, see :meth:`IScreen.key_frame`.
+    :param output: bytes of the machine.
+    :param resizes: in order.
+    :param form: a :class:`~twisted_exec.api.screens.Form`.
+    :param facts: further facts for the form JSON.
+    """
+
+    columns: int
+    rows: int
+    key_frame: str
+    output: bytes
+    resizes: Sequence[Resize]
+    form: str
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """
+    The result of a job.
+
+    :param body: the screen in the job's form.
+    :param key_frame: the state after the output, without its last ``pending`` bytes.
+    :param pending: bytes of an incomplete UTF-8 character at the end of the output.
+    :param columns: the size at the end.
+    """
+
+    body: bytes
+    key_frame: str
+    pending: int
+    columns: int
+    rows: int
+
+
+class IRenderer(Interface):
+    """Renders screens, in processes with limits."""
+
+    def render(job: Job, key: str) -> Deferred[Rendered]:
+        """
+        Render a screen.
+
+        :param key: names the machine.  Machines take turns.
+        :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job.  Fails with
+            :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and with
+            :class:`~twisted_exec.api.status.ServiceUnavailable` if too many jobs wait, and if the
+            process ends or takes too long.
+        """

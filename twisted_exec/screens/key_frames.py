@@ -1,0 +1,57 @@
+"""
+States of screens at offsets of journals, in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+MAX_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class KeyFrame:
+    """
+    The state of a screen.
+
+    :param offset: of the byte behind it.
+    :param content: see :meth:`.IScreen.key_frame`.
+    """
+
+    offset: int
+    columns: int
+    rows: int
+    content: str
+
+
+class KeyFrames:
+    """
+    Key frames of all journals; those that were not used for longest are discarded.
+
+    :param limit_bytes: of all.
+    """
+
+    def __init__(self, limit_bytes: int = MAX_BYTES) -> None:
+        self._limit_bytes, self._bytes = limit_bytes, 0
+        self._frames: OrderedDict[tuple[str, int], KeyFrame] = OrderedDict()
+
+    def add(self, epoch: str, frame: KeyFrame) -> None:
+        """Add a key frame of a journal."""
+        old = self._frames.pop((epoch, frame.offset), None)
+        self._frames[epoch, frame.offset] = frame
+        self._bytes += len(frame.content) - (len(old.content) if old is not None else 0)
+        while self._bytes > self._limit_bytes:
+            _, oldest = self._frames.popitem(last=False)
+            self._bytes -= len(oldest.content)
+
+    def nearest(self, epoch: str, first: int, last: int) -> KeyFrame | None:
+        """Return the last key frame of a journal at an offset from ``first`` to ``last``."""
+        offsets = [
+            offset for each, offset in self._frames if each == epoch and first <= offset <= last
+        ]
+        if not offsets:
+            return None
+        key = epoch, max(offsets)
+        self._frames.move_to_end(key)
+        return self._frames[key]

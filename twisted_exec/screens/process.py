@@ -1,0 +1,71 @@
+"""
+The process that runs a terminal emulator.
+
+It reads jobs from its standard input and writes results to its standard output, one at a time, until
+the input ends.  Its limits are those of the kernel: a job that takes too much memory or time ends the
+process, and the pool notices.
+"""
+
+from __future__ import annotations
+
+import codecs
+import resource
+import sys
+
+from .emulator import AvtScreen
+from .interfaces import Job, Rendered
+from .messages import encode_rendered, job_of, read
+from .rendering import RENDERERS
+
+MEMORY_BYTES = 512 << 20
+CPU_SECONDS = 4
+"""For one job."""
+MAX_COLUMNS, MAX_ROWS = 400, 150
+"""A larger terminal is shown with this size."""
+
+
+def main() -> None:
+    """Do all jobs."""
+    _limit()
+    while (message := read(sys.stdin.buffer)) is not None:
+        _allow_time()
+        sys.stdout.buffer.write(encode_rendered(render(job_of(*message))))
+        sys.stdout.buffer.flush()
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
+        resource.setrlimit(limit, (most, most))
+    # No further files, and no processes unless the user is root.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def _allow_time() -> None:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(usage.ru_utime + usage.ru_stime) + 1 + CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+
+
+def render(job: Job) -> Rendered:
+    """Do one job."""
+    columns, rows = _size(job.columns, job.rows)
+    screen = AvtScreen(columns, rows)
+    screen.feed(job.key_frame)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    at = 0
+    for resize in job.resizes:
+        screen.feed(decoder.decode(job.output[at : resize.position]))
+        at = resize.position
+        columns, rows = _size(resize.columns, resize.rows)
+        screen.resize(columns, rows)
+    screen.feed(decoder.decode(job.output[at:]))
+    pending, _ = decoder.getstate()
+    key_frame = screen.key_frame()
+    body = RENDERERS[job.form](screen.screen(), job.facts)
+    return Rendered(body, key_frame, len(pending), columns, rows)
+
+
+def _size(columns: int, rows: int) -> tuple[int, int]:
+    return max(1, min(columns, MAX_COLUMNS)), max(1, min(rows, MAX_ROWS))

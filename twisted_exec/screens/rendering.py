@@ -1,0 +1,189 @@
+"""
+Forms of a screen: text, JSON, SVG and escape sequences.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from xml.sax.saxutils import escape
+
+from .screen import PLAIN, Run, Screen, Style, line_text
+
+Facts = Mapping[str, object]
+
+_FONT = 14
+_CELL_WIDTH, _CELL_HEIGHT, _BASELINE = 8.4, 17, 13.0
+_MARGIN = 8
+_FOREGROUND, _BACKGROUND = "#cccccc", "#121314"
+_BASE = [
+    "#000000",
+    "#cd0000",
+    "#00cd00",
+    "#cdcd00",
+    "#0000ee",
+    "#cd00cd",
+    "#00cdcd",
+    "#e5e5e5",
+    "#7f7f7f",
+    "#ff0000",
+    "#00ff00",
+    "#ffff00",
+    "#5c5cff",
+    "#ff00ff",
+    "#00ffff",
+    "#ffffff",
+]
+"""xterm's first 16 colours."""
+_LEVELS = (0, 95, 135, 175, 215, 255)
+_ATTRIBUTES = [each.name for each in fields(Style)]
+_CODES = {
+    "bold": 1,
+    "faint": 2,
+    "italic": 3,
+    "underline": 4,
+    "blink": 5,
+    "inverse": 7,
+    "strikethrough": 9,
+}
+
+
+def as_text(screen: Screen, facts: Facts) -> bytes:
+    """Return the rows without blanks at their end, and without empty rows at the end."""
+    lines = [line_text(runs).rstrip() for runs in screen.lines]
+    text = "\n".join(lines).rstrip("\n")
+    return f"{text}\n".encode() if text else b""
+
+
+def as_json(screen: Screen, facts: Facts) -> bytes:
+    """Return an object with the rows, and with the runs of each row that have a style."""
+    value = {
+        **facts,
+        "columns": screen.columns,
+        "rows": screen.rows,
+        "cursor": {
+            "row": screen.cursor.row,
+            "column": screen.cursor.column,
+            "visible": screen.cursor.is_visible,
+        },
+        "lines": [_line(runs) for runs in screen.lines],
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _line(runs: Sequence[Run]) -> dict[str, object]:
+    line: dict[str, object] = {"text": line_text(runs)}
+    styled = [
+        {"column": run.column, "columns": run.columns, "text": run.text, **_attributes(run.style)}
+        for run in runs
+        if run.style != PLAIN
+    ]
+    return {**line, "runs": styled} if styled else line
+
+
+def _attributes(style: Style) -> dict[str, object]:
+    values = ((name, getattr(style, name)) for name in _ATTRIBUTES)
+    return {name: value for name, value in values if value is not None and value is not False}
+
+
+def as_ansi(screen: Screen, facts: Facts) -> bytes:
+    """Return output that clears a terminal and draws the screen, the cursor included."""
+    text = "\x1b[m\x1b[H\x1b[2J"
+    for row, runs in enumerate(screen.lines):
+        for run in runs:
+            start = f"\x1b[{row + 1};{run.column + 1}H"
+            if run.style == PLAIN:
+                text += start + run.text
+            else:
+                text += f"{start}\x1b[{_sgr(run.style)}m{run.text}\x1b[m"
+    cursor = screen.cursor
+    visibility = "h" if cursor.is_visible else "l"
+    return f"{text}\x1b[{cursor.row + 1};{cursor.column + 1}H\x1b[?25{visibility}".encode()
+
+
+def _sgr(style: Style) -> str:
+    codes = [str(code) for name, code in _CODES.items() if getattr(style, name)]
+    for first, colour in ((38, style.foreground), (48, style.background)):
+        if isinstance(colour, int):
+            codes.append(f"{first};5;{colour}")
+        elif colour is not None:
+            red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+            codes.append(f"{first};2;{red};{green};{blue}")
+    return ";".join(codes)
+
+
+def as_svg(screen: Screen, facts: Facts) -> bytes:
+    """Return a picture; it refers to nothing outside, and has no script."""
+    width = screen.columns * _CELL_WIDTH + 2 * _MARGIN
+    height = screen.rows * _CELL_HEIGHT + 2 * _MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" font-family="ui-monospace,Menlo,Consolas,'
+        f'\'DejaVu Sans Mono\',monospace" font-size="{_FONT}" xml:space="preserve">\n'
+        f'<rect width="100%" height="100%" fill="{_BACKGROUND}"/>\n'
+    ]
+    for row, runs in enumerate(screen.lines):
+        parts += [part for run in runs for part in _drawn(run, row)]
+    if screen.cursor.is_visible:
+        x, y = _place(screen.cursor.column, screen.cursor.row)
+        parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" '
+            f'fill="{_FOREGROUND}" fill-opacity="0.5"/>\n'
+        )
+    return "".join([*parts, "</svg>\n"]).encode()
+
+
+def _place(column: int, row: int) -> tuple[float, float]:
+    return _MARGIN + column * _CELL_WIDTH, _MARGIN + row * _CELL_HEIGHT
+
+
+def _drawn(run: Run, row: int) -> Iterator[str]:
+    style = run.style
+    front, back = _shade(style.foreground, _FOREGROUND), _shade(style.background, _BACKGROUND)
+    if style.inverse:
+        front, back = back, front
+    (x, y), width = _place(run.column, row), run.columns * _CELL_WIDTH
+    if back != _BACKGROUND:
+        yield f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{_CELL_HEIGHT}" fill="{back}"/>\n'
+    if not run.text.strip():
+        return
+    more = ""
+    if style.bold:
+        more += ' font-weight="bold"'
+    if style.italic:
+        more += ' font-style="italic"'
+    if style.faint:
+        more += ' fill-opacity="0.6"'
+    lines = [("underline", style.underline), ("line-through", style.strikethrough)]
+    if decoration := " ".join(name for name, is_set in lines if is_set):
+        more += f' text-decoration="{decoration}"'
+    yield (
+        f'<text x="{x:g}" y="{y + _BASELINE:g}" fill="{front}"{more} textLength="{width:g}" '
+        f'lengthAdjust="spacingAndGlyphs">{escape(run.text)}</text>\n'
+    )
+
+
+@lru_cache(maxsize=512)
+def _shade(colour: int | str | None, default: str) -> str:
+    """Return a colour as ``#rrggbb``."""
+    if colour is None:
+        return default
+    if isinstance(colour, str):
+        return colour
+    if colour < len(_BASE):
+        return _BASE[colour]
+    if colour >= 232:
+        return "#" + f"{8 + 10 * (colour - 232):02x}" * 3
+    cube = colour - len(_BASE)
+    return "#" + "".join(f"{_LEVELS[cube // by % 6]:02x}" for by in (36, 6, 1))
+
+
+RENDERERS: Mapping[str, Callable[[Screen, Facts], bytes]] = {
+    "text": as_text,
+    "json": as_json,
+    "svg": as_svg,
+    "ansi": as_ansi,
+}
+"""By the names of the forms."""
