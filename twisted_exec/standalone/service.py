@@ -29,12 +29,7 @@ from zope.interface import alsoProvides
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY
-from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.apiserver.service import Settings as APIServerSettings
-from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
@@ -43,15 +38,12 @@ from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.observe.audit import JSONLinesAudit, Rotation
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
-from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
-from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.standalone.handover import (
     APISERVER,
@@ -61,16 +53,15 @@ from twisted_exec.standalone.handover import (
     PartsHandOver,
 )
 from twisted_exec.standalone.machines import (
-    CLASSES,
     NAMESPACE,
     PTY,
     SHELL,
-    SHELLS,
     console_commands,
     create_missing,
     demo_objects,
     until_running,
 )
+from twisted_exec.standalone.parts import apiserver_settings, poollet_settings, runtime_settings
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import CREATED, OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
@@ -81,22 +72,15 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
 from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.pki.directory import (
-    CLIENT,
-    FORWARDING_USER,
     PKI,
-    SERVING,
     Pair,
     write_kubeconfig,
 )
 from twisted_exec.tls.unix import runtime_directory
 
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
-ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
-_LAST_WORD_SECONDS = 3.0
-"""How long sessions may take to end when the program stops."""
 
 
 @dataclass(frozen=True)
@@ -254,37 +238,12 @@ class Standalone(AsyncService):
         return ready
 
     def _runtime(self, audit: JSONLinesAudit) -> RuntimeHost:
-        settings = RuntimeSettings(
-            classes=parse(CLASSES if self.settings.demo else SHELLS),
-            state_directory=self._state.file("runtime"),
-            iri_target=f"unix://{self._sockets}/iri.sock",
-            drain_seconds=_LAST_WORD_SECONDS,
-            sessions=self.settings.sessions,
-            keep_machines=self.settings.keep_machines,
-        )
+        settings = runtime_settings(self.settings, self._state.file("runtime"), self._sockets)
         return RuntimeHost(settings, audit, self._reactor)
 
     def _apiserver(self, certificates: Certificates, audit: JSONLinesAudit) -> APIServer:
-        pki = certificates.pki
-        settings = APIServerSettings(
-            listen=f"tcp:{self.settings.port}:interface=127.0.0.1",
-            certificate=certificates.apiserver.certificate,
-            key=certificates.apiserver.key,
-            client_ca=self._client_cas(pki),
-            poollet_certificate=certificates.forwarding.certificate,
-            poollet_key=certificates.forwarding.key,
-            poollet_ca=pki.serving_ca,
-            drain_seconds=self.settings.drain_seconds,
-            identities=self._identities(pki),
-            signing=CAPair(pki.pair(SERVING).certificate, pki.pair(SERVING).key),
-            client_signing=CAPair(pki.pair(CLIENT).certificate, pki.pair(CLIENT).key),
-            pods_view=self.settings.pods_view,
-            dialects=(self.settings.dialect,),
-            allowed_origins=self.settings.allowed_origins,
-            sessions=self.settings.sessions,
-            audit_policy=DEFAULT_POLICY,
-            strict_verbs=self.settings.strict_verbs,
-        )
+        client_cas = self._client_cas(certificates.pki)
+        settings = apiserver_settings(self.settings, certificates, client_cas)
         metrics = new_registry()
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
         return APIServer(settings, self._storage, audit, self._reactor, metrics=metrics)
@@ -299,31 +258,10 @@ class Standalone(AsyncService):
         write_private(path, read_file(pki.client_ca) + text)
         return path
 
-    def _identities(self, pki: PKI) -> Identities:
-        uri = f"https://127.0.0.1:{self.settings.port}{KEYS}" if self.settings.port else ""
-        accounts = Accounts([ISSUER], signing_key_file=pki.account_key, jwks_uri=uri)
-        sources = (self.settings.token_file, self.settings.issuers)
-        return Identities(*sources, accounts, bootstrap_tokens=True)
-
     def _poollet(
         self, certificates: Certificates, url: str, runtime: RuntimeHost, audit: JSONLinesAudit
     ) -> Poollet:
-        pki = certificates.pki
-        settings = PoolletSettings(
-            pool=POOL,
-            dialect=self.settings.dialect,
-            provider_id=f"twisted-exec://{POOL}",
-            certificate=certificates.poollet.certificate,
-            key=certificates.poollet.key,
-            listen="tcp:0:interface=127.0.0.1",
-            client_ca=pki.client_ca,
-            requestheader_ca=pki.forwarding_ca,
-            requestheader_names=[FORWARDING_USER],
-            addresses=[("InternalIP", "127.0.0.1")],
-            drain_seconds=_LAST_WORD_SECONDS,
-            sessions=self.settings.sessions,
-            strict_verbs=self.settings.strict_verbs,
-        )
+        settings = poollet_settings(self.settings, certificates)
         iri = IRIClient(str(runtime.iri.target), self._reactor)
         iri.startService()
         self._running.append(iri)
