@@ -229,6 +229,7 @@ class ReplacedTests(StandaloneCase):
         await program.hand_over()
         await screen.until(rb"\n100\r\n")
         lines.stop()
+        await screen.until(rb"\n%d\r\n" % (len(self.typed) - 1))
         stock.type(b"echo stock-$$\n")
         await screen.until(rb"stock-\d+\r\n")
         await stock.until(rb"stock-\d+\r\n")
@@ -236,15 +237,20 @@ class ReplacedTests(StandaloneCase):
         assert shell is not None
         *numbers, last = screen.output[shell.end() :].split()
         self.assertEqual(last, b"stock-" + shell[1])
-        self.assertEqual(numbers, [b"%d" % number for number in range(len(numbers))])
+        self.assertEqual(numbers, self.typed)
         self.assertTrue(os.path.exists(self.kubeconfig))
         self.assertEqual(program.stdout.count(b"Ready."), 1)
         await screen.leave()
 
     def type_lines(self, screen: Any) -> LoopingCall:
         """Type commands that print 0, 1, 2 and so on."""
-        numbers = iter(range(1_000_000))
-        typing = LoopingCall(lambda: screen.type(b"echo %d\n" % next(numbers)))
+        self.typed: list[bytes] = []
+
+        def type_line() -> None:
+            self.typed.append(b"%d" % len(self.typed))
+            screen.type(b"echo %b\n" % self.typed[-1])
+
+        typing = LoopingCall(type_line)
         typing.start(0.02)
         self.addCleanup(lambda: typing.stop() if typing.running else None)
         return typing
