@@ -44,7 +44,9 @@ SESSIONS = int(os.environ.get("SESSIONS", "20"))
 SEED = int(os.environ.get("SEED", str(random.getrandbits(32))))
 
 _AT_A_MACHINE = 10
-_BYTES_PER_SECOND = min(2000, 40_000 // SESSIONS)
+_BYTES_PER_SECOND = min(2000, 12_800 // SESSIONS)
+_CALM_BYTES = 2 * LINE_BYTES
+_TYPING_SECONDS = 0.1
 _PATIENCE_SECONDS = 100.0
 _COMPARE_SECONDS = 45.0
 _OPENED_AT_ONCE = 20
@@ -150,9 +152,9 @@ class StockUser:
         self.sent = b""
         self._typing = LoopingCall(self._type)
 
-    def type_on(self) -> None:
-        """Type a numbered line ten times a second."""
-        self._typing.start(0.1)
+    def type_on(self, interval_seconds: float) -> None:
+        """Type a numbered line now and then."""
+        self._typing.start(interval_seconds)
 
     def stop_typing(self) -> None:
         if self._typing.running:
@@ -236,9 +238,16 @@ class UpgradeTests(TestCase):
         while upgrades < UPGRADES and self.elapsed < UPGRADE_SECONDS:
             name = self.choice.choice(_PROGRAMS)
             times[name].append(await deployment.upgrade(name))
+            replaced = reactor.seconds()
             await self.calm([user for group in users for user in group])
+            calm = reactor.seconds() - replaced
             await self.renew(users)
             upgrades += 1
+            print(
+                f"{self.elapsed:.0f} s: {name} replaced in {times[name][-1]:.1f} s, all sessions go on"
+                f" {calm:.1f} s later",
+                flush=True,
+            )
         lingering = deployment.lingering
         for number, group in enumerate(users):
             await self.compare(number, group)
@@ -263,7 +272,7 @@ class UpgradeTests(TestCase):
         others = range(1, _AT_A_MACHINE)
         rest = [Deferred.fromCoroutine(self.open(number, each)) for each in others]
         users = [first, *await gatherResults(rest, consumeErrors=True)]
-        first.type_on()
+        first.type_on(_TYPING_SECONDS)
         return users
 
     async def open(self, number: int, place: int) -> User:
@@ -285,7 +294,7 @@ class UpgradeTests(TestCase):
             user = StockUser(kubectl, f"m{number}", {"KUBECONFIG": admin, "HOME": self.home})
         self.addCleanup(user.leave)
         self.opened[type(user)] += 1
-        await self.until([user], lambda user: user.size > 10 * LINE_BYTES)
+        await self.until([user], lambda user: user.size > _CALM_BYTES)
         return user
 
     async def renew(self, users: Sequence[list[User]]) -> None:
@@ -311,7 +320,7 @@ class UpgradeTests(TestCase):
     async def calm(self, users: Sequence[User]) -> None:
         """Fires when each session has got more output."""
         before = {user: user.size for user in users}
-        await self.until(users, lambda user: user.size > before[user] + 10 * LINE_BYTES)
+        await self.until(users, lambda user: user.size > before[user] + _CALM_BYTES)
 
     async def compare(self, number: int, users: Sequence[User]) -> None:
         """Compare the output of each session, and what was typed."""

@@ -93,6 +93,18 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertEqual(self.run_for(0.4), [10.3])
         self.assertEqual((self.cancelled, self.reasons), (1, []))
 
+    def test_busy_server(self) -> None:
+        """
+        After an attempt that was too slow the next may take longer: a server to which many clients
+        return at once might finish none of them.
+        """
+        self.answer = None
+        self.reconnecting.start()
+        self.assertEqual(self.run_for(100), [0.1, 10.3, 30.7, 51.5, 72.5, 93.5])
+        self.reconnecting.network_changed()
+        self.assertEqual(self.run_for(11), [110.1])
+        self.reconnecting.stop()
+
     def test_refused(self) -> None:
         """A refusal that another attempt does not change ends the attempts with its reason."""
         for error, reason in (

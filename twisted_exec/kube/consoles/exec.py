@@ -33,6 +33,7 @@ from twisted_exec.kube.transport.connection import (
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, ConsoleClient, FirstUser, connect
 from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS
+from twisted_exec.streaming.remotecommand.reconnecting import CONNECT_SECONDS
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
@@ -194,8 +195,11 @@ def open_console(
     ) -> ConsoleClient:
         where = dialect.workload.path(namespace, name, subresource)
         head = request_head(shown_config, where, query, agent)
+        connect_seconds = (
+            min(timeout_seconds, CONNECT_SECONDS) if first_address else timeout_seconds
+        )
         api_server = server or endpoint(
-            shown_config, reactor, timeout_seconds=timeout_seconds, first_address=first_address
+            shown_config, reactor, timeout_seconds=connect_seconds, first_address=first_address
         )
         with naming_server(config):
             return await connect(

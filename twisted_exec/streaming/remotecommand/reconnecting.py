@@ -31,7 +31,20 @@ JITTER = 0.2
 """The longest random part of a wait, as a share of it."""
 
 ATTEMPT_SECONDS = 10.0
-"""Time limit of one attempt."""
+"""Time limit of the first attempt."""
+CONNECT_SECONDS = 8.0
+"""
+Time limit of the connection in each attempt.
+
+A network that drops packets does not make further attempts longer: the kernel of a host that tries to
+connect sends less and less.
+"""
+LATER_ATTEMPT_SECONDS = 20.0
+"""
+Time limit of an attempt after one that was too slow.
+
+A server to which many clients return at once works for all of them, and might otherwise finish none.
+"""
 
 STARTING_SECONDS = 10.0
 """
@@ -72,7 +85,7 @@ class Reconnecting:
     ) -> None:
         self._attempt, self._failed, self._clock = attempt, failed, clock
         self._limit_seconds, self._jitter = limit_seconds, jitter
-        self._wait_seconds = FIRST_WAIT_SECONDS
+        self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         self._started_at = self._attempted_at = 0.0
         self._unreached_at: float | None = None
         self._running: Deferred[None] | None = None
@@ -82,7 +95,7 @@ class Reconnecting:
         """Begin with a short wait."""
         self._started_at = self._clock.seconds()
         self._unreached_at = None
-        self._wait_seconds = FIRST_WAIT_SECONDS
+        self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         self._wait()
 
     def stop(self) -> None:
@@ -100,7 +113,7 @@ class Reconnecting:
 
     def network_changed(self) -> None:
         """Make an attempt at once, unless one has just begun; the waits are short again."""
-        self._wait_seconds = FIRST_WAIT_SECONDS
+        self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         is_young = self._clock.seconds() - self._attempted_at < _YOUNG_SECONDS
         if self._timer is None and (self._running is None or is_young):
             return
@@ -120,7 +133,7 @@ class Reconnecting:
         self._timer = None
         self._attempted_at = self._clock.seconds()
         self._running = running = self._attempt()
-        running.addTimeout(ATTEMPT_SECONDS, self._clock)
+        running.addTimeout(self._attempt_seconds, self._clock)
         running.addCallbacks(lambda _: self.succeeded(), self._retry, errbackArgs=(running,))
         running.addErrback(lambda failure: _log.failure("reconnecting", failure))
 
@@ -130,7 +143,8 @@ class Reconnecting:
         self._running = None
         error: Any = failure.value
         if isinstance(error, TimeoutError | CancelledError):
-            error = GatewayTimeout(f"no answer within {ATTEMPT_SECONDS:g} s")
+            error = GatewayTimeout(f"no answer within {self._attempt_seconds:g} s")
+            self._attempt_seconds = LATER_ATTEMPT_SECONDS
         if isinstance(error, BadGateway | GatewayTimeout):  # of this side, not of the server
             self._unreached_at = self._clock.seconds()
         if not isinstance(error, APIError):
