@@ -74,7 +74,7 @@ class Input:
 
     @property
     def state(self) -> InputState:
-        """What another process needs to go on."""
+        """The state for another process."""
         return InputState(
             self._discarded,
             self._is_told,

@@ -129,7 +129,7 @@ class Output:
 
     @property
     def state(self) -> OutputState:
-        """What another process needs to go on; skipped output that is not marked yet is not skipped."""
+        """The state for another process, which begins with skipped output if the user does not know of the gap yet."""
         offset = self.offset - self.skipped
         return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
 

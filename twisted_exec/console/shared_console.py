@@ -125,7 +125,7 @@ class SharedConsole:
 
     @property
     def floor(self) -> Floor:
-        """Who may type."""
+        """The right to type at this console."""
         return self._viewers.floor
 
     @property
@@ -140,7 +140,7 @@ class SharedConsole:
 
     @property
     def boot_offset(self) -> int:
-        """Where the output of the present line begins, or of the next one if it has not been opened."""
+        """The offset at which the output of the present line begins; before the first line, the end."""
         return self.journal.end if self._line_number == 0 else self._line_offset
 
     @property

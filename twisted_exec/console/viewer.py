@@ -288,7 +288,7 @@ class Viewer:
 
     @property
     def state(self) -> ViewerState | None:
-        """What another process needs to go on; ``None`` if the session has not begun, or is ending."""
+        """The state for another process; ``None`` if the session has not begun, or is ending."""
         if self._options is None or self.is_ending:
             return None
         interruption = self._console.interruption

@@ -1,5 +1,5 @@
 """
-The viewers of one console: who is connected, who may type, and whose input is read.
+The viewers of one console: their presence, the floor, and their input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Viewers:
     """
     The viewers of a console, with those that are away, in the order in which they joined.
 
-    :ivar floor: who may type.
+    :ivar floor: the right to type.
     """
 
     def __init__(self, console: SharedConsole) -> None:

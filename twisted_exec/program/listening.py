@@ -252,8 +252,8 @@ def _is_at(listening: socket.socket, address: Address) -> bool:
     if listening.family not in (socket.AF_INET, socket.AF_INET6) or name[1] != address[1]:
         return False
     try:
-        wanted = ipaddress.ip_address(address[0] or "0.0.0.0")
+        expected = ipaddress.ip_address(address[0] or "0.0.0.0")
     except ValueError:
         return False
     actual = ipaddress.ip_address(name[0].partition("%")[0])
-    return actual == wanted or (actual.is_unspecified and wanted.is_unspecified)
+    return actual == expected or (actual.is_unspecified and expected.is_unspecified)

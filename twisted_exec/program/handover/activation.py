@@ -21,7 +21,7 @@ def activated_sockets() -> list[ListeningSocket]:
 
     They are duplicates: Twisted's ``systemd:`` endpoints know the original descriptors by number.
     """
-    found = []
+    listening = []
     for number in ListenFDs.fromEnvironment(_first_environment()).inheritedDescriptors():
         try:
             os.set_inheritable(number, False)
@@ -29,10 +29,10 @@ def activated_sockets() -> list[ListeningSocket]:
         except OSError:
             continue  # no socket, such as a FIFO
         if _listens(duplicate):
-            found.append(ListeningSocket("", duplicate, is_shared=True))
+            listening.append(ListeningSocket("", duplicate, is_shared=True))
         else:
             duplicate.close()
-    return found
+    return listening
 
 
 def _first_environment() -> dict[str, str]:

@@ -190,7 +190,7 @@ def find_predecessor(environ: MutableMapping[str, str] = os.environ) -> None:
     if end.family == socket.AF_UNIX:
         _predecessor = Predecessor(end)
     else:
-        end.detach()  # it belongs to somebody else, who needs it open
+        end.detach()  # other code owns the descriptor, and needs it open
 
 
 def predecessor() -> Predecessor | None:

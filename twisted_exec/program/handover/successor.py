@@ -73,11 +73,11 @@ class Successor(ProcessProtocol):
     """
     A process that is about to replace this one.
 
-    :ivar hello: fires with its release and the version of its state; fails if it ends.
-    :ivar ready: fires when it can serve; fails if it ends.
-    :ivar ended: fires when it has ended.
-    :ivar channel: once it is started.
-    :ivar pid: its id.
+    :ivar hello: fires with the release and the version of the state; fails if the process ends.
+    :ivar ready: fires when the process can serve; fails if it ends.
+    :ivar ended: fires when the process has ended.
+    :ivar channel: the channel to the process; ``None`` before :meth:`spawn`.
+    :ivar pid: the id of the process.
     """
 
     def __init__(self, stop: Any) -> None:
@@ -93,7 +93,7 @@ class Successor(ProcessProtocol):
 
     def spawn(self, reactor: Any, command: Command) -> None:
         """
-        Start it.
+        Start the process.
 
         :raises HandOverError: it cannot be started.
         """
@@ -149,7 +149,7 @@ class Successor(ProcessProtocol):
         self, handed: Handed, sockets: Sequence[ListeningSocket], predecessors: Sequence[int]
     ) -> None:
         """
-        Send it the listening sockets and the state.
+        Send the listening sockets and the state.
 
         :param predecessors: descriptors of the channels to the processes before this one.
         :raises HandOverError: this process has too many open files.
@@ -164,7 +164,7 @@ class Successor(ProcessProtocol):
             "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
         numbers = [each.socket.fileno() for each in sockets]
-        # They are sent later, and a process before this one may end meanwhile.
+        # The channel sends later, and a process before this one may end meanwhile.
         try:
             for each in (*numbers, *predecessors, *handed.descriptors):
                 self._copies.append(os.dup(each))
@@ -173,7 +173,7 @@ class Successor(ProcessProtocol):
         self.channel.send({STATE: state}, self._copies)
 
     def go(self) -> None:
-        """Let it serve."""
+        """Let the successor serve."""
         assert self.channel is not None
         self._close_copies()
         if self.channel.is_open:
@@ -184,7 +184,7 @@ class Successor(ProcessProtocol):
             os.close(self._copies.pop())
 
     async def kill(self) -> None:
-        """End it, if it runs; returns when it has ended."""
+        """Kill the process if it runs; return when it has ended."""
         for waiting in (self.hello, self.ready):
             waiting.addErrback(lambda _: None)
         if self.channel is None:

@@ -26,7 +26,7 @@ class Bridged:
 
     :param cache: gets the tokens of the stream.
     :param tokens: the digests of the tokens that name the stream, each with its grant.
-    :param terms: what the session is held to.
+    :param terms: those of the session.
     :param rejoin: the digest of the key with which the hop before rejoins the stream, in hexadecimal
         digits; empty if it cannot.
     :param socket: path of the socket at which the process accepts that; empty if it does not.
@@ -52,7 +52,7 @@ class Bridged:
     @classmethod
     def restore(cls, cache: RequestCache, values: Mapping[str, Any]) -> Bridged:
         """
-        Continue the one of a predecessor.
+        Continue the stream of a predecessor.
 
         :param values: from :func:`values_of`.
         :raises ValueError: they are not valid.
@@ -71,7 +71,7 @@ class Bridged:
 
     @property
     def terms(self) -> Terms:
-        """What the session is held to."""
+        """The terms of the session at present."""
         return self._terms if self._live is None else self._live.terms
 
     def opened(self, live: Session) -> None:
@@ -81,7 +81,7 @@ class Bridged:
             live.end(self._ending)
 
     def closed(self, live: Session) -> None:
-        """That connection is lost."""
+        """The other process has lost its connection to the session."""
         if live is self._live:
             self._terms, self._live = live.terms, None
 

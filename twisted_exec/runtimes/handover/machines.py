@@ -101,19 +101,19 @@ class MachinesHandOver:
         }
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """Return the id of the machine, each of its viewers, and the state of that, in order."""
-        found = []
+        """Return all viewers in order: the id of the machine, the viewer, and its state."""
+        viewers = []
         for record in self._machines.records:
             console = self._machines.supervisors[record.id].console
             for viewer in () if console is None else console.viewers:
                 state = export_viewer(viewer)
                 if state is not None:
-                    found.append((record.id, viewer, state))
-        return found
+                    viewers.append((record.id, viewer, state))
+        return viewers
 
     async def unsuspend(self) -> None:
         """
-        Go on after :meth:`suspend`, also if that has failed half way.
+        Go on after :meth:`suspend`, also if it has failed half way.
 
         :raises StateInUse: another process uses the state directory.
         """
@@ -148,7 +148,7 @@ class MachinesHandOver:
             if record.state == pb.MACHINE_PENDING:  # not running yet
                 record.state = each["state"]
                 record.conditions = [
-                    _decode(pb.MachineCondition, one) for one in each["conditions"]
+                    _decode(pb.MachineCondition, text) for text in each["conditions"]
                 ]
             console = self.console(record.id)
             if console is not None and each["size"] is not None:

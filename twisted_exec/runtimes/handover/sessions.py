@@ -81,7 +81,7 @@ class SomeMachines(Protocol):
     """The machines of a runtime, as its sessions need them."""
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """Return the id of the machine, each of its viewers, and the state of that, in order."""
+        """Return all viewers in order: the id of the machine, the viewer, and its state."""
 
     def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole | None:
         """
@@ -115,7 +115,7 @@ class SessionsHandOver:
         self._server, self._cache, self._machines = server, cache, machines
         self._reactor = reactor
         self._directory = ""
-        # Unlike the id of a process it is that of no other process later.
+        # Not the id of the process, which another process may have later.
         self._name = f"streams-{secrets.token_hex(4)}.sock"
         self._elsewhere: dict[bytes, Bridged] = {}
         self._moving: list[tuple[OrdinaryStream, str, dict[str, Any]]] = []
@@ -124,7 +124,7 @@ class SessionsHandOver:
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """
-        Create the sessions of another process; its machines are there.
+        Create the sessions of another process, after its machines.
 
         :param values: see :meth:`export`.
         :raises ValueError: they are not valid.
@@ -159,7 +159,7 @@ class SessionsHandOver:
         reservation: Reservation,
         terms: Terms,
     ) -> bool:
-        """As of :data:`.RejoinElsewhere`."""
+        """See :data:`.RejoinElsewhere`."""
         key = digest(rejoin.key)
         bridged = self._elsewhere.get(key)
         owner = Owner(subject.session, subject.user, subject.uid)
@@ -194,13 +194,13 @@ class SessionsHandOver:
 
     def export(self) -> dict[str, Any]:
         """Return the sessions as JSON values; the machines are suspended."""
-        kept = {id(each.attachment): each for each in self._server.kept_sessions.all}
+        resumable = {id(each.attachment): each for each in self._server.kept_sessions.all}
         ordinary = {id(each.attachment.inner): each for each in self._server.ordinary.values()}
         self._moving = []
         sessions = []
         for machine_id, viewer, state in self._machines.viewers():
             values: dict[str, Any] = {"machine": machine_id, "viewer": state}
-            if session := kept.get(id(viewer)):
+            if session := resumable.get(id(viewer)):
                 values |= {
                     "subject": asdict(session.subject),
                     "bound": session.machine,

@@ -138,23 +138,23 @@ class Keeper:
 
     async def holdings(self) -> dict[str, Leader | None]:
         """
-        Return the names of what the keeper holds, each with its command; ``None`` for a descriptor.
+        Return the names of all holdings, each with its command; ``None`` for a stored descriptor.
 
         A keeper that does not run holds nothing, and is not started.
 
         :raises ServiceUnavailable: the keeper does not answer as expected.
         """
-        found: dict[str, Leader | None] = {}
+        holdings: dict[str, Leader | None] = {}
         if self._connection is None and not self._connect():
-            return found
+            return holdings
         after = ""
         while True:
             answer, _ = await self._ask("list", [("after", after)])
             names = [os.fsdecode(name) for name in answer.all("name")]
             if not names:
-                return found
+                return holdings
             for name, pid, start in zip(names, answer.all("pid"), answer.all("start"), strict=True):
-                found[name] = Leader(int(pid), int(start)) if int(pid) else None
+                holdings[name] = Leader(int(pid), int(start)) if int(pid) else None
             after = names[-1]
 
     async def spawn(
@@ -184,7 +184,7 @@ class Keeper:
         self, name: str, ended: Callable[[int | None], None] = lambda _: None, *, keep: bool
     ) -> Held:
         """
-        Get what is held under a name; this runtime owns it from now on.
+        Get the holding with a name; this runtime owns it from now on.
 
         :param ended: as for :meth:`spawn`, if the command runs.
         :raises ServiceUnavailable: nothing is held under the name.
@@ -251,7 +251,7 @@ class Keeper:
 
     def release(self, name: str, input: bytes = b"") -> None:
         """
-        Let the keeper hold this for a later runtime, also without ``keep``.
+        Let the keeper hold a terminal for a later runtime, also without ``keep``.
 
         The caller closes its own descriptor.  See :meth:`settled`.
 
@@ -423,7 +423,7 @@ class Keeper:
         self._connection = None
         self._attempts += 1
         if not was_greeted and self._attempts < _ATTEMPTS:
-            # It had nothing to hold, and ended when this runtime connected.
+            # The keeper had nothing to hold, and ended when this runtime connected.
             try:
                 if not self._connect():
                     self._start()

@@ -116,7 +116,7 @@ class Connection:
             answered = self._unanswered.popleft().answered
             if not answered.called:
                 answered.callback((message, descriptor))
-            elif descriptor is not None:  # nobody waits any more
+            elif descriptor is not None:  # the request has timed out
                 os.close(descriptor)
 
     def connectionLost(self, reason: Failure) -> None:

@@ -1,5 +1,5 @@
 """
-The connections of the keeper, and what it holds.
+The connections of the keeper, and its holdings.
 
 The keeper imports this module without the rest of the project.
 """
@@ -22,8 +22,8 @@ class Holding:
     """
     One descriptor.
 
-    :param owner: the client that is told about the end, and without ``keep`` also the one with
-        which the holding ends.
+    :param owner: the client that gets the report of the command's end.  The holding ends together
+        with the owner's connection, unless ``keep`` is set.
     :ivar descriptor: -1 after it was closed.
     :ivar status: of the ended command, as of wait(2); ``None`` while it runs.
     :ivar body: input that the terminal has not accepted.

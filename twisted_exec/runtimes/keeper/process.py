@@ -172,8 +172,8 @@ class Keeper:
         }
         try:
             if message.kind == "store":
-                taken, descriptor = descriptor, None
-                self._store(client, message, taken)
+                stored, descriptor = descriptor, None
+                self._store(client, message, stored)
             elif message.kind in handlers:
                 handlers[message.kind](client, message)
             else:

@@ -57,7 +57,7 @@ class ReadMark:
         self.clear()
 
     def was_interrupted(self, name: bytes) -> bool:
-        """Return whether an earlier runtime has lost output of this terminal, or nobody knows."""
+        """Return whether an earlier runtime has lost output of this terminal; true if that is unknown."""
         return self._found is None or self._found == name
 
     def set(self, name: bytes) -> None:

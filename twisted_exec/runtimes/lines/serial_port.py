@@ -148,13 +148,13 @@ class SerialEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
-        taken = None if self._keeper is None else await self._keeper.take_stored(self._name)
-        is_same = taken is not None and self._is_device(taken)
+        stored = None if self._keeper is None else await self._keeper.take_stored(self._name)
+        is_same = stored is not None and self._is_device(stored)
         lock = DeviceLock(self._path)
         try:
             lock.take()
             flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = taken if taken is not None and is_same else os.open(self._path, flags)
+            descriptor = stored if stored is not None and is_same else os.open(self._path, flags)
             try:
                 _claim(descriptor)
                 set_line(descriptor, self._settings, hangup=self._hangup)
@@ -166,8 +166,8 @@ class SerialEndpoint:
             number, words = error.args[:2]
             raise ServiceUnavailable(f"{self._path}: {_PROBLEMS.get(number, words)}") from None
         finally:
-            if taken is not None and not is_same:
-                os.close(taken)
+            if stored is not None and not is_same:
+                os.close(stored)
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
         port = SerialPort(self._reactor, descriptor, protocol, lock, self._path, self._store)
         port.begin()

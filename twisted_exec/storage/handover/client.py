@@ -1,5 +1,5 @@
 """
-The part of a predecessor that goes on with a store through its successor.
+The client of a successor, through which a predecessor goes on with its store.
 
 It keeps the predecessor's history current, so readers and watchers notice nothing, and sends its
 writes.  A successor may itself be replaced: the next one listens at the same path.  So the client

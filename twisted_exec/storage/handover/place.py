@@ -34,7 +34,7 @@ class SocketPlace:
 
     def remove_stale(self) -> None:
         """
-        Remove the socket of a server that did not stop properly; only the user of the store may.
+        Remove the socket of a server that did not stop properly.
 
         :raises StorageError: something else has the path.
         """

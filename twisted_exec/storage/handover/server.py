@@ -1,7 +1,7 @@
 """
 The server of a store for predecessors: processes that used the same file before this one.
 
-Each gets every change, and has its writes made here.  The objects are secret and writes need no
+Each predecessor gets every change, and sends its writes here.  The objects are secret and writes need no
 permission, so only processes of the same user are served (``SO_PEERCRED``).
 
 A predecessor that reads too slowly costs no memory: changes are not buffered for it but read from the
@@ -245,7 +245,7 @@ class _Predecessor(Protocol):
 
 class StoreServer(Factory):
     """
-    Serves predecessors; while it does, nobody else may use the store's file.
+    Serves predecessors; meanwhile no other process may use the store's file.
 
     :param path: of the database.
     :param history: what ``storage`` shows.

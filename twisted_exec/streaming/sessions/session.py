@@ -158,7 +158,7 @@ class Session:
 
     @property
     def terms(self) -> Terms:
-        """What the session is held to: by this hop, and by the hop before it."""
+        """The stricter ones of the terms of this hop, and of the hop before it."""
         return stricter(self._own_terms, self._ceiling)
 
     @property

@@ -1,5 +1,5 @@
 """
-When a server writes the objects of sessions that have ended, or whose users are absent.
+The pace of writes to objects of sessions that have ended, or whose users are absent.
 
 A few are written at once.  When many sessions end together, their objects follow little by little.
 """
