@@ -13,11 +13,11 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
 
 SCREEN = "screen"
+_Prepared = TypeVar("_Prepared")
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
@@ -169,25 +170,12 @@ class StreamRoutes(ServerRoutes):
             reservation.release()
 
     async def _read(self, read_log: ReadLog, request: Request, names: Mapping[str, str]) -> None:
-        request.subject = replace(request.subject, subresource=LOG)
-        with self._audit_refusals(request):
-            if request.method != b"GET":
-                raise MethodNotAllowed("a log is read with GET")
-            reservation = self._reserve(request, names["token"], LOG)
-            try:
-                machine, journal = read_log(reservation.grant)
-                options = parse(request.args, machine.machine)
-                stream = LogStream(request, journal, options, machine.machine)
-            except APIError:
-                reservation.release()
-                raise
-        request.subject = _subject(request.subject, reservation.grant, machine)
-        try:
-            live = self._sessions.open(request.subject)
-        except APIError:
-            reservation.release()
-            raise
-        reservation.commit(live)
+        def prepare(grant: Grant) -> tuple[Subject, LogStream]:
+            machine, journal = read_log(grant)
+            options = parse(request.args, machine.machine)
+            return machine, LogStream(request, journal, options, machine.machine)
+
+        reservation, live, stream = self._begin_reading(request, names["token"], LOG, prepare)
         try:
             await stream.run(live)
         finally:
@@ -196,25 +184,13 @@ class StreamRoutes(ServerRoutes):
     async def _show(
         self, read_log: ReadLog, screens: Screens, request: Request, names: Mapping[str, str]
     ) -> None:
-        request.subject = replace(request.subject, subresource=SCREEN)
-        with self._audit_refusals(request):
-            if request.method != b"GET":
-                raise MethodNotAllowed("a screen is read with GET")
-            reservation = self._reserve(request, names["token"], LOG)
-            try:
-                machine, journal = read_log(reservation.grant)
-                options = parse_screen(request.args, machine.machine)
-            except APIError:
-                reservation.release()
-                raise
-        request.subject = _subject(request.subject, reservation.grant, machine)
-        try:
-            live = self._sessions.open(request.subject)
-        except APIError:
-            reservation.release()
-            raise
-        reservation.commit(live)
-        rendering = Deferred.fromCoroutine(screens.render(journal, options, machine.uid))
+        def prepare(grant: Grant) -> tuple[Subject, Callable[[], Coroutine[Any, Any, bytes]]]:
+            machine, journal = read_log(grant)
+            options = parse_screen(request.args, machine.machine)
+            return machine, partial(screens.render, journal, options, machine.uid)
+
+        reservation, live, render = self._begin_reading(request, names["token"], SCREEN, prepare)
+        rendering = Deferred.fromCoroutine(render())
         live.wait(lambda ending: rendering.cancel())
         try:
             body = await rendering
@@ -233,6 +209,37 @@ class StreamRoutes(ServerRoutes):
         # The API server, which knows the form, sets the user's type.
         respond(request, 200, body, "text/plain")
         live.over(COMPLETED, bytes_to_user=len(body))
+
+    def _begin_reading(
+        self,
+        request: Request,
+        token: str,
+        subresource: str,
+        prepare: Callable[[Grant], tuple[Subject, _Prepared]],
+    ) -> tuple[Reservation, LiveSession, _Prepared]:
+        """
+        Open a session that reads what a machine has printed, and use its token up.
+
+        :param prepare: returns the names of the machine, and what the session needs.
+        """
+        request.subject = replace(request.subject, subresource=subresource)
+        with self._audit_refusals(request):
+            if request.method != b"GET":
+                raise MethodNotAllowed(f"a {subresource} is read with GET")
+            reservation = self._reserve(request, token, LOG)
+            try:
+                machine, prepared = prepare(reservation.grant)
+            except APIError:
+                reservation.release()
+                raise
+        request.subject = _subject(request.subject, reservation.grant, machine)
+        try:
+            live = self._sessions.open(request.subject)
+        except APIError:
+            reservation.release()
+            raise
+        reservation.commit(live)
+        return reservation, live, prepared
 
     @contextmanager
     def _audit_refusals(self, request: Request) -> Iterator[None]:
