@@ -228,7 +228,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(size=SIZES)
     def print(self, size: int) -> None:
         start = len(self.runtime.printed) + len(self.printed_meanwhile)
-        data = bytes((start + each) % 251 for each in range(size))
+        # No carriage return, with which notices begin.
+        data = bytes(32 + (start + each) % 211 for each in range(size))
         if self.off_since is not None:
             return
         if self.handed is not None:
