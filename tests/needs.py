@@ -149,6 +149,21 @@ def metrics_server_program() -> str:
     return os.environ.get("METRICS_SERVER") or shutil.which("metrics-server") or ""
 
 
+def xterm() -> str | None:
+    """Why xterm.js cannot be asked here, or ``None``."""
+    if not shutil.which("node"):
+        return "node is not on PATH (nodejs)"
+    if not os.path.isdir(xterm_module()):
+        return "XTERM_HEADLESS is no directory with @xterm/headless (see tests/interop)"
+    return None
+
+
+def xterm_module() -> str:
+    """Where npm has installed the headless package of xterm.js."""
+    directory = os.path.abspath(os.environ.get("XTERM_HEADLESS", "xterm"))
+    return os.path.join(directory, "node_modules", "@xterm", "headless")
+
+
 def chromium() -> str | None:
     """Why a page in a real browser cannot be tried here, or ``None``."""
     return None if shutil.which("chromium") else "chromium is not on PATH (chromium)"

@@ -16,6 +16,8 @@ kubectl.newest            KUBECTL_NEWEST            cd tests/interop/kubectl && 
                                                     -X $v.gitMinor=37" -o WHERE/kubectl.newest .
 kubectl.1.20              KUBECTL_OLDEST            Debian's kubernetes-client
 chromium                                            Debian's chromium
+                          XTERM_HEADLESS            npm install --prefix WHERE
+                                                    @xterm/headless@6.0.0; the variable is WHERE
 kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
                                                     --target-dir WHERE; it is WHERE/debug/kube-rs-client
 fabric8-client-0.jar      FABRIC8_CLIENT            cd tests/clients/java && mvn package
@@ -70,6 +72,10 @@ Clients
     * ``clients`` (kubectl.1.20, kubectl.newest, chromium, kube-rs-client, fabric8-client-0.jar and
       ``java``): five rows of the table of clients.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
+
+Screens
+    * ``screens`` (XTERM_HEADLESS, ``node``, qemu-system-x86_64, and vim, less, tmux and htop as far as
+      they are installed; 2 min): the terminal emulator beside xterm.js.
 
 API server
     * ``kube_apiserver`` (kube-apiserver; 5 min): kube-apiserver 1.33.1 still gives the recorded

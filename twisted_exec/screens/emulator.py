@@ -35,6 +35,7 @@ class AvtScreen:
 
     def feed(self, text: str) -> None:
         """See :meth:`IScreen.feed`."""
+        text = text.replace("\x7f", "")  # DEL: terminals ignore it, and the emulator prints it
         if not text.isascii():
             # The emulator gives a combining character a column of its own.
             text = unicodedata.normalize("NFC", text)
