@@ -189,6 +189,19 @@ class LostTests(RejoinableTestCase):
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_slow_hop(self) -> None:
+        """A hop that many streams rejoin at once gets more time at the next attempt."""
+        first, self.backend = self.backend, OneConnection()
+        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.clock.advance(10)
+        self.assertTrue(first.transport.aborted)
+        self.clock.advance(0.05)
+        self.assertIn(b"key=", self.backend.transport.value())
+        self.clock.advance(15)
+        self.assertFalse(self.backend.transport.aborted)
+        self.switch(received_text(len(KEYS)).encode(), early=OUTPUT)
+        self.assertTrue(self.client.received().endswith(OUTPUT + OUTPUT))
+
     def test_given_up(self) -> None:
         """A refusal ends the session with the reason."""
         body = b'{"kind":"Status","code":404,"message":"there is no stream to rejoin"}'

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.api.status import GatewayTimeout, NotImplementedByBackend
 from twisted_exec.streaming.carried import SplicedStream, describe_terms
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
@@ -64,6 +64,7 @@ class RejoinableStream(SplicedStream):
         self._location, self._head, self._query = location, head, query
         self._sent_terms = session.terms
         self._answer = answer
+        self._answer_seconds = proxy.answer_seconds
         self._rejoiner: Rejoiner | None = None  # while there is no connection
         self._ending: Ending | None = None
 
@@ -116,12 +117,14 @@ class RejoinableStream(SplicedStream):
         label, connection = await connect_first(
             location.endpoints, clock=proxy.clock, timeout_seconds=proxy.connect_seconds
         )
-        upgraded = await ask(
-            connection,
-            replace(self._head, path=path, host=location.host, headers=headers),
-            clock=proxy.clock,
-            timeout_seconds=proxy.answer_seconds,
-        )
+        head = replace(self._head, path=path, host=location.host, headers=headers)
+        seconds = self._answer_seconds
+        try:
+            upgraded = await ask(connection, head, clock=proxy.clock, timeout_seconds=seconds)
+        except GatewayTimeout:
+            # A hop that many streams rejoin at once works for all, and might otherwise finish none.
+            self._answer_seconds = 2 * seconds
+            raise
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()
             raise NotImplementedByBackend(
@@ -134,6 +137,7 @@ class RejoinableStream(SplicedStream):
     def _rejoined(self) -> None:
         """The stream has another connection."""
         self._rejoiner = None
+        self._answer_seconds = self._proxy.answer_seconds
         if self._session.terms != self._sent_terms:  # changed while the request was on its way
             self._hold_to(self._session.terms)
         else:
