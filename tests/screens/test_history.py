@@ -15,7 +15,7 @@ from twisted_exec.api.screens import Form, ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.journal.journal import Journal
 from twisted_exec.screens import history
-from twisted_exec.screens.history import Screens
+from twisted_exec.screens.history import SECONDS, Screens
 from twisted_exec.screens.interfaces import Resize
 from twisted_exec.screens.process import render
 
@@ -152,6 +152,14 @@ class KeyFrameTests(HistoryCase):
         self.failureResultOf(self.rendering(), ServiceUnavailable)
         self.renderer.problem = None
         self.assertEqual(self.shown(), "one\n")
+
+    def test_late(self) -> None:
+        """A screen that waits too long is refused before the hops in front give up."""
+        self.renderer.waits = True
+        rendering = self.rendering()
+        self.clock.advance(SECONDS)
+        message = self.failureResultOf(rendering, ServiceUnavailable).value.message
+        self.assertEqual(message, "the screen was not rendered within 8 s; try again")
 
     def test_gap(self) -> None:
         """Missing output ends an escape sequence that it interrupts."""

@@ -36,7 +36,7 @@ from twisted_exec.apiserver.consoles.connect import (
 )
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
-from twisted_exec.apiserver.consoles.screens import ScreenLocator, add_screens
+from twisted_exec.apiserver.consoles.screens import ANSWER_SECONDS, ScreenLocator, add_screens
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
@@ -388,7 +388,9 @@ def assemble(
     for dialect in dialects:
         add_consoles(routes, dialect, proxy(locators[dialect]))
         add_logs(routes, dialect, relay(logs[dialect]))
-        add_screens(routes, dialect, relay(ScreenLocator(dialect, *places)))
+        add_screens(
+            routes, dialect, relay(ScreenLocator(dialect, *places), answer_seconds=ANSWER_SECONDS)
+        )
     add_deleted_logs(routes, relay(DeletedLogLocator(gate, storage, logs.values(), limits)))
     if has_pods:
         pods = PodStorage(storage, names)

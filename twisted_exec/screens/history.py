@@ -12,18 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.screens import ScreenOptions
-from twisted_exec.api.status import BadRequest
+from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Event, IJournal, Kind
 from twisted_exec.program.tasks import ShortTurns
 
-from .interfaces import IRenderer, Job, Resize
+from .interfaces import IRenderer, Job, Rendered, Resize
 from .key_frames import KeyFrame, KeyFrames
 
 LOOK_BACK = 2 << 20
+SECONDS = 8.0
+"""For one screen, the time in the queue included: less than a poollet waits."""
 COLUMNS, ROWS = 80, 24
 """The size of a terminal that nobody has set."""
 
@@ -72,7 +75,14 @@ class Screens:
             options.form,
             facts,
         )
-        rendered = await self._renderer.render(job, key)
+        rendering: Deferred[Rendered] = self._renderer.render(job, key)
+        try:
+            rendered = await rendering.addTimeout(SECONDS, self._clock)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"the screen was not rendered within {SECONDS:g} s; try again",
+                retry_after_seconds=1,
+            ) from None
         offset = end - rendered.pending
         new = KeyFrame(offset, rendered.columns, rendered.rows, rendered.key_frame)
         self._key_frames.add(journal.epoch, new)

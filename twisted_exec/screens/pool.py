@@ -31,7 +31,7 @@ PROCESSES = 2
 WAITING = 64
 """Jobs that wait for a process."""
 SECONDS = 5.0
-"""For one job, and less than an API server waits."""
+"""For one job."""
 IDLE_SECONDS = 30.0
 
 _BOOTSTRAP = (

@@ -32,6 +32,8 @@ from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.session_terms import Right
 
 SCREEN = "screen"
+ANSWER_SECONDS = 12.0
+"""How long a poollet may take: it waits 10 s for the runtime, which renders within 8."""
 
 _HEADERS = (
     (b"X-Content-Type-Options", b"nosniff"),
