@@ -13,7 +13,7 @@ import signal
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.internet.task import LoopingCall
 
 from tests import procfs
@@ -24,7 +24,7 @@ from tests.flows.test_leaves import ECHO
 from tests.flows.test_node_server import ProgramCase
 from tests.nodeserver.clusters import POD
 
-from .upgrades import SESSIONS, UPGRADE_SECONDS, UPGRADES, figures
+from .upgrades import OPENED_AT_ONCE, SESSIONS, UPGRADE_SECONDS, UPGRADES, figures
 
 reactor: Any = _reactor
 
@@ -85,7 +85,8 @@ class LeafUpgradeTests(ProgramCase):
     async def test_upgrades(self) -> None:
         """No session ends, and no byte is missing."""
         began = reactor.seconds()
-        opened = [Deferred.fromCoroutine(self.open(number)) for number in range(SESSIONS)]
+        opening = DeferredSemaphore(OPENED_AT_ONCE)
+        opened = [opening.run(self.opened, number) for number in range(SESSIONS)]
         users = await gatherResults(opened, consumeErrors=True)
         times: list[float] = []
         replaced: list[int] = []
@@ -115,6 +116,10 @@ class LeafUpgradeTests(ProgramCase):
             await user.leave()
         while any(map(procfs.is_alive, replaced)):
             await pause()
+
+    def opened(self, number: int) -> Deferred[Worker]:
+        """As :meth:`open`."""
+        return Deferred.fromCoroutine(self.open(number))
 
     async def open(self, number: int) -> Worker:
         """Open a session; fires when it has been answered."""

@@ -49,7 +49,7 @@ _CALM_BYTES = 2 * LINE_BYTES
 _TYPING_SECONDS = 0.1
 _PATIENCE_SECONDS = 100.0
 _COMPARE_SECONDS = 45.0
-_OPENED_AT_ONCE = 20
+OPENED_AT_ONCE = 20
 _PROGRAMS = tuple(os.environ.get("PROGRAMS", "api poollet runtime").split())
 _FIRST_LINE = re.compile(rb"(?:^|\n)(\d{%d}\n)" % (LINE_BYTES - 1))
 
@@ -218,7 +218,7 @@ class UpgradeTests(TestCase):
     def setUp(self) -> None:
         self.began = reactor.seconds()
         self.choice = random.Random(SEED)
-        self.opening = DeferredSemaphore(_OPENED_AT_ONCE)
+        self.opening = DeferredSemaphore(OPENED_AT_ONCE)
         self.home = str(Path(self.mktemp()).resolve())  # one cache of discovery
         self.compared = 0
         self.opened = {OurUser: 0, StockUser: 0}
