@@ -253,6 +253,8 @@ class Viewer:
         return True
 
     def answered(self) -> None:
+        if self._console.is_suspended:
+            return  # input before the answer still waits, see unsuspend
         if self.input.is_behind and not self.input.is_interrupted:
             self.input.caught_up()
             self._viewers.update_input_of(self)
@@ -278,6 +280,8 @@ class Viewer:
             if IMarkTransport.providedBy(self._transport):
                 self._transport.hold_acks(False)
             self.output.pump()
+        if self.input.is_behind:
+            self.ask()  # an answer that came meanwhile does not count
         self.input.resume_waiting()
 
     def take_stream(self) -> IAttachmentTransport | None:

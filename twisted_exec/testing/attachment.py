@@ -193,6 +193,7 @@ class MarkStream:
 
     :param capacity: bytes of output until it pauses its producer; ``None`` never pauses.
     :ivar sent: output and marks, in order.
+    :ivar questions: how often the attachment has asked.
     :ivar ending: the status; ``None`` before it.
     """
 
@@ -207,7 +208,7 @@ class MarkStream:
     ) -> None:
         self.session, self.user, self.capacity, self.terms = session, user, capacity, terms
         self.options = options or StreamOptions()
-        self.settled = 0
+        self.settled = self.questions = 0
         self.sent: list[bytes | At | Attendance | Notice] = []
         self.ending: Ending | None = None
         self.input_paused = False
@@ -247,7 +248,7 @@ class MarkStream:
         """Do nothing: this stream sends no Ack."""
 
     def ask(self) -> None:
-        """Do nothing: the test answers."""
+        self.questions += 1  # the test answers
 
     def send_mark(self, mark: At | Attendance | Notice) -> None:
         assert self.ending is None, "a mark after the end"
