@@ -129,6 +129,18 @@ class RestoredTests(HandedCase):
         restored.data_received(b"y")
         self.assertEqual(self.line.heard(), b"y")
 
+    def test_behind_unknown(self) -> None:
+        """A process that does not know of such input can hand its viewers over, too."""
+        viewer, _ = self.attach()
+        self.shared.suspend()
+        values = export_viewer(viewer)
+        assert values is not None
+        del values["restartedAt"]
+        successor = SharedConsole(self.line, self.clock, journal=self.journal)
+        restored = restore_viewer(successor, values)
+        assert restored is not None
+        self.assertFalse(restored.input.is_behind)
+
     def test_suspended_interruption(self) -> None:
         """A hand-over that fails lets sessions wait for the whole time again."""
         limits = Limits(restart_seconds=60)

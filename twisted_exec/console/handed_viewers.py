@@ -122,7 +122,7 @@ def _parse(values: Mapping[str, Any]) -> ViewerState:
             missing_people=values["missingPeople"],
             has_ended=values["hasInputEnded"],
             bytes_to_machine=values["bytesToMachine"],
-            restarted_at=values["restartedAt"],
+            restarted_at=values.get("restartedAt"),  # earlier processes of this version lack it
         ),
         waits_after=None if line is None else Ending(*line),
     )
