@@ -492,13 +492,40 @@ class LateInputTests(InterruptionCase):
         self.assertEqual([each for each in texts if each in (WAITS, AGAIN)], [WAITS, AGAIN])
 
     def test_adopted(self) -> None:
-        """A machine that runs already gets what its users have typed."""
+        """A machine that runs since its first start gets what its users have typed."""
         shared, console, viewer = self.earlier(is_new_boot=False)
+        shared.journal.booted("Started")
         again = self.back(viewer, shared.journal.end)
         self.assertTrue(again.input_paused)
         self.successResultOf(shared.open())
         viewer.data_received(b"x")
         self.assertEqual(console.heard(), b"x")
+        self.assertNotIn(LINE_AGAIN, again.notices)
+
+    def test_adopted_after_restart(self) -> None:
+        """A machine that restarted before the new process gets nothing that was typed before that."""
+        self.shared.journal.booted("Started")
+        shared, console, viewer = self.earlier(is_new_boot=False)
+        shared.journal.booted("Started")
+        self.console.says(b"login: ")
+        again = self.back(viewer, 2)
+        self.assertEqual(again.sent[1:3], [Notice(LINE_AGAIN), b"login: "])
+        viewer.data_received(b"rm x\n")
+        self.successResultOf(shared.open())
+        viewer.data_received(b"rm y\n")
+        viewer.answered()
+        viewer.data_received(b"root\n")
+        self.assertEqual(console.heard(), b"root\n")
+
+    def test_adopted_after_output(self) -> None:
+        """A user who has seen output of the boot that goes on has typed for that."""
+        self.shared.journal.booted("Started")
+        self.shared.journal.booted("Started")
+        shared, console, viewer = self.earlier(is_new_boot=False)
+        self.successResultOf(shared.open())
+        again = self.back(viewer, 1)
+        viewer.data_received(b"root\n")
+        self.assertEqual(console.heard(), b"root\n")
         self.assertNotIn(LINE_AGAIN, again.notices)
 
 

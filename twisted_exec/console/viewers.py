@@ -112,9 +112,9 @@ class Viewers:
             viewer.output.resume(position, console.scrollback_start)
             if console.interruption.ending is not None:
                 console.interruption.join(viewer)
-            elif console.is_new_boot and position.offset <= console.boot_offset:
-                viewer.input.is_interrupted = not console.is_live
-                viewer.input.fall_behind(console.boot_offset)
+            elif (offset := self._restarted_at) is not None and position.offset <= offset:
+                viewer.input.is_interrupted = console.is_new_boot and not console.is_live
+                viewer.input.fall_behind(offset)
                 viewer.input.catch_up(position)
         self._all.append(viewer)
         journal.joined(viewer.joined_as, viewer.user, viewer.role.name.lower())
@@ -131,6 +131,15 @@ class Viewers:
                 self.floor.rejoin(viewer)
             self.attendance_changed()
         console.pace()
+
+    @property
+    def _restarted_at(self) -> int | None:
+        """Where the present boot begins, if sessions of an earlier process may know another one."""
+        if self._console.is_new_boot:
+            return self._console.boot_offset
+        # A machine that survived the earlier process may have started again while that was running.
+        boots = self._console.journal.boots()
+        return boots[-1].offset if boots and boots[-1].number > 1 else None
 
     def restore(self, viewer: Viewer, state: ViewerState) -> None:
         """Add a viewer that goes on from an earlier process, and waits for its stream."""

@@ -157,6 +157,7 @@ class Runtime:
         self.public, self.hidden = _Listener(self, "site"), _Listener(self, "bridges")
         self.process = Process(self)
         self.process.shared.open()
+        self.journal.booted("Started")
         self.boots: list[list[Any]] = [self.process.line.items]
 
     @property
@@ -199,6 +200,7 @@ class Runtime:
         self.boots.append(line.items)
         self.process.shared.use(line)
         self.process.shared.is_new_boot = True
+        self.journal.booted("Started")
         self.process.shared.open()
 
     def head(self, user: str = "ann") -> UpgradeRequest:
