@@ -89,6 +89,7 @@ MODULES = [
     "streaming.remotecommand.client",
     "streaming.remotecommand.negotiation",
     "streaming.remotecommand.pings",
+    "streaming.remotecommand.reconnecting",
     "streaming.remotecommand.websocket_carrier",
     "tls.client",
     "tls.descriptor",
