@@ -1,5 +1,5 @@
 """
-Machines as Pods, as stock kubectls of every version see them, through three processes.
+Machines as Pods, as old and new stock kubectls see them, through three processes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ ADDRESS = "127.0.0.1"
 
 
 class PodsTestCase(TestCase):
-    """A shell that is a Pod, and all kubectls of this machine."""
+    """A shell that is a Pod, and three kubectls of this machine."""
 
     timeout = 400
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
-        self.kubectls = kubectls.found()
+        found = kubectls.found()
+        self.kubectls = {name: found[name] for name in kubectls.some()}
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
@@ -211,7 +212,6 @@ class ConsoleTests(PodsTestCase):
             for words in (("exec", "-i"), ("attach", "-i"))
         ]
         # Each case waits until its machine is quiet; they run at once, each on its own machine.
-        # machine of its own.
         await gatherResults(
             [Deferred.fromCoroutine(self.pipe(*case)) for case in cases], consumeErrors=True
         )
