@@ -65,7 +65,7 @@ from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
-from twisted_exec.streaming.sessions.guard import SessionGuard
+from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
 from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.relay import Relay
@@ -345,7 +345,12 @@ class Poollet(Service):
             self._client, reactor, self.registry, partial(users_of, self.sessions)
         )
         self.guard = SessionGuard(
-            self.sessions, gate, reactor, files=gate.files, on_review=self.permissions.want
+            self.sessions,
+            gate,
+            reactor,
+            files=gate.files,
+            on_review=self.permissions.want,
+            hint_seconds=LATER_HOP_SECONDS,
         )
         self.permissions.changed = self.guard.review_soon
         self.policies.changed = self.guard.review_soon

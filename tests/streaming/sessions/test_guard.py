@@ -33,6 +33,7 @@ from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     FIRST_HINT_SECONDS,
     HINT_SECONDS,
+    LATER_HOP_SECONDS,
     LOOK_SECONDS,
     OPENING_SECONDS,
     REVIEW_SECONDS,
@@ -511,6 +512,21 @@ class SpacingTests(GuardCase):
         self.assertEqual(self.reviewer.reviewed, ["a"])
         self.clock.advance(0.01)
         self.assertEqual(self.reviewer.reviewed, ["a"] * 2)
+
+    def test_hint_in_a_later_hop(self) -> None:
+        """A hop behind another one leaves it time to end the sessions."""
+        self.successResultOf(self.guard.stopService())
+        self.guard = SessionGuard(
+            self.sessions, self.reviewer, self.clock, hint_seconds=LATER_HOP_SECONDS
+        )
+        self.guard.startService()
+        self.addCleanup(self.guard.stopService)
+        self.open("a")
+        self.guard.review_soon()
+        self.clock.advance(LATER_HOP_SECONDS - 0.01)
+        self.assertEqual(self.reviewer.reviewed, [])
+        self.clock.advance(0.01)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
 
     def test_hint_just_before_the_timer(self) -> None:
         """A hint does not delay the round that is due anyway."""

@@ -55,6 +55,11 @@ one review.
 """
 FIRST_HINT_SECONDS = 0.02
 """From a hint to its review, if there was no review just before."""
+LATER_HOP_SECONDS = 0.3
+"""
+The same in a hop behind another one that gets the same hints.  That hop ends or limits most sessions
+meanwhile; reviews of all of them here would take the CPU time that this needs.
+"""
 LOOK_SECONDS = 0.2
 """
 From one look at the files to the next: one stat(2) for each, 0.1 % of a core for six.  A watch by the kernel
@@ -161,6 +166,7 @@ class SessionGuard(Service):
     :param now: the time of day, in seconds since 1970.
     :param files: returns the files that decide about users.
     :param on_review: is called when there is a session to review.
+    :param hint_seconds: from a hint to its review, if there was no review just before.
     """
 
     _log = Logger()
@@ -175,7 +181,9 @@ class SessionGuard(Service):
         now: Callable[[], float] = time.time,
         files: Callable[[], Sequence[Replaceable]] = tuple,
         on_review: Callable[[], None] = lambda: None,
+        hint_seconds: float = FIRST_HINT_SECONDS,
     ) -> None:
+        self._hint_seconds = hint_seconds
         self._sessions, self._reviewer, self._clock = sessions, reviewer, clock
         self._review_seconds, self._at_once = review_seconds, at_once
         self._now, self._files, self._on_review = now, files, on_review
@@ -227,7 +235,7 @@ class SessionGuard(Service):
         if timer is None or not timer.active():
             return
         now = self._clock.seconds()
-        seconds = max(FIRST_HINT_SECONDS, self._round_ended + HINT_SECONDS - now)
+        seconds = max(self._hint_seconds, self._round_ended + HINT_SECONDS - now)
         if timer.getTime() - now > seconds:
             timer.reset(seconds)
 
