@@ -34,7 +34,7 @@ class KeyFrameTests(SynchronousTestCase):
 
     def test_limit(self) -> None:
         """Those that were not used for longest go first; a replaced one counts once."""
-        frames = KeyFrames(30)
+        frames = KeyFrames(3 * (512 + 10))
         for offset in (1, 2, 3, 3, 3):
             frames.add("e", frame(offset))
         self.assertIsNotNone(frames.nearest("e", 1, 1))
@@ -42,5 +42,13 @@ class KeyFrameTests(SynchronousTestCase):
         self.assertEqual(
             [offset for offset in (1, 2, 3, 4) if frames.nearest("e", offset, offset)], [1, 3, 4]
         )
-        frames.add("e", frame(5, "x" * 31))
+        frames.add("e", frame(5, "x" * 2000))
         self.assertIsNone(frames.nearest("e", 0, 9))
+
+    def test_limit_of_small_ones(self) -> None:
+        """Key frames of empty screens count as well: a user can ask for any number of offsets."""
+        frames = KeyFrames(10_000)
+        for offset in range(1000):
+            frames.add("e", frame(offset, ""))
+        kept = [offset for offset in range(1000) if frames.nearest("e", offset, offset)]
+        self.assertLess(len(kept), 20)

@@ -134,7 +134,7 @@ class Viewers:
 
     @property
     def _restarted_at(self) -> int | None:
-        """Where the present boot begins, if sessions of an earlier process may know another one."""
+        """The offset of the present boot, if sessions of an earlier process may know another boot."""
         if self._console.is_new_boot:
             return self._console.boot_offset
         # A machine that survived the earlier process may have started again while that was running.

@@ -56,13 +56,13 @@ def _begin(file: BinaryIO, section: Section) -> At | None:
 
 def _within(begins: list[At | None], first: int, last: int) -> list[bool]:
     """Return for each section whether it has something between two times."""
-    wanted, end = [], 1 << 62
+    is_within, end = [], 1 << 62
     for begin in reversed(begins):
         # The events of a block happened before the next block began.
-        wanted.append(begin is not None and begin.time <= last and end >= first)
+        is_within.append(begin is not None and begin.time <= last and end >= first)
         if begin is not None:
             end = begin.time
-    return wanted[::-1]
+    return is_within[::-1]
 
 
 def _copy(file: BinaryIO, section: Section) -> Iterator[bytes]:

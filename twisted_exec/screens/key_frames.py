@@ -8,6 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 MAX_BYTES = 8 << 20
+_ENTRY_BYTES = 512
+"""Memory of a key frame beside its content."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ class KeyFrames:
         """Add a key frame of a journal."""
         old = self._frames.pop((epoch, frame.offset), None)
         self._frames[epoch, frame.offset] = frame
-        self._bytes += len(frame.content) - (len(old.content) if old is not None else 0)
+        self._bytes += _size(frame) - (_size(old) if old is not None else 0)
         while self._bytes > self._limit_bytes:
             _, oldest = self._frames.popitem(last=False)
-            self._bytes -= len(oldest.content)
+            self._bytes -= _size(oldest)
 
     def nearest(self, epoch: str, first: int, last: int) -> KeyFrame | None:
         """Return the last key frame of a journal at an offset from ``first`` to ``last``."""
@@ -55,3 +57,7 @@ class KeyFrames:
         key = epoch, max(offsets)
         self._frames.move_to_end(key)
         return self._frames[key]
+
+
+def _size(frame: KeyFrame) -> int:
+    return _ENTRY_BYTES + len(frame.content)

@@ -1,7 +1,8 @@
 """
 Processes that render screens, and the queue before them.
 
-A process serves one job at a time.  A process that ends, or takes too long, costs its own job only.  Idle processes end after a while, so a runtime whose screens nobody reads has none.
+A process serves one job at a time.  A process that ends, or takes too long, costs its own job only.
+Idle processes end after a while, so there are none while no screens are requested.
 """
 
 from __future__ import annotations

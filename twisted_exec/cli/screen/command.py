@@ -15,7 +15,7 @@ from twisted_exec.cli.console.messages import explain
 from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
 
 _DESCRIPTION = """\
-Print what a terminal would show of a machine's console, now or earlier. Nobody at the console notices,
+Print what a terminal would show of a machine's console, now or earlier. The viewers at the console are not told,
 and the machine may be off. The size is that of the terminal that was last used at the console.
 """
 _TIMEOUT_SECONDS = 30.0

@@ -70,5 +70,8 @@ async def read_screen(
 
     download.deliver(take, ended.callback)
     if not await ended:
-        raise BadGateway("the screen was cut off")
+        raise BadGateway(
+            f"the screen is incomplete: the connection was lost, or it has more than {_LARGEST >> 20} MiB; "
+            "try again"
+        )
     return bytes(body)

@@ -57,8 +57,8 @@ FIRST_HINT_SECONDS = 0.02
 """From a hint to its review, if there was no review just before."""
 LATER_HOP_SECONDS = 0.3
 """
-The same in a hop behind another one that gets the same hints.  That hop ends or limits most sessions
-meanwhile; reviews of all of them here would take the CPU time that this needs.
+The same in a poollet: the API server before it gets the same hints, and ends or limits most sessions
+meanwhile.  Reviews of all of them in the poollet would slow that down.
 """
 LOOK_SECONDS = 0.2
 """
