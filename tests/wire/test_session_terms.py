@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms, stricter
+from twisted_exec.wire.session_terms import (
+    FULL,
+    Right,
+    Terms,
+    parse_recording,
+    parse_terms,
+    stricter,
+)
 
 _NUMBERS = st.integers(0, 10**12 - 1)
 _TERMS = st.builds(
@@ -20,6 +27,7 @@ _TERMS = st.builds(
     idle_seconds=_NUMBERS,
     until=_NUMBERS,
     policy=st.sampled_from(["", "default/night", "a/b, c/d"]),
+    recording=st.sampled_from(["", "u-1/none", "u-1/all", "u-2/masked", "u-2/all"]),
 )
 
 
@@ -30,11 +38,11 @@ class TermsTests(SynchronousTestCase):
         """Only what restricts is named."""
         self.assertEqual(FULL.text(), "")
         self.assertEqual(Terms(right=Right.OBSERVE).text(), "right=observe")
-        terms = Terms(Right.DRIVE, 2, 3, 600, 1_800_000_000, "default/night")
+        terms = Terms(Right.DRIVE, 2, 3, 600, 1_800_000_000, "default/night", "u-1/masked")
         self.assertEqual(
             terms.text(),
             "right=drive&people=2&viewers=3&idle_seconds=600&until=1800000000"
-            "&policy=default%2Fnight",
+            "&policy=default%2Fnight&recording=u-1%2Fmasked",
         )
 
     def test_rule(self) -> None:
@@ -73,6 +81,20 @@ class TermsTests(SynchronousTestCase):
         terms = parse_terms("right=observe&right=takeover&viewers=3&viewers=0")
         self.assertEqual(terms, Terms(Right.OBSERVE, viewers=3))
 
+    def test_recording(self) -> None:
+        """Of two recordings the one with more input counts."""
+        for one, other, both in (
+            ("", "u/none", "u/none"),
+            ("u/none", "u/masked", "u/masked"),
+            ("u/all", "v/masked", "u/all"),
+            ("u/all", "v/all", "u/all"),
+        ):
+            terms = stricter(Terms(recording=one), Terms(recording=other))
+            self.assertEqual(terms.recording, both)
+        self.assertEqual(parse_recording("u/masked"), ("u", "masked"))
+        self.assertFalse(FULL.satisfy(Terms(recording="u/none")))
+        self.assertFalse(Terms(recording="u/masked").satisfy(Terms(recording="u/all")))
+
     def test_policy(self) -> None:
         """The name of a policy restricts nothing by itself."""
         self.assertTrue(FULL.satisfy(Terms(policy="a/b")))
@@ -85,7 +107,11 @@ class TermsTests(SynchronousTestCase):
             "right=",
             "right=Observe",
             "right=4",
+            "unheard=yes",
             "recording=yes",
+            "recording=u/some",
+            "recording=a%20b/all",
+            "recording=/all",
             "people=-1",
             "people=two",
             "until=1e9",

@@ -30,6 +30,10 @@ MAY_ONLY_OBSERVE = (
 _LONGEST = 2048
 _NUMBER = re.compile(r"[0-9]{1,12}\Z")
 _POLICIES = re.compile(r"[-a-z0-9./, ]{0,1024}\Z")
+_RECORDING = re.compile(r"([-0-9A-Za-z]{1,64})/([a-z]+)\Z")
+
+RECORDED_INPUT = ("none", "masked", "all")
+"""How much of the users' input a recording contains, least first."""
 
 
 class Right(IntEnum):
@@ -59,6 +63,9 @@ class Terms:
     :param idle_seconds: longest time without input; 0 for any.
     :param until: when the session ends, in seconds since 1970; 0 for no such time.
     :param policy: the names of the ConsolePolicies, for messages.
+    :param recording: ``UID/INPUT``: the console accepts input only while it is recorded in the
+        ConsoleRecording with that UID, with at least that input (:data:`RECORDED_INPUT`).
+        Empty if no recording is required.
     """
 
     right: Right = Right.TAKEOVER
@@ -67,6 +74,7 @@ class Terms:
     idle_seconds: int = 0
     until: int = 0
     policy: str = ""
+    recording: str = ""
 
     def text(self) -> str:
         """Return the terms for the header; empty for :data:`FULL`."""
@@ -98,7 +106,7 @@ class Terms:
 FULL = Terms()
 """Nothing is restricted."""
 
-_NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy")
+_NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy", "recording")
 
 
 def stricter(first: Terms, second: Terms) -> Terms:
@@ -113,7 +121,22 @@ def stricter(first: Terms, second: Terms) -> Terms:
         _lower(first.idle_seconds, second.idle_seconds),
         _lower(first.until, second.until),
         ", ".join(filter(None, policies)),
+        _more_recorded(first.recording, second.recording),
     )
+
+
+def parse_recording(text: str) -> tuple[str, str]:
+    """
+    Split the term of a recording.
+
+    :param text: see :attr:`Terms.recording`; not empty.
+    :return: the UID of the ConsoleRecording, and an element of :data:`RECORDED_INPUT`.
+    :raises ValueError: it is malformed.
+    """
+    match = _RECORDING.match(text)
+    if match is None or match[2] not in RECORDED_INPUT:
+        raise ValueError(f"{text[:100]!r} does not name a recording and its input")
+    return match[1], match[2]
 
 
 def parse_terms(text: str) -> Terms:
@@ -139,6 +162,14 @@ def _term(name: str, value: str) -> Terms:
         return Terms(right=Right[value.upper()])
     if name == "policy" and _POLICIES.match(value):
         return Terms(policy=value)
+    if name == "recording":
+        try:
+            parse_recording(value)
+        except ValueError as problem:
+            raise RemoteProtocolError(
+                f"the terms of the session are malformed: {problem}"
+            ) from None
+        return Terms(recording=value)
     if _NUMBER.match(value):
         number = int(value)
         if name == "people":
@@ -155,3 +186,11 @@ def _term(name: str, value: str) -> Terms:
 def _lower(one: int, other: int) -> int:
     """Return the lower limit; 0 is no limit."""
     return min(one, other) if one and other else one or other
+
+
+def _more_recorded(one: str, other: str) -> str:
+    """Return the recording with more input; of two with as much the first."""
+    if not (one and other):
+        return one or other
+    first, second = (RECORDED_INPUT.index(parse_recording(each)[1]) for each in (one, other))
+    return one if first >= second else other
