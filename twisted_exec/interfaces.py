@@ -18,6 +18,7 @@ interface                      implementation or purpose
 :class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
 :class:`IMachineLogs`          console output, stored by the same two
 :class:`IConsoleAlerts`        patterns in console output, searched by the same two
+:class:`IConsoleRecordings`    recordings of consoles, made by the same two
 :class:`IDriverMaker`          reads one machine class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu``
 :class:`IHardware`             a driver whose machines have disks and network interfaces:
@@ -107,7 +108,12 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.rbac.authorizer import IRuleSource
 from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
 from twisted_exec.console.line import LineEnded
-from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import (
+    IConsoleAlerts,
+    IConsoleRecordings,
+    IMachineLogs,
+    IMachineRuntime,
+)
 from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, IResumableProtocol
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
@@ -234,6 +240,7 @@ __all__ = [
     "IConsole",
     "IConsoleAlerts",
     "IConsolePolicies",
+    "IConsoleRecordings",
     "ICursor",
     "IDriverMaker",
     "IHandsOverStorage",

@@ -99,7 +99,8 @@ class WireTests(SynchronousTestCase):
         service = console_pb2.DESCRIPTOR.services_by_name["Console"]
         self.assertEqual(service.full_name, "twisted_exec.console.v1alpha1.Console")
         self.assertEqual(
-            [method.name for method in service.methods], ["Log", "SetAlerts", "ListMatches"]
+            [method.name for method in service.methods],
+            ["Log", "SetAlerts", "ListMatches", "SetRecordings", "ListRecordings", "Recording"],
         )
         self.assertEqual(console_pb2.LogRequest(machine_id="m").SerializeToString(), b"\x0a\x01m")
         self.assertEqual(console_pb2.LogResponse(url="u").SerializeToString(), b"\x0a\x01u")

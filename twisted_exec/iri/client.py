@@ -31,7 +31,12 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
-from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import (
+    IConsoleAlerts,
+    IConsoleRecordings,
+    IMachineLogs,
+    IMachineRuntime,
+)
 from twisted_exec.iri.methods import (
     CHANGE_SECONDS,
     DEADLINE_SECONDS,
@@ -67,10 +72,11 @@ STATE_KNOWN = "StateKnown"
 """Type of the condition of a machine with an undefined state; its status is ``False``."""
 
 MOST_MATCHES = 1_000
-"""Limit of matches in one list; ours lists 100."""
+"""Limit of matches, and of recordings, in one list; ours lists 100."""
 
 _LIMITS = {
     "matches": MOST_MATCHES,
+    "recordings": MOST_MATCHES,
     "machines": MOST_MACHINES,
     "events": MOST_EVENTS,
     "machine_class_status": MOST_CLASSES,
@@ -128,7 +134,7 @@ _AWAITED = frozenset(("exec",))
 _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES))
 
 
-@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts)
+@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings)
 class IRIClient(Service):
     """
     Client of the runtime at a gRPC target.
@@ -261,6 +267,30 @@ class IRIClient(Service):
     ) -> Deferred[console_pb2.ListMatchesResponse]:
         """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         return self._call("list_matches", request)
+
+    def set_recordings(
+        self, request: console_pb2.SetRecordingsRequest
+    ) -> Deferred[console_pb2.SetRecordingsResponse]:
+        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
+        return self._call("set_recordings", request)
+
+    def list_recordings(
+        self, request: console_pb2.ListRecordingsRequest
+    ) -> Deferred[console_pb2.ListRecordingsResponse]:
+        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
+        return self._call("list_recordings", request)
+
+    def recording(
+        self,
+        request: console_pb2.RecordingRequest,
+        *,
+        user: str = "",
+        machine_uid: str = "",
+        session: str = "",
+    ) -> Deferred[console_pb2.RecordingResponse]:
+        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
+        metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
+        return self._call("recording", request, metadata)
 
     def _call(self, attribute: str, request: Message, metadata: Metadata = ()) -> Deferred[Any]:
         """One unary call; fails with an :class:`APIError`.  Cancelling ends the call."""

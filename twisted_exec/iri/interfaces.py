@@ -113,3 +113,38 @@ class IConsoleAlerts(Interface):
 
         A later call of the same owner ends the wait of the earlier one.
         """
+
+
+class IConsoleRecordings(Interface):
+    """
+    Recordings of consoles.  A runtime may provide it besides :class:`IMachineRuntime`.
+    """
+
+    def set_recordings(
+        request: console_pb2.SetRecordingsRequest,
+    ) -> Deferred[console_pb2.SetRecordingsResponse]:
+        """Begin, change and end recordings of one owner; fails with ``BadRequest`` beyond the limits."""
+
+    def list_recordings(
+        request: console_pb2.ListRecordingsRequest,
+    ) -> Deferred[console_pb2.ListRecordingsResponse]:
+        """
+        Return the recordings whose state the owner has not acknowledged, or wait for the first one.
+
+        A later call of the same owner ends the wait of the earlier one.
+        """
+
+    def recording(
+        request: console_pb2.RecordingRequest,
+        *,
+        user: str = "",
+        machine_uid: str = "",
+        session: str = "",
+    ) -> Deferred[console_pb2.RecordingResponse]:
+        """
+        Return a URL that reads the content of a recording once, within a short time.
+
+        Fails with ``NotFound`` if the runtime does not have the recording.
+
+        :param user: this and the other parameters as of :meth:`IMachineRuntime.exec`.
+        """

@@ -4,7 +4,7 @@ Conventions of the gRPC client and server: errors, metadata and deadlines.
 Errors are gRPC status codes, by ``google.rpc.Code``'s mapping to HTTP; ``RESOURCE_EXHAUSTED`` and
 ``UNAVAILABLE`` have ``retry-after`` (seconds) in their trailing metadata.  gRPC's sixteen codes
 cannot express all API errors, so programs of this project also send the code, reason and details of
-the ``Status`` as binary metadata.  Exec and Log carry their user as binary metadata, too. Other
+the ``Status`` as binary metadata.  Exec, Log and Recording carry their user as binary metadata, too. Other
 programs ignore this metadata.
 """
 
@@ -34,7 +34,7 @@ _STATUS = "twisted-exec-status-bin"
 _LONGEST_STATUS_BYTES = 2048
 _LONGEST_MESSAGE_BYTES = 4096
 
-TOKENS = ("exec", "log")
+TOKENS = ("exec", "log", "recording")
 """Attributes of the methods that create a token for a user."""
 
 DEADLINE_SECONDS: Mapping[str, float] = {
@@ -47,6 +47,9 @@ DEADLINE_SECONDS: Mapping[str, float] = {
     "update_machine_annotations": 10.0,
     "set_alerts": 10.0,
     "list_matches": 35.0,
+    "set_recordings": 10.0,
+    "list_recordings": 35.0,
+    "recording": 5.0,
 }
 """Deadlines of read-only methods, and of those that a poollet depends on, by attribute."""
 

@@ -109,3 +109,103 @@ class AlertMatch(_message.Message):
     line: bytes
     suppressed: int
     def __init__(self, number: _Optional[int] = ..., machine_uid: _Optional[str] = ..., pattern_id: _Optional[str] = ..., epoch: _Optional[str] = ..., offset: _Optional[int] = ..., time: _Optional[int] = ..., line: _Optional[bytes] = ..., suppressed: _Optional[int] = ...) -> None: ...
+
+class SetRecordingsRequest(_message.Message):
+    __slots__ = ("owner", "generation", "recordings")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    generation: str
+    recordings: _containers.RepeatedCompositeFieldContainer[WantedRecording]
+    def __init__(self, owner: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[WantedRecording, _Mapping]]] = ...) -> None: ...
+
+class WantedRecording(_message.Message):
+    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "until", "released", "with_sessions")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_NAME_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    WITH_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    machine_uid: str
+    namespace: str
+    name: str
+    machine_name: str
+    input: str
+    since: int
+    ended: bool
+    until: int
+    released: bool
+    with_sessions: bool
+    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: _Optional[bool] = ..., until: _Optional[int] = ..., released: _Optional[bool] = ..., with_sessions: _Optional[bool] = ...) -> None: ...
+
+class SetRecordingsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRecordingsRequest(_message.Message):
+    __slots__ = ("owner", "instance", "acknowledged", "wait_seconds")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    instance: str
+    acknowledged: int
+    wait_seconds: int
+    def __init__(self, owner: _Optional[str] = ..., instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., wait_seconds: _Optional[int] = ...) -> None: ...
+
+class ListRecordingsResponse(_message.Message):
+    __slots__ = ("instance", "generation", "recordings")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    generation: str
+    recordings: _containers.RepeatedCompositeFieldContainer[RecordingStatus]
+    def __init__(self, instance: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[RecordingStatus, _Mapping]]] = ...) -> None: ...
+
+class RecordingStatus(_message.Message):
+    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    uid: str
+    machine_uid: str
+    state: str
+    message: str
+    epoch: str
+    first: int
+    end: int
+    head: str
+    start_time: int
+    end_time: int
+    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ...) -> None: ...
+
+class RecordingRequest(_message.Message):
+    __slots__ = ("uid",)
+    UID_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    def __init__(self, uid: _Optional[str] = ...) -> None: ...
+
+class RecordingResponse(_message.Message):
+    __slots__ = ("url",)
+    URL_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    def __init__(self, url: _Optional[str] = ...) -> None: ...
