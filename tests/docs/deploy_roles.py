@@ -29,6 +29,7 @@ from twisted_exec.auth.rbac.bootstrap import (
     CONSOLE_APPROVER,
     CONSOLE_OBSERVER,
     CONSOLE_POLICY_EDITOR,
+    CONSOLE_RECORDING_READER,
     PERMISSION_WATCHER,
     bootstrap_objects,
 )
@@ -49,7 +50,12 @@ CRDS = "spaces/crds"
 SPACE_MANAGER = "exec-spacemanager"
 """Name of Space Managers, their ServiceAccount and their namespace."""
 RBAC = "rbac.authorization.k8s.io/v1"
-UNBOUND = (CONSOLE_APPROVER, CONSOLE_POLICY_EDITOR, PERMISSION_WATCHER)
+UNBOUND = (
+    CONSOLE_APPROVER,
+    CONSOLE_POLICY_EDITOR,
+    CONSOLE_RECORDING_READER,
+    PERMISSION_WATCHER,
+)
 """Roles that are part of no other role."""
 PEOPLE = "system:aggregate-to-"
 """Prefix of roles that are aggregated to Kubernetes' own ``admin``, ``edit`` and ``view``."""

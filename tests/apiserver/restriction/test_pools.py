@@ -16,6 +16,7 @@ from tests.apiserver.support import (
     APITestCase,
     machine,
 )
+from twisted_exec.api import kinds
 
 OWN = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
 OTHER = "fieldSelector=spec.machinePoolRef.name%3Dpool-b"
@@ -151,6 +152,41 @@ class PoolRestrictionTests(APITestCase):
         self.refused(403, "DELETE", path, user=self.user)
         elsewhere = f"{ALERTS.format('elsewhere')}/linux/status"
         self.patch(elsewhere, {"status": {"pools": [own]}}, 403)
+
+    def test_console_recordings(self) -> None:
+        """It sees the ConsoleRecordings of its pool, and writes nothing but their status."""
+        resource = kinds.CONSOLERECORDINGS.resource
+        for pool in ("pool-a", "pool-b"):
+            obj: dict[str, Any] = {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "metadata": {"name": f"of-{pool}", "namespace": "default", "uid": pool},
+                "spec": {
+                    "machine": "vm",
+                    "machineResource": "machines.compute.ironcore.dev",
+                    "machineUID": "u",
+                    "pool": pool,
+                    "input": "none",
+                    "retentionDays": 1,
+                },
+            }
+            obj["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+            self.successResultOf(self.storage.create(resource, obj))
+        group = "/apis/console.twisted-exec.dev/v1alpha1"
+        own, other = (
+            f"{group}/namespaces/default/consolerecordings/of-{pool}"
+            for pool in ("pool-a", "pool-b")
+        )
+        watch = self.watch(f"{group}/consolerecordings?watch=1", user=self.user)
+        self.assertEqual(watch.names(), [("ADDED", "of-pool-a")])
+        (listed,) = self.answer("GET", f"{group}/consolerecordings", user=self.user)["items"]
+        self.assertEqual(listed["metadata"]["name"], "of-pool-a")
+        self.refused(403, "GET", other, user=self.user)
+        status = {"status": {"phase": "Recording"}}
+        self.patch(f"{own}/status", status)
+        self.patch(f"{other}/status", status, 403)
+        self.patch(own, {"spec": {"ended": True}}, 403)
+        self.refused(403, "DELETE", own, user=self.user)
 
     def test_console_policies(self) -> None:
         """It lists and watches ConsolePolicies, for users who connect to it directly, and changes none."""

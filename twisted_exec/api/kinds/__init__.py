@@ -22,6 +22,7 @@ from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pods.node_pods import BINDINGS, NODE_PODS
 from twisted_exec.api.kinds.policies.consolepolicies import CONSOLEPOLICIES
+from twisted_exec.api.kinds.policies.consolerecordings import CONSOLERECORDINGS
 from twisted_exec.api.kinds.policies.consolerequests import CONSOLEREQUESTS
 from twisted_exec.api.kinds.rbac import (
     CLUSTERROLEBINDINGS,
@@ -64,6 +65,7 @@ _OTHERS: tuple[Kind, ...] = (
     CONSOLEALERTS,
     CONSOLEPOLICIES,
     CONSOLEREQUESTS,
+    CONSOLERECORDINGS,
     SPACES,
     SPACEPROVIDERDESCS,
     CLUSTERPROFILES,
@@ -75,6 +77,7 @@ _OF_CONSOLES = (
     DELETEDCONSOLES,
     CONSOLEPOLICIES,
     CONSOLEREQUESTS,
+    CONSOLERECORDINGS,
 )
 
 
@@ -129,6 +132,7 @@ __all__ = [
     "CONSOLE",
     "CONSOLEALERTS",
     "CONSOLEPOLICIES",
+    "CONSOLERECORDINGS",
     "CONSOLEREQUESTS",
     "CONSOLESESSIONS",
     "DELETEDCONSOLES",

@@ -16,7 +16,7 @@ from twisted_exec.apiserver.signing.csr import subject_of
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.storage.interfaces import IStorage
 
-CONSOLES = ("exec", "attach", "portforward", "log", "console")
+CONSOLES = ("exec", "attach", "portforward", "log", "console", "content")
 """Subresources that show, or carry, what a machine or a Pod prints."""
 
 LIMIT_REQUESTS = 50

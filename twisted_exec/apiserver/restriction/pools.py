@@ -6,8 +6,8 @@ status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Net
 it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may
 claim Volumes and NetworkInterfaces for them and release them.  It reads single DeletedConsoles of
 Machines that were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
-ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It opens no
-consoles.
+ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It sees the
+ConsoleRecordings of its pool, and writes their status.  It opens no consoles.
 
 Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all of
 them.  The poollets of ironcore list, so here a list contains the objects that they may see.
@@ -52,6 +52,7 @@ _WRITABLE_METADATA = ("finalizers", "annotations", "managedFields", "resourceVer
 _OF_MANY = ("list", "watch")
 _REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
 _DELETED = kinds.DELETEDCONSOLES.resource
+_RECORDINGS = kinds.CONSOLERECORDINGS.resource
 
 
 class PoolRestriction:
@@ -117,6 +118,9 @@ class PoolRestriction:
                 return self._refused(pool, f"list {_DELETED.plural}")
             was_own = partial(_was_in, pool=pool, resource=self._dialect.workload.qualified)
             return _only(was_own, partial(self._invisible, pool, _DELETED))
+        if resource == (_RECORDINGS.group, _RECORDINGS.plural):
+            is_here = partial(_was_in, pool=pool, resource=self._dialect.workload.qualified)
+            return _only(is_here, partial(self._invisible, pool, _RECORDINGS))
         if resource == (_REQUESTS.group, _REQUESTS.plural):
             is_own = partial(is_requested_by, user=attributes.user)
             return _only(is_own, partial(self._invisible, pool, _REQUESTS))
@@ -197,6 +201,12 @@ class PoolRestriction:
             return self._allows_machine(pool, change)
         if change.kind is kinds.CONSOLEALERTS:
             return self._allows_alert(pool, change)
+        if change.kind is kinds.CONSOLERECORDINGS:
+            return (
+                change.subresource == "status"
+                and change.old is not None
+                and _was_in(change.old, pool=pool, resource=self._dialect.workload.qualified)
+            )
         return self._allows_claim(pool, change)
 
     def _allows_claim(self, pool: str, change: Change) -> bool:
@@ -313,10 +323,10 @@ def _only(sees: Callable[[Object], bool], refusal: Callable[[Object], APIError])
     return Decision(True, visibility=FixedVisibility(sees, refusal))
 
 
-def _was_in(deleted: Object, *, pool: str, resource: str) -> bool:
-    """Return whether a DeletedConsole is that of a machine of this pool."""
-    spec = deleted["spec"]
-    return bool(spec["pool"] == pool and spec["machineResource"] == resource)
+def _was_in(obj: Object, *, pool: str, resource: str) -> bool:
+    """Return whether a DeletedConsole or ConsoleRecording is that of a machine of this pool."""
+    spec = obj["spec"]
+    return bool(spec.get("pool") == pool and spec.get("machineResource") == resource)
 
 
 def _of_others(alert: Object, own: tuple[str, str]) -> list[Object]:

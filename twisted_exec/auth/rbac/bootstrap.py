@@ -23,6 +23,9 @@ ConsoleAlerts are in ``edit``, which includes logs: their Events show the lines 
 ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them, as neither can change a
 ResourceQuota in Kubernetes: that needs ``console-policy-editor``.  ``edit`` creates ConsoleRequests;
 ``admin`` and ``console-approver`` approve those of other users.
+
+``edit`` creates and ends ConsoleRecordings, and sees that they are there.  Their content has what other
+users typed, so it needs ``console-recording-reader``, which is in ``admin``; ``admin`` deletes them as well.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ CONSOLE_OBSERVER = "console-observer"
 PERMISSION_WATCHER = "console-permission-watcher"
 """The role of hops that watch roles and bindings; bound to none of them: who may do what is not theirs."""
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
+CONSOLE_RECORDING_READER = "console-recording-reader"
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _ISSUER = (
     "/.well-known/openid-configuration",
@@ -119,7 +123,12 @@ _SYSTEM_ROLES = [
         "system:aggregate-to-admin",
         _on("roles rolebindings", (*_READ, *_WRITE), (_GROUP,)),
         _on("localsubjectaccessreviews", ("create",), ("authorization.k8s.io",)),
-        _on("consolesessions deletedconsoles", ("delete", "deletecollection"), _SESSIONS),
+        _on(
+            "consolesessions deletedconsoles consolerecordings",
+            ("delete", "deletecollection"),
+            _SESSIONS,
+        ),
+        _on("consolerecordings/content", ("get",), _SESSIONS),
         _on("deletedconsoles/log", ("get",), _SESSIONS),
         _on("consolerequests/approval", ("get", "update", "patch"), _SESSIONS),
         part_of="admin",
@@ -134,6 +143,11 @@ _SYSTEM_ROLES = [
         _on("roles rolebindings clusterroles clusterrolebindings", _READ, (_GROUP,)),
     ),
     _role(CONSOLE_POLICY_EDITOR, _on("consolepolicies", (*_READ, *_WRITE), _SESSIONS)),
+    _role(
+        CONSOLE_RECORDING_READER,
+        _on("consolerecordings", _READ, _SESSIONS),
+        _on("consolerecordings/content", ("get",), _SESSIONS),
+    ),
     _role(
         "system:basic-user",
         _on(
@@ -293,9 +307,13 @@ def _poollet_role(dialect: Dialect) -> Object:
         _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
         _on("secrets", _READ, ("",)),
         _on("deletedconsoles", ("get",), _SESSIONS),
-        _on("consolealerts", _READ, _SESSIONS),
+        _on("consolealerts consolerecordings", _READ, _SESSIONS),
         _on("consolepolicies", ("list", "watch"), _SESSIONS),
-        _on("consolealerts/status", ("get", "update", "patch"), _SESSIONS),
+        _on(
+            "consolealerts/status consolerecordings/status",
+            ("get", "update", "patch"),
+            _SESSIONS,
+        ),
         *_claiming(dialect),
         *_asking_certificates(dialect),
         *_CREATE_REVIEWS,
@@ -331,7 +349,12 @@ def bootstrap_objects(
             _on("secrets", (*_READ, *_WRITE), ("",)),
             _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
             _on("serviceaccounts/token", ("create",), ("",)),
-            _on("consolesessions deletedconsoles consolerequests", _READ, _SESSIONS),
+            _on(
+                "consolesessions deletedconsoles consolerequests consolerecordings",
+                _READ,
+                _SESSIONS,
+            ),
+            _on("consolerecordings", ("create", "update", "patch"), _SESSIONS),
             _on("consolealerts consolerequests", _WRITE, _SESSIONS),
             _on("spaces", _WRITE, _SPACES),
             _on("clusterprofiles", _WRITE, _INVENTORY),

@@ -45,11 +45,25 @@ class ConsolePolicyTests(KindTestCase):
                 "approval": "Once",
                 "approvers": "ask #on-call",
                 "verbs": "Strict",
+                "recording": {"input": "all"},
             }
         )
         cells = [column.read(policy) for column in self.kind.columns]
         shown = "tier=gold|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin|Strict"
+        shown += "|Required, input all"
         self.assertEqual("|".join(map(str, cells)), shown)
+
+    def test_recording(self) -> None:
+        """A recording is required, with the echoed input, and kept for 90 days, unless the policy says else."""
+        policy = self.create(spec={"recording": {}})
+        self.assertEqual(
+            policy["spec"]["recording"],
+            {"mode": "Required", "input": "masked", "retentionDays": 90},
+        )
+        self.assertRefused(
+            'spec.recording.mode: Unsupported value: "required": supported values: "Optional", "Required"',
+            recording={"mode": "required"},
+        )
 
     def test_people(self) -> None:
         """People are 1 to 10."""

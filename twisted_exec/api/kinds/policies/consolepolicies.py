@@ -24,6 +24,9 @@ GROUP = "console.twisted-exec.dev"
 REQUIRED, OPTIONAL, NONE, ONCE = "Required", "Optional", "None", "Once"
 STRICT, COMPATIBLE = "Strict", "Compatible"
 MOST_PEOPLE = 10
+RECORDED_INPUT = ("none", "masked", "all")
+"""How much of the users' input a recording contains, least first."""
+LONGEST_RETENTION_DAYS = 3650
 
 _MOST_VIEWERS = 1000
 _LONGEST_SECONDS = 30 * 86_400
@@ -45,6 +48,31 @@ _HOURS = struct(
         ),
     },
     required=["from", "to"],
+)
+_RECORDING = struct(
+    {
+        "mode": string(
+            "mode is Required if sessions are refused, and accept no input, while the console cannot be recorded; or "
+            "Optional if they go on without a recording then.",
+            enum=[REQUIRED, OPTIONAL],
+            default=REQUIRED,
+        ),
+        "input": string(
+            "input says how much of the input of users is recorded besides the output: none; masked, which is "
+            "only the number of the typed characters, and those that the machine echoed; or all, which includes "
+            "passwords.",
+            enum=list(RECORDED_INPUT),
+            default="masked",
+        ),
+        "retentionDays": integer(
+            "retentionDays is how many days after its end a recording is deleted.",
+            minimum=1,
+            maximum=LONGEST_RETENTION_DAYS,
+            default=90,
+        ),
+    },
+    description="recording says that sessions are recorded. The server creates a ConsoleRecording with the first "
+    "session at a console, and ends it after the last one.",
 )
 _SPEC = struct(
     {
@@ -118,6 +146,7 @@ _SPEC = struct(
             enum=[STRICT, COMPATIBLE],
             default=COMPATIBLE,
         ),
+        "recording": _RECORDING,
     },
     description="spec describes the machines and the conditions of their consoles.",
 )
@@ -187,6 +216,13 @@ def _duration(key: str) -> Any:
     return read
 
 
+def _recording(policy: Object) -> str:
+    recording = policy.get("spec", {}).get("recording")
+    if recording is None:
+        return "<none>"
+    return f"{recording.get('mode', REQUIRED)}, input {recording.get('input', 'masked')}"
+
+
 def _value(key: str, default: str) -> Any:
     return lambda policy: str(policy.get("spec", {}).get(key, default))
 
@@ -204,7 +240,7 @@ CONSOLEPOLICIES = Kind(
     resource=Resource(GROUP, "v1alpha1", "consolepolicies", "ConsolePolicy"),
     singular="consolepolicy",
     description="ConsolePolicy restricts the use of consoles of machines: by a reason, an approval, hours, "
-    "time and people. Several policies for one machine apply together.",
+    "time, people and recordings. Several policies for one machine apply together.",
     schema={"spec": _SPEC},
     required=("spec",),
     columns=(
@@ -216,6 +252,7 @@ CONSOLEPOLICIES = Kind(
         Column("Idle", _duration("idleSeconds"), "The longest time without input"),
         Column("Hours", _hours, "The times at which the consoles may be used", priority=1),
         Column("Verbs", _value("verbs", COMPATIBLE), "The permissions that count", priority=1),
+        Column("Recording", _recording, "Whether sessions are recorded", priority=1),
     ),
     counts_generation=True,
     validate=_validate,
