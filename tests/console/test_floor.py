@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import (
+    ANNOUNCE_SECONDS,
     HINT,
     LINE_AGAIN,
     WAIT,
@@ -69,7 +71,8 @@ class FloorTestCase(SynchronousTestCase):
     """An empty floor."""
 
     def setUp(self) -> None:
-        self.floor = Floor()
+        self.clock = Clock()
+        self.floor = Floor(self.clock)
 
     def join(self, user: str, *, force: bool = False, **rights: bool) -> Person:
         person = Person(user, **rights)
@@ -378,12 +381,45 @@ class RightTests(FloorTestCase):
         self.floor.right_to_write_changed(ann)
         self.assertEqual((ann.writes, bob.writes), (False, False))
         self.assertEqual(ann.news(), notice(f"from now on {MAY_ONLY_OBSERVE}").decode())
+        self.assertEqual(bob.news(), "")
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn("ann may no longer type; this console has no writer (~f", bob.news())
         ann.may_write, ann.is_denied = True, False
         self.floor.right_to_write_changed(ann)
         self.assertFalse(ann.writes)
         self.assertIn("you may type at this console again; this console has no", ann.news())
         self.assertEqual(bob.news(), "")
+
+    def test_rights_end_together(self) -> None:
+        """A user who loses the right to type just after the writer is not told to take over."""
+        people = [self.join(user) for user in ("ann", "ann", "bob", "dan")]
+        for each in people:
+            each.news()
+        for each in people[:3]:
+            each.may_write, each.is_denied = False, True
+            self.floor.right_to_write_changed(each)
+        self.clock.advance(ANNOUNCE_SECONDS)
+        told = notice(f"from now on {MAY_ONLY_OBSERVE}").decode()
+        self.assertEqual([each.news() for each in people[:3]], [told] * 3)
+        self.assertEqual(people[3].news().count("ann may no longer type"), 1)
+
+    def test_right_ends_before_a_take_over(self) -> None:
+        """A floor that has another writer meanwhile is not announced as free."""
+        ann, bob, dan = self.join("ann"), self.join("bob"), self.join("dan")
+        ann.may_write, ann.is_denied = False, True
+        self.floor.right_to_write_changed(ann)
+        self.floor.request_role(bob, Role.WRITER)
+        dan.news()
+        self.clock.advance(ANNOUNCE_SECONDS)
+        self.assertEqual(dan.news(), "")
+
+    def test_all_leave(self) -> None:
+        """Nothing remains to be announced when the last session ends."""
+        ann = self.join("ann")
+        ann.may_write, ann.is_denied = False, True
+        self.floor.right_to_write_changed(ann)
+        self.floor.leave(ann)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_right_of_an_observer_changes(self) -> None:
         """An observer who loses the right to type gets a notice, and nobody else does."""
@@ -438,7 +474,7 @@ class EveryStateTests(SynchronousTestCase):
     """Every act in every reachable state."""
 
     def reached(self, acts: list[Act]) -> tuple[Floor, list[Person]]:
-        floor = Floor()
+        floor = Floor(Clock())
         people = [Person(user, may_take_over=user != _MAY_NOT_TAKE_OVER) for user in _USERS]
         for _, who, act in acts:
             act(floor, people[who])
@@ -503,7 +539,7 @@ class RoleNoticesTests(SynchronousTestCase):
 
     def test_acts(self) -> None:
         """Whoever reads the notices knows the role after each act."""
-        floor, ann, bob = Floor(), Person("ann"), Person("bob")
+        floor, ann, bob = Floor(Clock()), Person("ann"), Person("bob")
         readers = {ann: RoleNotices(), bob: RoleNotices()}
         for act in (
             lambda: floor.join(ann),
@@ -521,7 +557,7 @@ class RoleNoticesTests(SynchronousTestCase):
 
     def test_not_sent(self) -> None:
         """The notice that input is discarded has the reason."""
-        floor, ann, bob = Floor(), Person("ann"), Person("bob", may_take_over=False)
+        floor, ann, bob = Floor(Clock()), Person("ann"), Person("bob", may_take_over=False)
         floor.join(ann)
         for notice_, why in (
             (floor.refusal(ann), "the writer of this console is ann"),
@@ -544,7 +580,7 @@ class RoleNoticesTests(SynchronousTestCase):
 
     def test_rights(self) -> None:
         """Whoever reads the notices knows that the user may not type, and when it may again."""
-        floor, ann = Floor(), Person("ann", may_take_over=False)
+        floor, ann = Floor(Clock()), Person("ann", may_take_over=False)
         bob = Person("bob", may_take_over=False)
         floor.join(ann)
         floor.join(bob)
@@ -564,7 +600,7 @@ class RoleNoticesTests(SynchronousTestCase):
 
     def test_writer(self) -> None:
         """Whoever reads the notices knows the name of another writer."""
-        floor, ann, bob = Floor(), Person("ann"), Person("bob", may_take_over=False)
+        floor, ann, bob = Floor(Clock()), Person("ann"), Person("bob", may_take_over=False)
         ann_reader, bob_reader = RoleNotices(), RoleNotices()
         writers = []
         for act in (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.console import acts
-from twisted_exec.console.floor import not_sent, notice
+from twisted_exec.console.floor import ANNOUNCE_SECONDS, not_sent, notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -269,6 +269,7 @@ class RightTests(SharedConsoleCase):
         ann.hold_to(OBSERVE)
         self.assertIs(ann.viewer.role, Role.OBSERVER)
         self.assertEqual(ann.since(), notice(f"from now on {MAY_ONLY_OBSERVE}"))
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn(b"ann may no longer type; this console has no writer (~f", bob.since())
         ann.viewer.data_received(b"a")
         bob.viewer.wished(Role.WRITER)

@@ -13,7 +13,7 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.console import acts
-from twisted_exec.console.floor import HINT, WAIT, notice
+from twisted_exec.console.floor import ANNOUNCE_SECONDS, HINT, WAIT, notice
 from twisted_exec.console.limits import Limits
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
@@ -504,6 +504,7 @@ class PresenceTests(ViewerCase):
         viewer.away()
         bob.since()
         viewer.terms_changed(Terms(right=Right.OBSERVE))
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn(b"ann may no longer type; this console has no writer", bob.since())
         again = self.resume(viewer, 0, terms=Terms(right=Right.OBSERVE))
         self.assertEqual(again.notices, [f"from now on {MAY_ONLY_OBSERVE}"])

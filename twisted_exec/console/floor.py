@@ -41,10 +41,17 @@ import re
 from collections.abc import Collection
 from typing import Protocol
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.remotecommand.messages import encode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
+ANNOUNCE_SECONDS = 0.2
+"""
+From the loss of a writer's right to the notice to the others: those that lose theirs by the same
+change do not read that they can take over.
+"""
 _MAX_NAME = 64
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
@@ -118,8 +125,10 @@ class Floor:
     All writers belong to one user at any time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
         self._participants: list[Participant] = []
+        self._announcement: IDelayedCall | None = None
         self._lost: str | None = None  # the writer's name, if the observers know of the loss
 
     @property
@@ -180,6 +189,8 @@ class Floor:
         """Remove a session.  Repeated calls do nothing."""
         if participant in self._participants:
             self._participants.remove(participant)
+            if not self._participants:
+                self.stop()
             if participant.role is Role.WRITER:
                 participant.role = Role.OBSERVER
                 self._announce_if_free(participant, "has left")
@@ -220,7 +231,7 @@ class Floor:
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         participant.tell(notice(f"from now on {MAY_ONLY_OBSERVE}"))
         if was_writer:
-            self._announce_if_free(participant, "may no longer type")
+            self._announce_later(participant)
             self.follow_presence()
 
     def follow_presence(self) -> None:
@@ -299,6 +310,24 @@ class Floor:
         if participant.role is not Role.WRITER:
             participant.role = Role.WRITER
             participant.became_writer()
+
+    def _announce_later(self, leaver: Participant) -> None:
+        """Tell the observers that a writer has lost the right to type, if they keep theirs."""
+        if self.writers:
+            return
+        self.stop()
+
+        def announce() -> None:
+            self._announcement = None
+            self._announce_if_free(leaver, "may no longer type")
+
+        self._announcement = self._clock.callLater(ANNOUNCE_SECONDS, announce)
+
+    def stop(self) -> None:
+        """Drop a notice that is due.  Repeated calls do nothing."""
+        call, self._announcement = self._announcement, None
+        if call is not None:
+            call.cancel()
 
     def _announce_if_free(self, leaver: Participant, act: str) -> None:
         """Tell the observers that may write that they can take over."""

@@ -155,13 +155,18 @@ class Input:
     # Causes to discard it.
 
     @property
+    def is_withheld(self) -> bool:
+        """True if the user knows that a ConsolePolicy withholds the input."""
+        return bool(self._missing_people)
+
+    @property
     def is_discarded(self) -> bool:
         """
         True if input is to be read even while the line accepts none, because it is discarded at once.
 
         So withheld input is not sent when more people have come, nor input for a line that has ended.
         """
-        return bool(self._missing_people) or self.is_interrupted or self.is_behind
+        return self.is_withheld or self.is_interrupted or self.is_behind
 
     @property
     def outage(self) -> str:

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.wire.resume import Attendance
 
-from .floor import Floor
+from .floor import Floor, display_name
 
 _DELAY_SECONDS = 0.5
 """Many sessions may open or end at once."""
@@ -54,12 +54,13 @@ class Presence:
 
     def changed(self) -> None:
         """A session has come, left or changed its role."""
-        writer = self._floor.writer if self._floor.writers else ""
+        writers = self._floor.writers
+        writer = display_name(writers[0].user) if writers else ""
         if writer != self._writer:
             self._writer, self._since = writer, self._clock.seconds()
-        if not any(each.reads_marks for each in self._sessions):
+        if not self._sessions:
             self.stop()
-        elif self._call is None:
+        elif self._call is None and any(each.reads_marks for each in self._sessions):
             self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
 
     def stop(self) -> None:

@@ -29,10 +29,11 @@ class Viewers:
 
     def __init__(self, console: SharedConsole) -> None:
         self._console = console
-        self.floor = Floor()
+        self.floor = Floor(console.clock)
         self._all: list[Viewer] = []
         self._presence = Presence(console.clock, self.floor, self._all)
         self._left_meanwhile: list[str] | None = None  # a list while the console is suspended
+        self._may_be_withheld = False  # a policy may withhold the input of a viewer
 
     def __iter__(self) -> Iterator[Viewer]:
         return iter(list(self._all))  # a viewer may leave in between
@@ -61,11 +62,14 @@ class Viewers:
         if not self.is_suspended:
             self._presence.changed()
         missing = self.missing_people
+        if not missing and not self._may_be_withheld:
+            return
         changed = [
             each.input.people_changed(missing if each.role is Role.WRITER else "")
             for each in self
             if not each.is_away
         ]
+        self._may_be_withheld = any(each.input.is_withheld for each in self._all)
         if any(changed):
             self.update_input()
 
@@ -77,6 +81,7 @@ class Viewers:
     def stop(self) -> None:
         """Keep the last changes of the attendance from the viewers, which are about to end."""
         self._presence.stop()
+        self.floor.stop()
 
     # Input.
 
@@ -144,6 +149,7 @@ class Viewers:
     def restore(self, viewer: Viewer, state: ViewerState) -> None:
         """Add a viewer that goes on from an earlier process, and waits for its stream."""
         viewer.restore(state)
+        self._may_be_withheld = True
         if state.waits_after is not None:
             self._console.interruption.restore(viewer, state.waits_after)
         self._all.append(viewer)
@@ -191,6 +197,7 @@ class Viewers:
         for viewer in self:
             viewer.suspend()
         self._presence.stop()
+        self.floor.stop()
 
     def unsuspend(self) -> None:
         """Go on after :meth:`suspend`, with the record of the viewers that have left meanwhile."""

@@ -175,7 +175,7 @@ class QuietTests(SessionCase):
     def test_writer(self) -> None:
         """Notices that the user is the writer are left out; those that need an act are shown."""
         bob, ann = Person("bob"), Person("ann")
-        floor = Floor()
+        floor = Floor(Clock())
         floor.join(ann, force=True)
         free = ann.news().encode()
         floor.join(bob, force=True)

@@ -233,7 +233,7 @@ class PromptTests(SynchronousTestCase):
         """
         While another user is the writer, the script fails with a code of its own.
         """
-        floor, ada, bob = Floor(), Person("ada"), Person("bob")
+        floor, ada, bob = Floor(Clock()), Person("ada"), Person("bob")
         floor.join(ada)
         floor.join(bob)
         _, _, terminal = self.begin(noticed=bob.notices[-1])
@@ -252,7 +252,7 @@ class PromptTests(SynchronousTestCase):
         """
         The message of a script whose user may not take over does not suggest that.
         """
-        floor, ada, bob = Floor(), Person("ada"), Person("bob", may_take_over=False)
+        floor, ada, bob = Floor(Clock()), Person("ada"), Person("bob", may_take_over=False)
         floor.join(ada)
         floor.join(bob, force=True)
         _, _, terminal = self.begin(noticed=bob.notices[-1])
@@ -267,7 +267,7 @@ class PromptTests(SynchronousTestCase):
         """
         A script whose user may only observe types nothing and fails with the reason.
         """
-        floor, eve = Floor(), Person("eve", denied=True)
+        floor, eve = Floor(Clock()), Person("eve", denied=True)
         floor.join(eve)
         _, _, terminal = self.begin(noticed=eve.notices[-1])
         line = f"the input was not sent: {MAY_ONLY_OBSERVE}"
