@@ -50,7 +50,8 @@ def watch(withdrawal: Withdrawal, ends: dict[int, float], ready: Callable[[], No
                 ends[number] = time.time()
                 first = first or ends[number]
                 selector.unregister(key.fd)
-                each.close()
+                if not withdrawal.goes_on:
+                    each.close()
         if first and time.time() > first + _LONGEST_SECONDS:
             break
     selector.close()
@@ -85,6 +86,8 @@ def measure(chain: Chain, cause: str, withdrawal: Withdrawal) -> None:
     withdrawal.send()
     watching.join()
     spent = {hop: seconds - cpu[hop] for hop, seconds in chain.cpu().items()}
+    if withdrawal.goes_on and (cut := sum(has_ended(each, ()) for each in opened)):
+        print(f"{cause:15} {cut} sessions have ended instead of going on")
     for each in opened:
         each.close()
     report(cause, sorted(end - began for end in ends.values()), len(opened), spent)

@@ -58,12 +58,14 @@ class Withdrawal:
     :param send: withdraws it.
     :param end: when it ends by itself, in seconds since 1970; 0 if ``send`` ends it.
     :param signs: texts of which one shows a client that its right has ended.
+    :param goes_on: the sessions do not end, so their clients do not close the connections.
     """
 
     opened: Sequence[Opening]
     send: Callable[[], object] = lambda: None
     end: float = 0.0
     signs: Sequence[bytes] = (b'"status":"Failure"', b'"status": "Failure"')
+    goes_on: bool = False
 
 
 class Chain:
@@ -271,7 +273,7 @@ class Chain:
             query = "?stdin=true&stdout=true&tty=true"
             opened = self._open(self._certified(), query=query)
             signs = [b"from now on "]
-            yield Withdrawal(opened, lambda: self._to.requests(deletion), signs=signs)
+            yield Withdrawal(opened, lambda: self._to.requests(deletion), signs=signs, goes_on=True)
 
     @contextmanager
     def token(self) -> Iterator[Withdrawal]:
