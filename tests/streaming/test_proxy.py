@@ -15,6 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -41,7 +42,7 @@ from twisted_exec.streaming.interfaces import (
     Location,
     Subject,
 )
-from twisted_exec.streaming.proxy import END_SECONDS, Proxy
+from twisted_exec.streaming.proxy import END_SECONDS, LOG_LINES, Proxy
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.session import ClientInfo, Session
@@ -1065,6 +1066,22 @@ class EndTests(ProxyTestCase):
 
     def end(self, reason: str = MACHINE_DELETED) -> None:
         self.sessions.end(lambda _: True, Ending(reason, "vm is gone"))
+
+    def test_log_of_many(self) -> None:
+        """Of many sessions that are cut in one second the log names the first ones."""
+        (session,) = self.sessions.live()
+        failure = Failure(BadGateway("it refuses"))
+        levels = {}
+        for second in range(2):
+            with capturedLogs() as events:
+                for _ in range(LOG_LINES + 5):
+                    self.proxy.cutting(session, failure)
+            levels[second] = [each["log_level"].name for each in events]
+            self.clock.advance(1)
+        self.assertEqual(levels[0], ["info"] * LOG_LINES + ["debug"] * 5)
+        self.assertEqual(levels[1], levels[0])
+        text = "poollet cuts session s-1, the next hop does not end or change it: it refuses"
+        self.assertEqual(formatEvent(events[0]), text)
 
     def test_asked(self) -> None:
         """A DELETE with the session's own credentials gives the next hop the reason."""

@@ -17,10 +17,11 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import MethodNotAllowed, NotFound
+from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest, answer_all
 from twisted_exec.streaming.http.routes import WrongMethod
@@ -38,6 +39,8 @@ from twisted_exec.wire.upgrade import HeaderSet
 
 END_SECONDS = 0.7
 """From the decision to end a session whose user has lost a right until the session is cut."""
+LOG_LINES = 10
+"""Log lines of one kind in a second; a line takes longer than the end of its session."""
 
 Change = TypeVar("Change", Ending, Terms)
 
@@ -96,6 +99,7 @@ class Proxy:
         self.leave_seconds = leave_seconds
         self.cuts_when_refused = cuts_when_refused
         self.credential_headers = credential_headers
+        self._lines: WindowLimit[str] = WindowLimit(clock.seconds, window_seconds=1.0)
 
     async def handle(self, context: RequestContext) -> None:
         """
@@ -171,17 +175,17 @@ class Proxy:
 
     def rejoining(self, session: Session) -> None:
         """Log that the connection to the machine is lost, and that the stream is rejoined."""
-        self._log.info(
-            "{hop} rejoins session {session}: its connection to the next hop is lost",
-            hop=self.hop,
-            session=session.subject.session,
-        )
+        self._tell("rejoins session {session}: its connection to the next hop is lost", session)
 
     def cutting(self, session: Session, failure: Failure) -> None:
         """Log that a session is cut, because the next hop neither ends nor changes it."""
-        self._log.info(
-            "{hop} cuts session {session}, the next hop does not end or change it: {why}",
-            hop=self.hop,
-            session=session.subject.session,
-            why=failure.getErrorMessage(),
+        why = failure.getErrorMessage()
+        text = "cuts session {session}, the next hop does not end or change it: {why}"
+        self._tell(text, session, why=why)
+
+    def _tell(self, text: str, session: Session, **values: str) -> None:
+        """Log an act; many of one second, such as for the loss of a hop, are for the level debug."""
+        level = LogLevel.info if self._lines.allows(text, LOG_LINES) else LogLevel.debug
+        self._log.emit(
+            level, "{hop} " + text, hop=self.hop, session=session.subject.session, **values
         )
