@@ -1,0 +1,3 @@
+"""
+Stores of closed recordings: a directory, or an S3-compatible bucket.
+"""

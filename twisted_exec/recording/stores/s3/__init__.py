@@ -1,0 +1,3 @@
+"""
+An S3-compatible bucket as a store of recordings.
+"""

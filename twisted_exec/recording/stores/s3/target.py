@@ -1,0 +1,202 @@
+"""
+Address and credentials of a bucket, as given in ``--recording-store``.
+
+``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.kube.kubeconfig.client_config import is_loopback
+from twisted_exec.recording.stores.interfaces import StoreError
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import Reloading, warn_if_public
+
+from .signing import Credentials
+
+_KNOWN = ("endpoint", "region", "style", "ca", "credentials")
+_REGION = "us-east-1"
+_PROFILE = "default"
+
+# Neither needs to be percent-encoded, so that the path that is signed is the path that is sent.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+_PREFIX_CHARACTERS = 500
+_REGION_NAME = re.compile(r"[a-z0-9-]{1,32}")
+_ADDRESS = re.compile(r"[0-9.]+|.*:.*")
+
+
+@dataclass(frozen=True)
+class Target:
+    """
+    A bucket, and our prefix in it.
+
+    :param prefix: of the names of all objects; without slashes at its ends, maybe empty.
+    :param endpoint: URL of the service, without the bucket.
+    :param is_path_style: the bucket is in the path, not in the name of the host.
+    :param ca: file of the certificates to trust; empty for those of the system.
+    :param credentials: file of an access key; empty for the environment.
+    """
+
+    bucket: str
+    prefix: str
+    endpoint: SplitResult
+    region: str = _REGION
+    is_path_style: bool = False
+    ca: str = ""
+    credentials: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (f"s3://{self.bucket}", self.prefix)))
+
+    @property
+    def host(self) -> str:
+        """Host and port of requests."""
+        return (
+            self.endpoint.netloc if self.is_path_style else f"{self.bucket}.{self.endpoint.netloc}"
+        )
+
+    @property
+    def server(self) -> str:
+        """URL of the server of requests."""
+        return f"{self.endpoint.scheme}://{self.host}"
+
+    @property
+    def root(self) -> str:
+        """Path of the bucket; ends with a slash."""
+        return f"/{self.bucket}/" if self.is_path_style else "/"
+
+
+def parse_target(text: str) -> Target:
+    """
+    Read the URL of a bucket.
+
+    :raises ValueError: the message is one line and shows no secret.
+    """
+    try:
+        url = urlsplit(text)
+        pairs = parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query))
+    except ValueError:
+        raise ValueError("it is not a URL") from None
+    if "@" in url.netloc:
+        raise ValueError("it has a user: write credentials to a file, and add credentials=FILE")
+    options = dict(pairs)
+    for name, value in pairs:
+        if name not in _KNOWN or not value:
+            raise ValueError(f"its parameters are {', '.join(_KNOWN)}, each with a value")
+    if len(options) != len(pairs) or url.fragment:
+        raise ValueError("a parameter is there twice, or the URL has a fragment")
+    bucket, prefix = url.netloc, url.path.strip("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError(f"{bucket!r} is not the name of a bucket")
+    if prefix and (len(prefix) > _PREFIX_CHARACTERS or not _PREFIX.fullmatch(prefix)):
+        raise ValueError("the prefix has letters, digits, '.', '_' and '-', separated by slashes")
+    region = options.get("region", _REGION)
+    if not _REGION_NAME.fullmatch(region):
+        raise ValueError(f"{region!r} is not a region")
+    style = options.get("style", "path" if "endpoint" in options else "virtual")
+    if style not in ("path", "virtual"):
+        raise ValueError("style is path or virtual")
+    endpoint = _endpoint(options.get("endpoint", f"https://s3.{region}.amazonaws.com"))
+    if style == "virtual" and _ADDRESS.fullmatch(endpoint.hostname or ""):
+        raise ValueError("the endpoint is an address: the style must be path")
+    return Target(
+        bucket,
+        prefix,
+        endpoint,
+        region,
+        style == "path",
+        *(_path(options.get(name, "")) for name in ("ca", "credentials")),
+    )
+
+
+def _endpoint(text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        is_valid = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("endpoint is not a URL such as https://HOST:PORT")
+    if "@" in url.netloc or url.query or url.fragment or url.path.strip("/"):
+        raise ValueError("endpoint has more than scheme, host and port")
+    if url.scheme == "http" and not is_loopback(url):
+        raise ValueError("endpoint needs https: recordings would cross the network in the clear")
+    port = {"http": ":80", "https": ":443"}[url.scheme]
+    return SplitResult(url.scheme, url.netloc.lower().removesuffix(port), "", "", "")
+
+
+def _path(text: str) -> str:
+    # Absolute, because twistd changes the working directory when it becomes a daemon.
+    return os.path.abspath(text) if text else ""
+
+
+def credentials_of(
+    target: Target, environ: Mapping[str, str], clock: IReactorTime
+) -> Callable[[], Credentials]:
+    """
+    Return a function that returns the present credentials.
+
+    A file may be replaced at any time.  No service of a cloud is asked: an address such as that of its
+    metadata is none that this program should connect to.
+
+    :return: raises :class:`StoreError` if there are none.
+    """
+    path = target.credentials
+    if path:
+        file = Reloading([path], _parse_file, clock)
+
+        def read() -> Credentials:
+            try:
+                return file.get()
+            except TLSConfigError as problem:
+                raise StoreError("refused", str(problem)) from None
+
+        if os.path.exists(path):
+            warn_if_public(path, os.stat(path).st_mode)
+        return read
+
+    def look() -> Credentials:
+        key_id, secret = (environ.get(f"AWS_{name}", "") for name in _ENVIRONMENT)
+        if not key_id or not secret:
+            raise StoreError(
+                "refused",
+                f"{target} has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add "
+                "credentials=FILE to the URL of the store",
+            )
+        return _checked(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
+
+    return look
+
+
+_ENVIRONMENT = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+
+
+def _parse_file(content: bytes) -> Credentials:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(content.decode())
+        section = parser[_PROFILE]
+        key_id, secret = section["aws_access_key_id"], section["aws_secret_access_key"]
+        return _checked(key_id, secret, section.get("aws_session_token", ""))
+    except (configparser.Error, UnicodeDecodeError, KeyError, StoreError):
+        # Not quoted: it may be the secret.
+        raise TLSConfigError(
+            f"the file of credentials has no section [{_PROFILE}] with aws_access_key_id and "
+            "aws_secret_access_key, in printable characters"
+        ) from None
+
+
+def _checked(key_id: str, secret: str, token: str) -> Credentials:
+    for text in (key_id, secret, token):
+        if not text.isascii() or not (text or "-").isprintable():
+            raise StoreError("refused", "the credentials of the bucket are not printable")
+    return Credentials(key_id, secret, token)
