@@ -27,7 +27,13 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import ExpiryMetrics, QueueMetrics, SessionMetrics
+from twisted_exec.observe.metrics import (
+    ExpiryMetrics,
+    LatencyMetrics,
+    MetricsRegistry,
+    QueueMetrics,
+    SessionMetrics,
+)
 from twisted_exec.poollet.alerts.controller import AlertMetrics
 from twisted_exec.poollet.machines import actor, plan, references
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
@@ -35,6 +41,9 @@ from twisted_exec.shipping.metrics import ShippingMetrics
 from twisted_exec.shipping.shipper import Shipper
 from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.wire.remotecommand import messages
 
@@ -80,8 +89,10 @@ class ObservingPageTests(SynchronousTestCase):
 
     def test_metrics(self) -> None:
         """The page lists every metric with its labels, by the names that Prometheus shows."""
-        registry = CollectorRegistry()
+        registry = MetricsRegistry(Clock())
         SessionMetrics(registry).refused(403)
+        LatencyMetrics(registry)
+        self.register_round_trips(registry)
         QueueMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         KeptSessions(Clock(), 60, registry)
@@ -102,6 +113,13 @@ class ObservingPageTests(SynchronousTestCase):
         for sample in samples:
             for label in sample.labels:
                 self.assertIn(f"``{label}``", table, sample.name)
+
+    def register_round_trips(self, registry: CollectorRegistry) -> None:
+        """Register the round trips of a session."""
+        sessions = Sessions(Trail(RecordingSink(), "runtime", Clock()))
+        session = sessions.open(Subject("s"))
+        session.carry(lambda _: None, lambda: None, transports=lambda: (0, 0))
+        RoundTripMetrics(registry, sessions, lambda _: 0.01)
 
     def register_shipping(self, registry: CollectorRegistry) -> None:
         """Add a sink without lines."""

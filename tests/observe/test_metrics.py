@@ -5,9 +5,17 @@ Tests for :mod:`twisted_exec.observe.metrics`.
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics, metrics_text, new_registry
+from twisted_exec.observe.metrics import (
+    ExpiryMetrics,
+    LatencyMetrics,
+    SessionMetrics,
+    metrics_text,
+    new_registry,
+)
 
 
 class SessionMetricsTests(SynchronousTestCase):
@@ -80,3 +88,62 @@ class ExpiryMetricsTests(SynchronousTestCase):
             raise AssertionError("asked too early")
 
         ExpiryMetrics(CollectorRegistry(), look)
+
+
+class LatencyMetricsTests(SynchronousTestCase):
+    """Tests for :class:`LatencyMetrics`."""
+
+    def setUp(self) -> None:
+        self.registry = new_registry(process=False)
+        self.metrics = LatencyMetrics(self.registry)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"twisted_exec_{name}", labels)
+
+    def test_echo(self) -> None:
+        """Echoes count by their time."""
+        for seconds in (0.003, 0.004, 1.5):
+            self.metrics.echoed(seconds)
+        self.assertEqual(self.value("echo_seconds_count"), 3)
+        self.assertEqual(self.value("echo_seconds_bucket", le="0.005"), 2)
+        self.assertEqual(self.value("echo_seconds_bucket", le="2.0"), 3)
+
+    def test_ping(self) -> None:
+        """Pings count by their time, without those of clients that were suspended."""
+        for seconds in (0.03, 3600):
+            self.metrics.pinged(seconds)
+        self.assertEqual(self.value("ping_seconds_count"), 1)
+        self.assertEqual(self.value("ping_seconds_sum"), 0.03)
+
+
+class ReactorLagTests(SynchronousTestCase):
+    """How late the reactor's timers are."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.registry = new_registry(self.clock, process=False)
+
+    def lag(self, *turns: float) -> float | None:
+        """Scrape while the reactor takes turns of some length; return the lag in the answer."""
+        scraped = Deferred.fromCoroutine(self.registry.scrape())
+        self.assertNoResult(scraped)
+        for seconds in turns:
+            self.clock.advance(seconds)
+        answer = self.successResultOf(scraped).decode()
+        (line,) = (each for each in answer.splitlines() if each.startswith("twisted_exec_reactor"))
+        return float(line.split()[1])
+
+    def test_idle(self) -> None:
+        """An idle reactor has no lag."""
+        self.assertAlmostEqual(self.lag(*[0.01] * 5) or 0.0, 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_busy(self) -> None:
+        """The longest turn counts, and only those of this scrape."""
+        self.assertAlmostEqual(self.lag(0.01, 0.51, 0.01, 0.21, 0.01) or 0.0, 0.5)
+        self.assertAlmostEqual(self.lag(*[0.02] * 5) or 0.0, 0.01)
+
+    def test_without_a_clock(self) -> None:
+        """Without a reactor there is no lag, and nothing to wait for."""
+        scraped = Deferred.fromCoroutine(new_registry(process=False).scrape())
+        self.assertEqual(self.successResultOf(scraped), b"")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
@@ -81,12 +80,13 @@ from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import QueueMetrics, SessionMetrics
+from twisted_exec.observe.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
 
@@ -219,7 +219,7 @@ def assemble(
     control_plane: ControlPlane,
     backend: Backend,
     audit: IAuditSink,
-    metrics: CollectorRegistry,
+    metrics: MetricsRegistry,
     reactor: Any,
     *,
     limits: Limits | None = None,
@@ -269,6 +269,7 @@ def assemble(
     )
     trail = Trail(audit, "apiserver", reactor)
     sessions = Sessions(trail, SessionMetrics(metrics), session_limits)
+    RoundTripMetrics(metrics, sessions)
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
     # session by its id.
     policy = GatePolicy(

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cryptography import x509
-from prometheus_client import CollectorRegistry
 from twisted.application.service import IService
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
@@ -50,7 +49,7 @@ from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import new_registry
+from twisted_exec.observe.metrics import MetricsRegistry, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
@@ -165,7 +164,7 @@ class APIServer(AsyncService):
         audit: IAuditSink,
         reactor: Any,
         *,
-        metrics: CollectorRegistry | None = None,
+        metrics: MetricsRegistry | None = None,
     ) -> None:
         super().__init__()
         self._settings, self._storage, self._audit = settings, storage, audit
@@ -185,7 +184,7 @@ class APIServer(AsyncService):
         )
         access = settings.kubelets
         self._kubelets = None if access is None else access.kubelets(reactor)
-        metrics = metrics or new_registry()
+        metrics = metrics or new_registry(reactor)
         self._control_plane = (
             self._alone() if settings.aggregated is None else self._behind(metrics)
         )
@@ -259,7 +258,7 @@ class APIServer(AsyncService):
             own_names=own_names,
         )
 
-    def _behind(self, metrics: CollectorRegistry) -> ControlPlane:
+    def _behind(self, metrics: MetricsRegistry) -> ControlPlane:
         assert self._settings.aggregated is not None
         if self._settings.identities.authenticators:
             raise ValueError(

@@ -285,7 +285,7 @@ def makeService(options: Options) -> IService:
 
 def _server(options: Options, reactor: Any) -> APIServer:
     audit = options.audit()
-    metrics = new_registry()
+    metrics = new_registry(reactor)
     ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
     store = options["storage"](reactor, limits=limits_of(options))
     return APIServer(settings(options), store, audit, reactor, metrics=metrics)

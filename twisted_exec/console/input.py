@@ -100,7 +100,7 @@ class Input:
         """Send input to the machine, or discard it."""
         if self._is_accepted():
             self.bytes_to_machine += len(data)
-            self._console.typed(data)
+            self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
         """Return whether a BREAK reaches the machine, also over a line that is lost; otherwise tell why not."""

@@ -42,6 +42,7 @@ from twisted_exec.streaming.interfaces import (
 )
 
 from .acts import Act, ActReports, ignore
+from .echo import Echo
 from .floor import Floor
 from .handed_viewers import ViewerState
 from .interfaces import IRecoveringTransport
@@ -107,6 +108,7 @@ class SharedConsole:
         self.interruption = Interruption(self)
         self._viewers = Viewers(self)
         self._pacing = Pacing(clock, self.journal, self._viewers, limits.pace_bytes)
+        self._echo = Echo(clock)
         self._line_writable = False
         self._breaking: IDelayedCall | None = None
         self._waiting: list[Deferred[Ending]] = []
@@ -284,9 +286,10 @@ class SharedConsole:
         """True while the line accepts input."""
         return self._line_writable and self._breaking is None
 
-    def typed(self, data: bytes) -> None:
-        """Send input to the line; discard it if there is no line."""
+    def typed(self, data: bytes, viewer: Viewer) -> None:
+        """Send input of a session to the line; discard it if there is no line."""
         if self._line is not None:
+            self._echo.typed(viewer)
             self._line.transport.write(data)
 
     def pace(self) -> None:
@@ -313,6 +316,7 @@ class SharedConsole:
             self._pacing.printed(len(data))
         self._trim()
         self._pacing.follow()
+        self._echo.printed()
 
     def noticed(self, text: bytes) -> None:
         """Pass a notice of the line to the viewers."""
@@ -407,6 +411,7 @@ class SharedConsole:
 
     def _forget_line(self) -> None:
         self._line_writable = False
+        self._echo.forget()
         self._pacing.stop()
         if self._breaking is not None:
             self._breaking.cancel()

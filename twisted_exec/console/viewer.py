@@ -24,6 +24,7 @@ from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
     IAttachmentTransport,
+    IEchoTransport,
     IMarkTransport,
     IOperable,
     IResumableAttachment,
@@ -409,6 +410,11 @@ class Viewer:
         """
         act = acts.Act(kind, self.session, self.user, other, text)
         self._console.reports.report(act)
+
+    def echoed(self, seconds: float) -> None:
+        """Tell the stream how long the machine took to answer input of this session."""
+        if IEchoTransport.providedBy(self._transport):
+            self._transport.echoed(seconds)
 
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""

@@ -51,6 +51,7 @@ from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
 from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
@@ -211,12 +212,13 @@ class NodeServer(AsyncService):
         self._ports: list[IListeningPort] = []
         self._is_stopping = self._has_successor = False
         self._certified = X509Authenticator(settings.client_ca, reactor)
-        self.registry = new_registry()
+        self.registry = new_registry(reactor)
         self.sessions = Sessions(
             Trail(audit, HOP, reactor),
             SessionMetrics(self.registry),
             settings.sessions or SessionLimits.fitting(users_share=USERS_SHARE),
         )
+        RoundTripMetrics(self.registry, self.sessions)
         rights = authorizer or DelegatedAuthorizer(client, reactor)
         access = NodeAccess(self._authenticator(), rights)
         self.hop = Hop(

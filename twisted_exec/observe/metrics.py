@@ -17,18 +17,61 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """The media type of :func:`metrics_text`."""
 
 
-def new_registry(*, process: bool = True) -> CollectorRegistry:
+_LAG_TIMERS = 5
+_LAG_TIMER_SECONDS = 0.01
+
+
+class MetricsRegistry(CollectorRegistry):
+    """
+    The metrics of one program.
+
+    ``twisted_exec_reactor_lag_seconds`` is measured for each scrape, by timers of the reactor.
+
+    :param clock: the reactor; ``None`` to leave out its lag.
+    """
+
+    def __init__(self, clock: IReactorTime | None = None) -> None:
+        super().__init__()
+        self._clock = clock
+        if clock is not None:
+            self._lag = Gauge(
+                "twisted_exec_reactor_lag_seconds",
+                "How late the latest of a few timers of the reactor was, measured for each scrape.",
+                registry=self,
+            )
+
+    async def scrape(self) -> bytes:
+        """Measure what is measured for each scrape; return all metrics in Prometheus' text format."""
+        if self._clock is not None:
+            self._lag.set(await _lag_seconds(self._clock))
+        return metrics_text(self)
+
+
+async def _lag_seconds(clock: IReactorTime) -> float:
+    """Return how late the latest of a few timers is: turns of the reactor take so long."""
+    latest = 0.0
+    for _ in range(_LAG_TIMERS):
+        due_at = clock.seconds() + _LAG_TIMER_SECONDS
+        await deferLater(clock, _LAG_TIMER_SECONDS)
+        latest = max(latest, clock.seconds() - due_at)
+    return latest
+
+
+def new_registry(clock: IReactorTime | None = None, *, process: bool = True) -> MetricsRegistry:
     """
     Return a registry for one program.
 
+    :param clock: as for :class:`MetricsRegistry`.
     :param process: whether to include the metrics of the process (memory, CPU, descriptors).
     """
-    registry = CollectorRegistry()
+    registry = MetricsRegistry(clock)
     if process:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -156,6 +199,46 @@ class SessionMetrics:
     def log_outage(self, *, continued: bool) -> None:
         """The outage of a log is over."""
         (self._continued if continued else self._lost).inc()
+
+
+class LatencyMetrics:
+    """
+    How fast consoles answer: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``.
+
+    Only the machine's end of the sessions, which is in the runtime, can measure these.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._echo = Histogram(
+            "twisted_exec_echo_seconds",
+            "Time from input to the next output of the machine; later output than after 2 s is no echo.",
+            buckets=_ECHO_BUCKETS,
+            registry=registry,
+        )
+        self._ping = Histogram(
+            "twisted_exec_ping_seconds",
+            "Time of a ping from here to the user's client and back, across all hops.",
+            buckets=_PING_BUCKETS,
+            registry=registry,
+        )
+
+    def echoed(self, seconds: float) -> None:
+        """The machine has printed something after input."""
+        self._echo.observe(seconds)
+
+    def pinged(self, seconds: float) -> None:
+        """
+        A client has answered a ping.
+
+        A client that was suspended answers late; that says nothing about the way to it.
+        """
+        if seconds <= _LONGEST_PING_SECONDS:
+            self._ping.observe(seconds)
+
+
+_ECHO_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+_PING_BUCKETS = (*_ECHO_BUCKETS, 5, 10)
+_LONGEST_PING_SECONDS = 20.0
 
 
 class QueueMetrics:

@@ -68,6 +68,7 @@ from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, Poo
 from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
 from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.server import ServerTLS
@@ -184,7 +185,7 @@ class Poollet(Service):
         self._addresses: Sequence[Address] = ()
         self._has_successor = False
         self._now = now
-        self.registry = new_registry()
+        self.registry = new_registry(reactor)
         self._make_copies(settings.dialect)
         self._make_work(now)
         self._make_route()
@@ -274,6 +275,7 @@ class Poollet(Service):
             SessionMetrics(self.registry),
             settings.sessions,
         )
+        RoundTripMetrics(self.registry, self.sessions)
         self._dialler = Dialler(
             reactor,
             runtime_ca=settings.runtime_ca,

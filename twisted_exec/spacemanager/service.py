@@ -111,7 +111,7 @@ class SpaceManager(AsyncService):
         self._port: IListeningPort | None = None
         self._is_serving = False
         self.health_address: IAddress | None = None
-        self.registry = new_registry()
+        self.registry = new_registry(reactor)
         self._calls = ProviderCallMetrics(self.registry)
         SpaceMetrics(self.registry, lambda: self.state, now)
         self.health = Health(reactor)

@@ -244,7 +244,7 @@ class Standalone(AsyncService):
     def _apiserver(self, certificates: Certificates, audit: JSONLinesAudit) -> APIServer:
         client_cas = self._client_cas(certificates.pki)
         settings = apiserver_settings(self.settings, certificates, client_cas)
-        metrics = new_registry()
+        metrics = new_registry(self._reactor)
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
         return APIServer(settings, self._storage, audit, self._reactor, metrics=metrics)
 

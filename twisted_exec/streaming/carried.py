@@ -139,7 +139,14 @@ class SplicedStream(CarriedStream):
     def carry(self) -> None:
         """Let the session end and change the stream."""
         session = self._session
-        session.carry(self._end, self._cut, self.counts, self._hold_to, self._supersede)
+        session.carry(
+            self._end,
+            self._cut,
+            self.counts,
+            self._hold_to,
+            self._supersede,
+            self._transports,
+        )
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
             self._proxy.paths.watch(self.stream)
 
@@ -152,6 +159,9 @@ class SplicedStream(CarriedStream):
 
     def _is_lost(self) -> bool:
         return self._session.is_resumable and not self.stream.machine_closed
+
+    def _transports(self) -> tuple[object, object]:
+        return self.stream.user.transport, self.stream.machine.transport
 
     def _cut(self) -> None:
         self.stream.cut("cut")

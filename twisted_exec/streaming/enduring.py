@@ -64,6 +64,7 @@ class EnduringStream:
     :ivar received: bytes that the protocol got.
     :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's user,
         which sends no pings itself, but calls :meth:`keep_alive`; and :meth:`answered`.
+    :ivar on_wait: called when the stream has lost its connection and waits for the next one.
     """
 
     disconnecting = False
@@ -80,6 +81,7 @@ class EnduringStream:
     ) -> None:
         self.received = 0
         self.ping: Callable[[], bool] | None = None
+        self.on_wait: Callable[[], None] | None = None
         self._protocol: Any = protocol
         self._clock, self._wait_seconds = clock, wait_seconds
         self._in_head, self._head = has_head, b""
@@ -132,6 +134,11 @@ class EnduringStream:
         self._kept.forget_until(received)
         return _Connection(self)
 
+    @property
+    def connection_transport(self) -> object:
+        """The transport of the present connection; ``None`` without one."""
+        return None if self._connection is None else self._connection.transport
+
     # Called by connections
 
     def _joined(self, connection: _Connection) -> None:
@@ -166,6 +173,8 @@ class EnduringStream:
         """Wait for another connection."""
         self._is_full = True
         self._timer = self._clock.callLater(self._wait_seconds, self._over, reason)
+        if self.on_wait is not None:
+            self.on_wait()
         self._pace()
 
     def _flow(self, connection: _Connection, full: bool) -> None:
@@ -189,7 +198,7 @@ class EnduringStream:
             return
         self.connected = False
         self._kept.clear()
-        self.ping = None
+        self.ping = self.on_wait = None
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.stopProducing()

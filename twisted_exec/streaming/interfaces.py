@@ -448,6 +448,17 @@ class IMarkTransport(IAttachmentTransport):
         """
 
 
+class IEchoTransport(Interface):
+    """A stream that wants to know how fast the machine answers input."""
+
+    def echoed(seconds: float) -> None:
+        """
+        Take note of the time from input of this stream to the next output of the machine.
+
+        :param seconds: at most 2; an answer that takes longer counts as none.
+        """
+
+
 class IConsole(IStreamClientEndpoint):
     """
     A machine's console line.  Connecting opens the line.

@@ -12,9 +12,7 @@ more for a while.
 
 from __future__ import annotations
 
-import socket
 import struct
-import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
@@ -24,7 +22,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from twisted_exec.streaming.splice import Splice
-from twisted_exec.tls.transport import socket_transport
+from twisted_exec.streaming.tcp_info import tcp_info
 
 LOST_SECONDS = 10.0
 """A path is lost when the other kernel has answered nothing for this time."""
@@ -43,14 +41,7 @@ def unanswered_seconds(transport: object) -> float:
 
     0 if it answers, if nothing is sent, and for a transport that is no TCP connection.
     """
-    plug = getattr(socket_transport(transport), "socket", None)
-    if sys.platform != "linux" or not isinstance(plug, socket.socket):
-        return 0.0
-    try:
-        info = plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    except OSError:  # a UNIX socket
-        return 0.0
-    return unanswered(info)
+    return unanswered(tcp_info(transport))
 
 
 def unanswered(info: bytes) -> float:

@@ -91,6 +91,23 @@ class RejoinTests(RejoinCase):
         self.assertEqual(len(self.shared.viewers), 1)
         self.assertEqual(len(server.sessions), 1)
 
+    async def test_latency(self) -> None:
+        """A ping that was on its way when the connection was lost is not measured."""
+        server = await self.serve()
+        hop, key = await self.opened()
+        (session,) = server.sessions.live()
+        self.assertIsNotNone(session.transports()[0])
+        ((_, stream),) = server.streams._streams.values()
+        stream.keep_alive()
+        await self.until(lambda: hop.got.endswith(b"\x89\x00"))
+        hop.lose()
+        await self.until(lambda: session.transports() == (None, None))
+        again = await self.hop(Rejoin(key, len(hop.got)).text())
+        again.write(masked(b"", opcode=10) + masked(b"\x00x"))
+        await self.until(self.console.transport.value)
+        count = server.registry.get_sample_value("twisted_exec_ping_seconds_count")
+        self.assertEqual(count, 0)
+
     async def test_older_connection(self) -> None:
         """A connection that is still open is replaced."""
         await self.serve()

@@ -14,8 +14,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.attachment import ContractUser, EndOfInputContract, NoEndOfInputContract
-from tests.streaming.frames import KEY, Peer, TextMessage, handshake, masked
+from tests.streaming.frames import KEY, Peer, Pong, TextMessage, handshake, masked
+from tests.streaming.sessions.test_registry import Records
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.metrics import LatencyMetrics, new_registry
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -26,11 +29,13 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     IAttachmentTransport,
     Role,
+    Subject,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE, ConsoleServer, serve
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
@@ -52,6 +57,7 @@ class Serving(Dispatcher):
         self.server: ConsoleServer | None = None
         self.terms = FULL
         self.resumption: Resumption | None = None
+        self.sessions: Sessions | None = None
         self.now = lambda: NOON + clock.seconds()  # without a cycle through this object
 
     async def dispatch(self, request: Request) -> None:
@@ -65,6 +71,7 @@ class Serving(Dispatcher):
             terms=self.terms,
             now=self.now,
             resumption=self.resumption,
+            record=None if self.sessions is None else self.sessions.open(Subject("s-1")),
         )
 
 
@@ -152,6 +159,56 @@ class TermsTests(ServeTestCase):
             status = json.loads(peer.events()[0].data[1:])
             self.assertEqual(status["reason"], REVOKED)
             self.assertIn("ConsolePolicy a/x limits the users at a console", status["message"])
+
+
+class LatencyTests(ServeTestCase):
+    """Times that a server measures."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        registry = new_registry(process=False)
+        self.serving.sessions = Sessions(Trail(Records(), "runtime", self.clock))
+        self.serving.sessions.latency = LatencyMetrics(registry)
+        self.value = registry.get_sample_value
+
+    def pings(self) -> tuple[float | None, float | None]:
+        """Return the number and the sum of measured pings."""
+        name = "twisted_exec_ping_seconds"
+        return self.value(f"{name}_count"), self.value(f"{name}_sum")
+
+    def test_ping(self) -> None:
+        """The time from a ping to its answer counts; an answer without a ping does not."""
+        peer = self.connect()
+        peer.say(Pong(b""))
+        self.clock.advance(30)
+        self.clock.advance(0.25)
+        peer.say(Pong(b""))
+        peer.say(Pong(b""))
+        self.assertEqual(self.pings(), (1, 0.25))
+
+    def test_no_answer(self) -> None:
+        """A client that answers no ping is not measured; neither is one that has gone."""
+        peer = self.connect()
+        self.clock.advance(30)
+        self.clock.advance(30)
+        peer.client.lose()
+        self.assertEqual(self.pings(), (0, 0))
+
+    def test_echo(self) -> None:
+        """The time that the machine takes to answer input counts."""
+        self.connect()
+        assert self.serving.server is not None
+        self.serving.server.echoed(0.25)
+        self.assertEqual(self.value("twisted_exec_echo_seconds_sum"), 0.25)
+
+    def test_transports(self) -> None:
+        """The hop's metrics know the connection to the user."""
+        self.connect()
+        assert self.serving.server is not None and self.serving.sessions is not None
+        (session,) = self.serving.sessions.live()
+        user, machine = session.transports()
+        self.assertIs(user, self.serving.server._carrier.transport)
+        self.assertIsNone(machine)
 
 
 class HandshakeTests(ServeTestCase):

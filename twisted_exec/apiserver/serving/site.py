@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from functools import partial
 
-from prometheus_client import CollectorRegistry
 from twisted.web import http
 
 from twisted_exec.api.kinds import Object
@@ -22,7 +21,7 @@ from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import respond, respond_json
@@ -38,7 +37,7 @@ class Documents:
     """
 
     def __init__(
-        self, registry: Registry, gate: Gate, metrics: CollectorRegistry, probes: Probes
+        self, registry: Registry, gate: Gate, metrics: MetricsRegistry, probes: Probes
     ) -> None:
         self._registry, self._gate, self._metrics = registry, gate, metrics
         self._probes = probes
@@ -152,7 +151,7 @@ class Documents:
     async def _figures(self, context: RequestContext) -> None:
         await self._allow(context)
         request = request_of(context)
-        respond(request, 200, metrics_text(self._metrics), CONTENT_TYPE)
+        respond(request, 200, await self._metrics.scrape(), CONTENT_TYPE)
 
     async def _allow(self, context: RequestContext) -> None:
         # As the routes read it, not as it was encoded.

@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.query import KubeletTarget
-from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import (
@@ -93,7 +91,7 @@ class NodeRoutes(GatedDispatcher):
 
     names_unknown = False
 
-    def __init__(self, hop: Hop, registry: CollectorRegistry, routes: Iterable[Route]) -> None:
+    def __init__(self, hop: Hop, registry: MetricsRegistry, routes: Iterable[Route]) -> None:
         table = GatedRoutes()
         super().__init__(hop.access.gate, table, hop.sessions)
         self._hop, self._registry = hop, registry
@@ -141,7 +139,7 @@ class NodeRoutes(GatedDispatcher):
 
     async def _metrics(self, context: RequestContext) -> None:
         await self._hop.admit(context)
-        respond(context.request, 200, metrics_text(self._registry), CONTENT_TYPE)
+        respond(context.request, 200, await self._registry.scrape(), CONTENT_TYPE)
 
 
 def _target(match: Match[Any]) -> KubeletTarget:

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.kinds.deleted_consoles import log_path
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.observe.health import Health
-from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.poollet.consoles.exec_route import PoolAccess
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.probes import respond_ready
@@ -42,7 +40,7 @@ class PoolletRoutes(GatedDispatcher):
         screens: Relay,
         deleted_logs: Relay,
         health: Health,
-        registry: CollectorRegistry,
+        registry: MetricsRegistry,
     ) -> None:
         routes = GatedRoutes()
         super().__init__(gate, routes, proxy.sessions)
@@ -98,7 +96,7 @@ class PoolletRoutes(GatedDispatcher):
 
     async def _metrics(self, context: RequestContext) -> None:
         await self._gate.authorize(Attributes(context.user, "get", path="/metrics"))
-        respond(context.request, 200, metrics_text(self._registry), CONTENT_TYPE)
+        respond(context.request, 200, await self._registry.scrape(), CONTENT_TYPE)
 
 
 def _values(match: Match[Any]) -> Mapping[str, str]:

@@ -28,7 +28,7 @@ from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.observe.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
@@ -45,6 +45,7 @@ from twisted_exec.streaming.enduring_streams import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered
@@ -116,8 +117,9 @@ class TokenServer(Service):
         self.streams = EnduringStreams(reactor, rejoin_seconds)
         self.health = Health(reactor)
         self.ordinary: dict[Reservation, OrdinaryStream] = {}
-        self.registry = new_registry()
+        self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
+        RoundTripMetrics(self.registry, self.sessions)
         self._reactor, self._drain_seconds, self._name = reactor, drain_seconds, name
         self._site = Site(
             self.make_routes(),
@@ -272,6 +274,7 @@ class StreamServer(TokenServer):
 
     def make_routes(self) -> ServerRoutes:
         """See :meth:`TokenServer.make_routes`."""
+        self.sessions.latency = LatencyMetrics(self.registry)
         self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
         return StreamRoutes(
             self, self._cache, self._attach, self.kept_sessions, self._read_log, self._screens

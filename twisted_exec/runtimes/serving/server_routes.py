@@ -18,7 +18,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.observe.metrics import CONTENT_TYPE
 from twisted_exec.streaming.enduring_streams import Offer
 from twisted_exec.streaming.http.control import FurtherRequest
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
@@ -130,7 +130,7 @@ class ServerRoutes(SocketRoutes):
         await respond_ready(request, self._server.health)
 
     async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
-        respond(request, 200, metrics_text(self._server.registry), CONTENT_TYPE)
+        respond(request, 200, await self._server.registry.scrape(), CONTENT_TYPE)
 
 
 def header_text(request: Request | FurtherRequest, header: bytes) -> str:

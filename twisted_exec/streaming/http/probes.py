@@ -11,11 +11,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry
 from twisted.internet.address import UNIXAddress
 
 from twisted_exec.observe.health import Health
-from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Dispatcher, Request, respond, respond_text
 from twisted_exec.wire.upgrade import FORWARDED
@@ -55,7 +54,7 @@ class ProbeRoutes(Dispatcher):
     :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
     """
 
-    def __init__(self, health: Health, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, health: Health, registry: MetricsRegistry | None = None) -> None:
         super().__init__()
         self._health, self._registry = health, registry
         self._routes = Routes()
@@ -77,4 +76,4 @@ class ProbeRoutes(Dispatcher):
 
     async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
         assert self._registry is not None
-        respond(request, 200, metrics_text(self._registry), CONTENT_TYPE)
+        respond(request, 200, await self._registry.scrape(), CONTENT_TYPE)

@@ -155,7 +155,7 @@ class ResumableServer(ConsoleServer):
         # last of several pings only.
         if self._asks and not self._is_pinged and not self._carrier.blocked:
             self._is_pinged = self._is_question = True
-            self._carrier.ping()
+            self._send_ping()
 
     def _send_mark(self, mark: Mark) -> None:
         if not self._ending:
@@ -174,7 +174,7 @@ class ResumableServer(ConsoleServer):
         else:
             # The answer shows that the client has the new key, and follows the input of the outage.
             self._asks = self._is_pinged = self._is_question = True
-            self._carrier.ping()
+            self._send_ping()
             self._attachment.resumed(self, position)
 
     def received(self, channel: Channel, data: bytes) -> None:

@@ -34,6 +34,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     IAttachment,
     IAttachmentTransport,
+    IEchoTransport,
     ITermsAttachment,
 )
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
@@ -152,7 +153,7 @@ def _unenforced(terms: Terms) -> str:
     )
 
 
-@implementer(IAttachmentTransport)
+@implementer(IAttachmentTransport, IEchoTransport)
 class ConsoleServer:
     """
     A session's stream at the machine's end; made by :func:`serve`.
@@ -196,6 +197,7 @@ class ConsoleServer:
         self._left = False  # the attachment is detached
         self._detached = False  # and the session is over
         self._why = ""
+        self._pinged_at: float | None = None  # when the oldest ping without an answer was sent
         self._timer: IDelayedCall | None = None
 
     def use(self, carrier: ServerCarrier) -> None:
@@ -292,11 +294,26 @@ class ConsoleServer:
         """Close without a status, when the time for one has passed."""
         self._carrier.abort()
 
+    def echoed(self, seconds: float) -> None:
+        if self._record is not None:
+            self._record.echoed(seconds)
+
     # CarrierUser
 
     def connected(self) -> None:
         if self._record is not None:
-            self._record.carry(self._end_by_hop, self.cut, hold_to=self.hold_to)
+            self._record.carry(
+                self._end_by_hop,
+                self.cut,
+                hold_to=self.hold_to,
+                transports=self._transports,
+            )
+
+    def _transports(self) -> tuple[object, object]:
+        transport = self._carrier.transport
+        if isinstance(transport, EnduringStream):
+            transport = transport.connection_transport
+        return transport, None
 
     def opened(self) -> None:
         if not self._ending:
@@ -306,6 +323,7 @@ class ConsoleServer:
             if isinstance(transport, EnduringStream):
                 self._enduring = transport
                 transport.ping = self._send_ping
+                transport.on_wait = self._forget_ping
             self._attach()
             self._time_limits.hold_to(self.terms)
 
@@ -325,6 +343,9 @@ class ConsoleServer:
 
     def pong_received(self) -> None:
         """TCP shows whether the peer is alive; the answer shows what has arrived."""
+        pinged_at, self._pinged_at = self._pinged_at, None
+        if pinged_at is not None and self._record is not None:
+            self._record.pinged(self._clock.seconds() - pinged_at)
         if self._enduring is not None:
             self._enduring.answered()
 
@@ -435,14 +456,21 @@ class ConsoleServer:
         if self._enduring is not None:
             self._enduring.keep_alive()
         else:
-            self._carrier.ping()
+            self._send_ping()
         self._arm(self._limits.ping_seconds, self._ping)
 
     def _send_ping(self) -> bool:
+        """Send a ping unless output is blocked; return whether it was sent."""
         if self._carrier.blocked:
             return False
+        if self._pinged_at is None:
+            self._pinged_at = self._clock.seconds()
         self._carrier.ping()
         return True
+
+    def _forget_ping(self) -> None:
+        """Measure nothing: the connection is lost, and the answer waits for the next one."""
+        self._pinged_at = None
 
     def _arm(self, seconds: float, then: Any) -> None:
         self._disarm()

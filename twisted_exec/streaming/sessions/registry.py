@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.observe.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import DrainLimit
 from twisted_exec.streaming.interfaces import (
@@ -49,6 +49,7 @@ class Sessions:
     The sessions of one hop.
 
     :ivar watcher: is called when streams begin and end.
+    :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
     :ivar openings: the turns of streams that are being opened.
     :ivar when_drained: called at the end of :meth:`drain`.
     :ivar on_opened: is called with each new session.
@@ -68,6 +69,7 @@ class Sessions:
         self.trail = trail
         self.watcher: Watcher | None = None
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
+        self.latency: LatencyMetrics | None = None
         self.limits = limits or SessionLimits.fitting()
         self.openings = Openings()
         self.on_opened: Callable[[Session], None] | None = None

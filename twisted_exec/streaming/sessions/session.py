@@ -48,6 +48,10 @@ def _no_bytes() -> tuple[int, int]:
     return 0, 0
 
 
+def _no_transports() -> tuple[object, object]:
+    return None, None
+
+
 class Session:
     """
     One session; :meth:`Sessions.open` creates it.
@@ -91,6 +95,8 @@ class Session:
         self.client_info = ClientInfo()
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
+        self.transports: Callable[[], tuple[object, object]] = _no_transports
+        """The transports to the user and to the machine; ``None`` for one that does not exist."""
         self.on_over: Callable[[], None] | None = None
         """Is called once the session is over."""
         self._sessions, self._audit = sessions, audit
@@ -119,6 +125,7 @@ class Session:
         counts: Callable[[], tuple[int, int]] = _no_bytes,
         hold_to: Callable[[Terms], None] | None = None,
         supersede: Callable[[], None] | None = None,
+        transports: Callable[[], tuple[object, object]] = _no_transports,
     ) -> None:
         """
         Take note that the stream is up, and resumes the session that the request named.
@@ -129,11 +136,12 @@ class Session:
         :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
         :param supersede: ends the stream soon, because its user has resumed the session; ``None`` if
             that cannot happen.
+        :param transports: see :attr:`transports`.
         """
         if self._over:
             return  # a connection was lost while the stream was being set up
         self._waits = None
-        self._end, self._cut, self.counts = end, cut, counts
+        self._end, self._cut, self.counts, self.transports = end, cut, counts, transports
         self._hold_to, self._supersede = hold_to, supersede
         self._sessions.metrics.opened()
         if self._sessions.watcher is not None:
@@ -218,6 +226,16 @@ class Session:
         self.is_superseded = True
         self._supersede()
 
+    def echoed(self, seconds: float) -> None:
+        """Take note of the time from input of the session to the next output of the machine."""
+        if self._sessions.latency is not None:
+            self._sessions.latency.echoed(seconds)
+
+    def pinged(self, seconds: float) -> None:
+        """Take note of the time of a ping to the client and back."""
+        if self._sessions.latency is not None:
+            self._sessions.latency.pinged(seconds)
+
     def over(
         self,
         reason: str,
@@ -266,5 +284,5 @@ class Session:
             on_over()
         self._end = self._cut = self._waits = self._hold_to = self._supersede = None
         self.evidence = None  # credentials hold the memory of the connection that they came by
-        self.counts = _no_bytes
+        self.counts, self.transports = _no_bytes, _no_transports
         self._sessions.forget(self)
