@@ -1,0 +1,199 @@
+"""
+Uploads of closed recordings, until a store has each of them.
+
+There is no queue on disk: the owner of the recordings adds those that are not stored yet after each
+start, and retains their source until :meth:`Uploads.store` has fired.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.program.tasks import BackgroundTask
+
+from .interfaces import KINDS, ReadText, Stored, StoreError, reader
+from .verification import digest
+
+FIRST_DELAY_SECONDS = 1.0
+LONGEST_DELAY_SECONDS = 60.0
+
+_READING = "source"
+_PREFIX = "twisted_exec_recording_store_"
+
+
+class UploadMetrics:
+    """Metrics of a store of recordings."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.stored = Counter(
+            _PREFIX + "recordings", "Recordings that a store has, verified.", registry=registry
+        )
+        self.stored_bytes = Counter(_PREFIX + "bytes", "Bytes of them.", registry=registry)
+        self.failures = Counter(
+            _PREFIX + "failures", "Failed attempts, by their kind.", ["kind"], registry=registry
+        )
+        self.waiting = Gauge(
+            _PREFIX + "waiting",
+            "Recordings that are to be stored or deleted; their output is retained meanwhile.",
+            registry=registry,
+        )
+        for kind in (*KINDS, _READING):
+            self.failures.labels(kind)
+
+
+@dataclass
+class _Job:
+    """
+    :ivar read: ``None`` to delete the recording.
+    """
+
+    name: str
+    read: ReadText | None
+    done: Deferred[Any] = field(default_factory=Deferred)
+
+
+class Uploads(BackgroundTask):
+    """
+    Stores recordings one after the other; what fails is tried again, with exponential back-off.
+
+    :ivar problem: why the store fails at present; empty while it works.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        store: Any,
+        clock: IReactorTime,
+        metrics: UploadMetrics,
+        *,
+        random_part: Callable[[], float] = random.random,
+    ) -> None:
+        self.backend = store
+        self._clock, self._metrics, self._random_part = clock, metrics, random_part
+        self._jobs: dict[str, _Job] = {}
+        self._current: tuple[_Job, Deferred[Any]] | None = None
+        self._delay_seconds = 0.0
+        self._is_working = self._is_stopped = False
+        self.problem = ""
+
+    def store(self, name: str, read: ReadText) -> Deferred[Stored]:
+        """
+        Store a recording.
+
+        :return: fires when the store has it, and has been read to compare it.  Never fails; it does not
+            fire if the recording is deleted, or if the program stops before.
+        """
+        return self._add(_Job(name, read))
+
+    def delete(self, name: str) -> Deferred[None]:
+        """Delete a recording in the store, or give up storing it.  Fires when it is done."""
+        return self._add(_Job(name, None))
+
+    def _add(self, job: _Job) -> Deferred[Any]:
+        known = self._jobs.pop(job.name, None)
+        if known is not None and (known.read is None) == (job.read is None):
+            # Both callers wait for the same.
+            known.done.addCallback(lambda result: _fire(job.done, result))
+            self._jobs[job.name] = known
+            return job.done
+        self._jobs[job.name] = job
+        self._count()
+        if known is not None and self._current is not None and self._current[0] is known:
+            self._current[1].cancel()
+        if not self._is_working and not self._is_stopped:
+            self._is_working = True
+            self._begin(self._work())
+        return job.done
+
+    def stop(self) -> Deferred[None]:
+        """End the present attempt; fires when it has ended, and connections are closed."""
+        self._is_stopped = True
+        stopped: Deferred[None] = super().stop()
+        return stopped.addCallback(lambda _: self.backend.close())
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("recordings are stored no longer", failure=failure)
+
+    def _count(self) -> None:
+        self._metrics.waiting.set(len(self._jobs))
+
+    async def _work(self) -> None:
+        while self._jobs:
+            job = next(iter(self._jobs.values()))
+            working = Deferred.fromCoroutine(self._run(job))
+            self._current = job, working
+            try:
+                result = await working
+            except CancelledError:
+                if self._jobs.get(job.name) is job:
+                    raise  # the program stops
+                continue
+            except StoreError as error:
+                await self._failed(job, error.kind, str(error))
+            except Exception as error:
+                self._log.failure("the recording {name} cannot be read", name=job.name)
+                await self._failed(
+                    job, _READING, f"the recording {job.name} cannot be read: {error}"
+                )
+            else:
+                self._finished(job, result)
+            finally:
+                self._current = None
+        self._is_working = False
+
+    async def _run(self, job: _Job) -> Stored | None:
+        if job.read is None:
+            await self.backend.delete(job.name)
+            return None
+        stored: Stored = await self.backend.put(job.name, job.read)
+        if await digest(reader(self.backend, job.name)) != stored:
+            raise StoreError("answer", f"{self.backend.location(job.name)} is not as it was sent")
+        return stored
+
+    def _finished(self, job: _Job, result: Stored | None) -> None:
+        if self._jobs.get(job.name) is job:
+            del self._jobs[job.name]
+        self._count()
+        self._delay_seconds = 0.0
+        if self.problem:
+            self.problem = ""
+            self._log.info("{url} stores recordings again", url=self.backend.url)
+        if result is not None:
+            self._metrics.stored.inc()
+            self._metrics.stored_bytes.inc(result.size)
+        _fire(job.done, result)
+
+    async def _failed(self, job: _Job, kind: str, why: str) -> None:
+        """Report a failure, put the recording behind the others, and wait."""
+        self._metrics.failures.labels(kind).inc()
+        if not self.problem:
+            self._log.warn(
+                "{url}: {why}; recordings are retained and tried again",
+                url=self.backend.url,
+                why=why.rstrip("."),
+            )
+        self.problem = why
+        if self._jobs.get(job.name) is job:
+            self._jobs[job.name] = self._jobs.pop(job.name)
+        self._delay_seconds = min(
+            max(FIRST_DELAY_SECONDS, self._delay_seconds * 2), LONGEST_DELAY_SECONDS
+        )
+        # Many runtimes would otherwise come back together.
+        await deferLater(self._clock, self._delay_seconds * (0.5 + self._random_part() / 2))
+
+
+def _fire(done: Deferred[Any], result: Any) -> Any:
+    if not done.called:
+        done.callback(result)
+    return result
