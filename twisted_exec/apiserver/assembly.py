@@ -34,6 +34,7 @@ from twisted_exec.apiserver.consoles.connect import (
     add_logs,
 )
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.consoles.screens import ANSWER_SECONDS, ScreenLocator, add_screens
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
@@ -62,6 +63,7 @@ from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.policies.index import ConsolePolicies
 from twisted_exec.apiserver.policies.labels import PolicyLabels
+from twisted_exec.apiserver.policies.recordings import RecordingRules
 from twisted_exec.apiserver.policies.requests import RequestRights
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
@@ -293,8 +295,10 @@ def assemble(
     if kubelets is not None:
         workloads.append(PODS_OF_NODES)
     labels = PolicyLabels(policies, dialects, authorizer)
-    admissions = [restrictions, *control_plane.admissions, requests, labels]
+    rules = RecordingRules(storage, dialects, authorizer, now)
+    admissions = [restrictions, *control_plane.admissions, requests, labels, rules]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
+    recordings = OpenRecordings(storage, bare, now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     session_objects = SessionObjects(
         storage,
@@ -310,6 +314,7 @@ def assemble(
         *restrictions.graphs,
         policies,
         requests,
+        recordings,
         ObjectEndings(storage, guard, workloads),
         session_objects,
         guard,
@@ -383,6 +388,7 @@ def assemble(
         strict_verbs,
         now,
         refusals,
+        recordings,
     )
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}

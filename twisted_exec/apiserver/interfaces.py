@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred
@@ -15,6 +15,9 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.auth.interfaces import User
 from twisted_exec.wire.session_terms import Right, Terms
+
+if TYPE_CHECKING:
+    from twisted_exec.apiserver.policies.demands import Demand
 
 CREATE = "create"
 UPDATE = "update"
@@ -169,6 +172,13 @@ class IConsolePolicies(Interface):
         It is true while that is unknown.
 
         :param machine: the decision is about the machine as it is now, as far as that is known.
+        """
+
+    def demand(machine: Object) -> Demand | None:
+        """
+        Return the recording that sessions at a machine need; ``None`` if they need none.
+
+        :param machine: as for :meth:`is_strict`.
         """
 
     def follow(changed: Callable[[], None]) -> None:

@@ -45,6 +45,7 @@ class RequestContext:
     :ivar has_session: a session was opened, which records its own end.
     :ivar resume_headers: the request's, if the gate has taken them out of it.
     :ivar rejoin: what a hop before this one says about rejoining the stream: the value of its header.
+    :ivar wants_recording: the input that the user wants to be recorded; empty without such a wish.
     """
 
     user: User
@@ -54,6 +55,7 @@ class RequestContext:
     ceiling: Terms = FULL
     resume_headers: Sequence[bytes] | None = None
     rejoin: bytes = b""
+    wants_recording: str = ""
 
     def __init__(
         self,

@@ -209,13 +209,18 @@ class Passage:
 
     def _check_terms(self, label: str, upgraded: Upgraded) -> None:
         """:raises NotImplementedByBackend: the next hop would allow the user too much."""
-        terms = self._sent_terms
-        if not confirmed_terms(upgraded.headers).satisfy(terms):
-            upgraded.abort()
-            raise NotImplementedByBackend(
-                f"{label} cannot hold a session to its terms ({describe_terms(terms)}): "
-                "it is of an older release or of another make"
-            )
+        terms, confirmed = self._sent_terms, confirmed_terms(upgraded.headers)
+        if confirmed.satisfy(terms):
+            return
+        upgraded.abort()
+        problem = f"cannot hold a session to its terms ({describe_terms(terms)})"
+        if terms.recording and confirmed.satisfy(replace(terms, recording="")):
+            problem = "makes no recordings, and this console must be recorded"
+            if terms.policy:
+                problem = f"makes no recordings, and {terms.rule('require')} one"
+        raise NotImplementedByBackend(
+            f"{label} {problem}: it is of an older release or of another make"
+        )
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
         """Convert the next hop's refusal for the user."""

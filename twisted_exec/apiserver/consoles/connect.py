@@ -46,6 +46,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     ServiceUnavailable,
 )
+from twisted_exec.apiserver.consoles.recordings import OpenRecordings, wanted_recording
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.interfaces import (
     Applicant,
@@ -112,16 +113,19 @@ class MachineLocator:
     :param now: seconds since the epoch.
     :param refusals: record refusals by policies, and denied take-overs, as Events.
     :param limits: locating counts as a short request.
+    :param recordings: of the machines; without it there are none.
     :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
         (k8s#78741).
     :cvar needs_power: the machine must be powered on.
     :cvar resumes: the poollet may resume sessions.
+    :cvar is_recorded: ConsolePolicies may require a recording.
     """
 
     subresource: ClassVar[str] = "exec"
     verb: ClassVar[str] = "create"
     needs_power: ClassVar[bool] = True
     resumes: ClassVar[bool] = True
+    is_recorded: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -136,7 +140,9 @@ class MachineLocator:
         strict_verbs: bool = False,
         now: Callable[[], float] = time.time,
         refusals: ConsoleRefusals | None = None,
+        recordings: OpenRecordings | None = None,
     ) -> None:
+        self._recordings = recordings
         self._gate, self._storage, self._policies = gate, storage, policies
         self._refusals = refusals
         self._strict_verbs, self._now = strict_verbs, now
@@ -222,18 +228,38 @@ class MachineLocator:
             caller=context.caller.name if context.caller is not None else "",
             resumes=context.resumption.session if context.resumption is not None else "",
         )
-        conditions = SessionConditions(self._policies, applicant, machine)
+        recording = "" if self.is_recorded else None
+        conditions = SessionConditions(self._policies, applicant, machine, recording)
         access = access.under(conditions)
         if conditions.is_strict():
             right = min(right, await self._gate.authorize_console(context, access))
         else:
             self._gate.allow_console(context, access)
         try:
-            return access.terms(await self._policies.open(applicant, machine, right))
+            terms = access.terms(await self._policies.open(applicant, machine, right))
         except Forbidden as refusal:
             if self._refusals is not None:
                 self._refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
+        if recording is None:
+            return terms
+        recording = await self._recorded(context, machine)
+        self._gate.allow_console(context, access.under(replace(conditions, recording=recording)))
+        return replace(terms, recording=recording)
+
+    async def _recorded(self, context: RequestContext, machine: Object) -> str:
+        """Return the recording that a session requires, for its terms; empty if it requires none."""
+        demand = await wanted_recording(
+            context, self._gate, machine, self._policies.demand(machine)
+        )
+        if demand is None:
+            return ""
+        if self._recordings is None:
+            namespace = machine["metadata"]["namespace"]
+            raise NotImplementedByBackend(f"{demand.rule(namespace)}, and this server makes none")
+        return await self._recordings.term(
+            self._dialect, machine, context.user.name, demand, context.subject.reason
+        )
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""

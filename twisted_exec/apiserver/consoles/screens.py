@@ -49,6 +49,7 @@ class ScreenLocator(MachineLocator):
     verb: ClassVar[str] = Right.OBSERVE.verb
     needs_power: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
+    is_recorded: ClassVar[bool] = False
 
     async def _authorize(
         self, context: RequestContext, target: Target

@@ -22,6 +22,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import shown
 from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
 from twisted_exec.api.reasons import check_reason
+from twisted_exec.api.recordings import recorded_input
 from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import LOG, console_facts
 from twisted_exec.apiserver.machine_pods.authorization import PodNames
@@ -88,6 +89,8 @@ class PodLocator:
         )
         if console.reason:
             context.learn(reason=check_reason(console.reason))
+        if console.record is not None:
+            context.wants_recording = recorded_input(console.record)
         # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(context)
         check_container(query)
@@ -115,12 +118,14 @@ class ConsoleCommand:
     The only command of a machine: ``console``, with options for which kubectl has none.
 
     :param is_valid: the command has no other words.
+    :param record: the input to record; empty for the default, ``None`` for no recording.
     """
 
     is_valid: bool = False
     read_only: bool = False
     force: bool = False
     reason: str = ""
+    record: str | None = None
 
     @classmethod
     def of(cls, command: Sequence[str]) -> ConsoleCommand:
@@ -134,6 +139,8 @@ class ConsoleCommand:
                 parsed = replace(parsed, read_only=True)
             elif word == "--force":
                 parsed = replace(parsed, force=True)
+            elif name == "--record" and parsed.record is None:
+                parsed = replace(parsed, record=value)
             elif name == "--reason" and not parsed.reason:
                 parsed = replace(parsed, reason=value if equals else next(rest, ""))
                 parsed = replace(parsed, is_valid=parsed.is_valid and bool(parsed.reason))

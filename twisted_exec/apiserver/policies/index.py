@@ -24,6 +24,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies, Strictness
+from twisted_exec.apiserver.policies.demands import Demand, demand_of
 from twisted_exec.apiserver.policies.evaluation import (
     Policy,
     approvals,
@@ -115,6 +116,11 @@ class ConsolePolicies(StoreFollower):
             return True
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
+
+    def demand(self, machine: Object) -> Demand | None:
+        """As :meth:`IConsolePolicies.demand`."""
+        machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
+        return demand_of(self.selecting(machine))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
         """

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
@@ -28,19 +27,12 @@ from twisted_exec.api.kinds.policies.consolerequests import (
     PENDING_SECONDS,
     state_of,
 )
-from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import (
-    APIError,
-    BadRequest,
-    Conflict,
-    Forbidden,
-    NotFound,
-    TooManyRequests,
-)
+from twisted_exec.api.status import Conflict, Forbidden, TooManyRequests
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
-from twisted_exec.auth.gate import forbidden, hidden
+from twisted_exec.apiserver.policies.machines import MachineReferences
+from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.groups import SERVICE_ACCOUNT_PREFIX
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
+from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
@@ -54,7 +46,6 @@ MOST_DELETED = 1000
 """Deleted requests of one user within that time, after which the user can create no further ones."""
 _MOST_NAMES = 50_000
 
-_CONSOLE = "console"
 _SET_BY_SERVER = ("user", "userUID", "caller", "machineUID")
 
 
@@ -76,7 +67,7 @@ class RequestRights(StoreFollower):
     ) -> None:
         super().__init__(storage)
         self._authorizer, self._now = authorizer, now
-        self._machines = {each.workload.qualified: each.workload for each in dialects}
+        self._references = MachineReferences(storage, dialects, authorizer)
         self._deleted: dict[Key, tuple[float, str]] = {}
         """By name: when a request was deleted, and its user; oldest first."""
         self._deletions: Counter[str] = Counter()
@@ -130,61 +121,13 @@ class RequestRights(StoreFollower):
             )
         for key in _SET_BY_SERVER:
             spec.pop(key, None)
-        machine = await self._machine(user, request)
+        machine = await self._references.find(user, request, "console request")
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
         if user.uid:
             spec["userUID"] = user.uid
         if user.impersonated_by is not None:
             spec["caller"] = user.impersonated_by.name
         await self._check_number(user, metadata["namespace"])
-
-    async def _machine(self, user: User, request: Object) -> Object:
-        """
-        Return the machine of a new request, and note its resource.
-
-        The user needs a right at the machine, so that others do not learn whether it exists.
-        """
-        spec, namespace = request["spec"], request["metadata"]["namespace"]
-        resources = list(self._machines.values())
-        if "machineResource" in spec:
-            resources = [self._resource(spec["machineResource"])]
-        missing: NotFound | None = None
-        refusal: APIError | None = None
-        for resource in resources:
-            try:
-                await self._check_visible(user, resource, namespace, spec["machine"])
-                machine = await self._storage.get(resource, namespace, spec["machine"])
-            except NotFound as error:
-                missing = missing or error
-            except Forbidden as error:
-                refusal = refusal or error
-            else:
-                spec["machineResource"] = resource.qualified
-                return machine
-        problem = missing or refusal
-        assert problem is not None
-        raise problem
-
-    async def _check_visible(
-        self, user: User, resource: Resource, namespace: str, name: str
-    ) -> None:
-        """
-        Check that a user may observe the console of a machine, or read the machine.
-
-        :raises APIError: the user may not, whether or not there is such a machine.
-        """
-        reading = Attributes(
-            user, "get", resource.group, resource.version, resource.plural, "", namespace, name
-        )
-        observing = replace(reading, verb=Right.OBSERVE.verb, subresource=_CONSOLE)
-        decision = Decision(False)
-        for attributes in (reading, observing):
-            decision = await self._authorizer.authorize(attributes)
-            if decision.allows_everything:
-                return
-        if decision.hidden:
-            raise hidden(observing, decision.reason)
-        raise forbidden(observing, "a console request needs this right, or get on the machine")
 
     def _check_name(self, user: User, request: Object) -> None:
         self._forget_old()
@@ -213,13 +156,6 @@ class RequestRights(StoreFollower):
                 f'user "{user.name}" has {pending} console requests that wait for a decision in the '
                 f'namespace "{namespace}": delete those that are not needed'
             )
-
-    def _resource(self, qualified: str) -> Resource:
-        resource = self._machines.get(qualified)
-        if resource is None:
-            served = ", ".join(self._machines)
-            raise BadRequest(f'spec.machineResource "{qualified}" is not served here: use {served}')
-        return resource
 
     async def _decided(self, user: User, new: Object, old: Object) -> None:
         status, before = new["status"], old.get("status", {})
@@ -261,14 +197,14 @@ class RequestRights(StoreFollower):
 
     async def _check_drive(self, user: User, request: Object) -> None:
         spec, namespace = request["spec"], request["metadata"]["namespace"]
-        resource = self._resource(spec["machineResource"])
+        resource = self._references.dialect(spec["machineResource"]).workload
         attributes = Attributes(
             user,
             Right.DRIVE.verb,
             resource.group,
             resource.version,
             resource.plural,
-            _CONSOLE,
+            CONSOLE,
             namespace,
             spec["machine"],
         )
@@ -276,12 +212,12 @@ class RequestRights(StoreFollower):
         if not decision.allows_everything:
             raise Forbidden(
                 f"{_refusal(user, request)}: an approver must be allowed to {Right.DRIVE.verb} "
-                f'{resource.plural}/{_CONSOLE} of "{spec["machine"]}" in the namespace "{namespace}"'
+                f'{resource.plural}/{CONSOLE} of "{spec["machine"]}" in the namespace "{namespace}"'
             )
 
     async def _check_machine(self, request: Object) -> None:
         spec, metadata = request["spec"], request["metadata"]
-        resource = self._resource(spec["machineResource"])
+        resource = self._references.dialect(spec["machineResource"]).workload
         machine = await self._storage.get(resource, metadata["namespace"], spec["machine"])
         if machine["metadata"]["uid"] != spec["machineUID"]:
             raise Conflict(

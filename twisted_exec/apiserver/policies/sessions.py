@@ -4,9 +4,10 @@ The ConsolePolicies of one session, for its reviews.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
 from twisted_exec.wire.session_terms import Right, Terms
 
@@ -17,11 +18,14 @@ class SessionConditions:
     The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.Conditions`.
 
     :param machine: as it was when the session was opened; each review uses its present labels.
+    :param recording: that the session requires (:attr:`~twisted_exec.wire.session_terms.Terms.recording`);
+        empty if none was required when it was opened, and ``None`` if it shows nothing that is recorded.
     """
 
     policies: IConsolePolicies
     applicant: Applicant
     machine: Object
+    recording: str | None = None
 
     def is_strict(self) -> bool:
         """As :meth:`~twisted_exec.auth.console_rights.Conditions.is_strict`."""
@@ -31,4 +35,13 @@ class SessionConditions:
     def terms(self, right: Right) -> Terms:
         """As :meth:`~twisted_exec.auth.console_rights.Conditions.terms`."""
         terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
-        return terms
+        if self.recording is None:
+            return terms
+        demand = self.policies.demand(self.machine)
+        if demand is not None and demand.is_required and not demand.is_met_by(self.recording):
+            namespace = self.machine["metadata"]["namespace"]
+            raise Forbidden(
+                f"{demand.rule(namespace)} (input: {demand.input}), and this session began without: "
+                "open it again"
+            )
+        return replace(terms, recording=self.recording)

@@ -1,0 +1,164 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.consoles.recordings`: real sessions that are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from tests.apiserver.chain import POD, ChainTestCase, Poollet
+from tests.apiserver.consoles.test_connect import BINDINGS, binding
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.streaming.interfaces import REVOKED
+from twisted_exec.wire.session_terms import TERMS_HEADER
+
+POLICIES, RECORDINGS = kinds.CONSOLEPOLICIES.resource, kinds.CONSOLERECORDINGS.resource
+STDIN = "?stdin=true&stdout=true&tty=true"
+
+
+class RecordedTests(ChainTestCase):
+    """Jane edits a namespace with a machine."""
+
+    poollet_: Poollet
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        self.poollet_, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def make_policy(self, name: str = "p", **recording: Any) -> Object:
+        body = {"metadata": {"name": name}, "spec": {"recording": recording}}
+        return await self.admin.create(POLICIES, body, "default")
+
+    async def recordings(self) -> list[Object]:
+        listed: list[Object] = (await self.admin.list(RECORDINGS, "default"))["items"]
+        return listed
+
+    def term(self) -> str:
+        """The recording in the terms of the last session, as the poollet has received them."""
+        (text,) = self.poollet_.requests[-1][2].get(TERMS_HEADER.lower(), [""])
+        return parse_qs(text).get("recording", [""])[0]
+
+    async def test_required(self) -> None:
+        """The first session begins the recording, and names it; the next one joins it."""
+        await self.make_policy(retentionDays=9)
+        await self.open(user="jane", query=f"{STDIN}&reason=OPS-1")
+        (recording,) = await self.recordings()
+        term = f"{recording['metadata']['uid']}/masked"
+        self.assertEqual(self.term(), term)
+        await self.open(query=STDIN)
+        self.assertEqual(self.term(), term)
+        (recording,) = await self.recordings()
+        machine = await self.admin.get(kinds.MACHINES.resource, "vm", "default")
+        last = recording["spec"].pop("lastSessionTime")
+        self.assertTrue(last)
+        self.assertEqual(
+            recording["spec"],
+            {
+                "machine": "vm",
+                "machineResource": "machines.compute.ironcore.dev",
+                "machineUID": machine["metadata"]["uid"],
+                "pool": "pool-a",
+                "input": "masked",
+                "reason": "OPS-1",
+                "retentionDays": 9,
+                "user": "jane",
+                "users": ["jane", "admin"],
+                "policies": ["p"],
+                "endsWithSessions": True,
+            },
+        )
+
+    async def test_over(self) -> None:
+        """An ended or failed recording is not joined."""
+        await self.make_policy()
+        for change in ({"spec": {"ended": True}}, {"status": {"phase": "Failed"}}):
+            await self.open(user="jane", query=STDIN)
+            uid, _, _ = self.term().partition("/")
+            (name,) = (
+                each["metadata"]["name"]
+                for each in await self.recordings()
+                if each["metadata"]["uid"] == uid
+            )
+            part = "status" if "status" in change else ""
+            await self.admin.patch(RECORDINGS, name, change, "default", subresource=part)
+        await self.open(user="jane", query=STDIN)
+        self.assertEqual(len(await self.recordings()), 3)
+
+    async def test_strictest(self) -> None:
+        """Policies that overlap make one recording with the most input."""
+        await self.make_policy("a", input="none", retentionDays=50)
+        await self.open(user="jane", query=STDIN)
+        self.assertIn("/none", self.term())
+        await self.make_policy("b", input="all", mode="Optional", retentionDays=10)
+        await self.open(user="jane", query=STDIN)
+        self.assertIn("/all", self.term())
+        found = [each["spec"] for each in await self.recordings() if each["spec"]["input"] == "all"]
+        (spec,) = found
+        self.assertEqual((spec["policies"], spec["retentionDays"]), (["a", "b"], 50))
+
+    async def test_optional(self) -> None:
+        """An optional recording is no term, so a runtime of another make does without."""
+        await self.make_policy(mode="Optional")
+        self.poollet_.holds = False
+        await self.open(user="jane", query=STDIN)
+        self.assertEqual((self.term(), len(await self.recordings())), ("", 1))
+
+    async def test_foreign(self) -> None:
+        """A poollet that makes no recordings gets no session that needs one."""
+        await self.make_policy()
+        self.poollet_.holds = False
+        message = await self.refused(501, user="jane", query=STDIN)
+        self.assertIn("makes no recordings, and ConsolePolicy default/p requires one", message)
+
+    async def test_new_policy(self) -> None:
+        """A session that began without a recording ends when a policy requires one."""
+        await self.open(user="jane", query=STDIN)
+        (session,) = self.server._parts.sessions.live()
+        await self.make_policy()
+        await self.until(lambda: session.ending)
+        assert session.ending is not None
+        self.assertEqual(session.ending.reason, REVOKED)
+        self.assertIn("this session began without: open it again", session.ending.message)
+
+    async def test_policy_deleted(self) -> None:
+        """A session keeps its recording when the policy is gone."""
+        await self.make_policy()
+        await self.make_policy("q", input="none")
+        await self.open(user="jane", query=STDIN)
+        (session,) = self.server._parts.sessions.live()
+        term = session.terms.recording
+        for name in ("p", "q"):
+            await self.admin.delete(POLICIES, name, "default")
+        await self.until(lambda: session.terms.policy == "")
+        self.assertEqual(session.terms.recording, term)
+
+    async def test_wish(self) -> None:
+        """A user asks for a recording: in the query, or in the command for stock kubectl."""
+        await self.open(user="jane", query=f"{STDIN}&record=all")
+        self.assertIn("/all", self.term())
+        words = "".join(f"&command={quote(word)}" for word in ("console", "--record=none"))
+        await self.open(user="jane", path=f"{POD}/exec", query=STDIN + words)
+        self.assertIn("/none", self.term())
+        made = sorted(each["spec"]["input"] for each in await self.recordings())
+        self.assertEqual(made, ["all", "none"])
+        message = await self.refused(400, user="jane", query=f"{STDIN}&record=some")
+        self.assertIn('a recording has the input none, masked or all, not "some"', message)
+
+    async def test_no_right(self) -> None:
+        """A user who may not create recordings cannot ask for one; a policy can."""
+        await self.admin.create(BINDINGS, binding("eve", "console-observer"), "default")
+        message = await self.refused(403, user="eve", query="?stdout=true&record=")
+        self.assertIn("consolerecordings", message)
+        await self.make_policy()
+        await self.open(user="eve", query="?stdout=true")
+        self.assertTrue(self.term())
+
+    async def test_unrecorded(self) -> None:
+        """Nothing is recorded of a session that needs none."""
+        await self.open(user="jane", query=STDIN)
+        self.assertEqual((self.term(), await self.recordings()), ("", []))

@@ -1,0 +1,273 @@
+"""
+The ConsoleRecordings that sessions need: those that are open, and new ones.
+
+Sessions at one machine share a recording.  The server notes in it that a session was opened, so that
+the controller, which ends recordings without sessions, cannot end it at the same moment: both writes
+depend on the version of the object.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
+from twisted_exec.api.kinds.policies.consolerecordings import (
+    CLOSED,
+    DEFAULT_RETENTION_DAYS,
+    FAILED,
+    MOST_USERS,
+)
+from twisted_exec.api.recordings import recording_of_query
+from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.api.times import seconds, timestamp
+from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
+from twisted_exec.apiserver.policies.demands import Demand
+from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
+from twisted_exec.streaming.context import RequestContext
+
+JOIN_SECONDS = 10.0
+"""Sessions that are opened within this time are noted once."""
+
+_ATTEMPTS = 5
+_LONGEST_NAME = 200
+_OPTIONS = WriteOptions(manager=MANAGER)
+
+
+class OpenRecordings(StoreFollower):
+    """
+    The open recordings of the machines of one API server.
+
+    :param storage: started before this service.
+    :param verbs: without admission.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(self, storage: IStorage, verbs: Verbs, now: Callable[[], float]) -> None:
+        super().__init__(storage)
+        self._verbs, self._now = verbs, now
+        self._open: defaultdict[str, dict[Key, Object]] = defaultdict(dict)
+        """By UID of the machine."""
+        self._locks: dict[str, DeferredLock] = {}
+        self._is_listed = False
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [Followed(CONSOLERECORDINGS.resource, self._changed, self._listed)]
+
+    def _listed(self, listing: Listing) -> None:
+        for obj in listing.items:
+            self._changed(Event(ADDED, obj, None, listing.version))
+        self._is_listed = True
+
+    def _changed(self, event: Event) -> None:
+        if event.type == DELETED:
+            self._forget(event.obj)
+        else:
+            self._remember(event.obj)
+
+    def _remember(self, recording: Object) -> None:
+        uid, key = recording["spec"].get("machineUID", ""), key_of(recording)
+        known = self._open[uid].get(key)
+        if known is not None and _version(known) > _version(recording):
+            return
+        self._open[uid][key] = recording
+        if not _is_open(recording):
+            self._forget(recording)
+
+    def _forget(self, recording: Object) -> None:
+        uid = recording["spec"].get("machineUID", "")
+        self._open[uid].pop(key_of(recording), None)
+        if not self._open[uid]:
+            del self._open[uid]
+
+    async def term(
+        self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
+    ) -> str:
+        """
+        Join a recording, and return the term of the session; empty if it may go on without.
+
+        :raises APIError: as :meth:`join` fails, if the recording is required.
+        """
+        try:
+            recording = await self.join(dialect, machine, user, demand, reason)
+        except APIError as error:
+            if demand.is_required:
+                raise
+            self._log.warn("a console is not recorded: {why}", why=error.message)
+            return ""
+        if not demand.is_required:
+            return ""
+        return f"{recording['metadata']['uid']}/{recording['spec']['input']}"
+
+    def join(
+        self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
+    ) -> Deferred[Object]:
+        """
+        Return the recording of a machine that a new session needs; create it if there is none.
+
+        :param machine: bound to a pool.
+        :param reason: of the session.
+        :return: fails with an :class:`APIError` whose message names the policies.
+        """
+        return Deferred.fromCoroutine(self._join(dialect, machine, user, demand, reason))
+
+    async def _join(
+        self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
+    ) -> Object:
+        uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
+        lock = self._locks.setdefault(uid, DeferredLock())
+        await lock.acquire()
+        try:
+            if not self._is_listed:
+                raise ServiceUnavailable(
+                    "the server does not know its ConsoleRecordings yet: try again"
+                )
+            for _ in range(_ATTEMPTS):
+                recording = self._match(uid, demand)
+                if recording is None:
+                    draft = _draft(dialect, machine, user, demand, reason, self._now())
+                    target = Target(CONSOLERECORDINGS, namespace)
+                    made: Object = await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
+                    self._remember(made)
+                    return made
+                if (joined := await self._noted(recording, user, demand)) is not None:
+                    return joined
+            raise ServiceUnavailable("the recording keeps changing: try again")
+        except APIError as error:
+            error.message = f"{demand.rule(namespace)}, and none can be made: {error.message}"
+            raise
+        finally:
+            lock.release()
+            if not lock.locked:
+                self._locks.pop(uid, None)
+
+    def _match(self, uid: str, demand: Demand) -> Object | None:
+        """Return the newest open recording with exactly the input that is needed."""
+        found = [
+            each
+            for each in self._open.get(uid, {}).values()
+            if each["spec"]["input"] == demand.input
+        ]
+        return max(found, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
+
+    async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
+        """
+        Note a session in a recording, unless another one has done so a short time ago.
+
+        :return: ``None`` if the recording has changed meanwhile, for example because it was ended.
+        """
+        spec = _joined(recording["spec"], user, demand, self._now())
+        if spec is None:
+            return recording
+        updated = {**recording, "metadata": {**recording["metadata"]}, "spec": spec}
+        try:
+            stored: Object = await self._storage.update(CONSOLERECORDINGS.resource, updated)
+        except (Conflict, NotFound):
+            await self._read_again(recording)
+            return None
+        # The next session may come before the watch delivers the update.
+        self._remember(stored)
+        return stored
+
+    async def _read_again(self, recording: Object) -> None:
+        try:
+            stored = await self._storage.get(CONSOLERECORDINGS.resource, *key_of(recording))
+        except NotFound:
+            self._forget(recording)
+            return
+        self._remember(stored)
+
+
+async def wanted_recording(
+    context: RequestContext, gate: Gate, machine: Object, demand: Demand | None
+) -> Demand | None:
+    """
+    Add the wish of the user, which the query or the command has, to the demand of the policies.
+
+    :raises Forbidden: the user may not create recordings.
+    """
+    wanted = context.wants_recording or recording_of_query(context.request.args)
+    if not wanted:
+        return demand
+    resource, namespace = CONSOLERECORDINGS.resource, machine["metadata"]["namespace"]
+    creating = Attributes(
+        context.user,
+        "create",
+        resource.group,
+        resource.version,
+        resource.plural,
+        namespace=namespace,
+    )
+    await gate.authorize(creating)
+    own = Demand(wanted, is_required=True)
+    return own if demand is None else own.stricter(demand)
+
+
+def _is_open(recording: Object) -> bool:
+    spec, phase = recording["spec"], recording.get("status", {}).get("phase")
+    is_over = spec.get("ended") or phase in (CLOSED, FAILED)
+    return bool(
+        spec.get("endsWithSessions")
+        and not is_over
+        and "deletionTimestamp" not in recording["metadata"]
+    )
+
+
+def _draft(
+    dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str, now: float
+) -> Object:
+    metadata = machine["metadata"]
+    return {
+        "metadata": {
+            "generateName": f"{metadata['name'][:_LONGEST_NAME]}-",
+            "namespace": metadata["namespace"],
+        },
+        "spec": {
+            "machine": metadata["name"],
+            "machineResource": dialect.workload.qualified,
+            "machineUID": metadata["uid"],
+            "pool": dialect.pool_name(machine),
+            "input": demand.input,
+            "reason": reason,
+            "retentionDays": demand.retention_days or DEFAULT_RETENTION_DAYS,
+            "user": user,
+            "users": [user],
+            "policies": list(demand.policies),
+            "endsWithSessions": True,
+            "lastSessionTime": timestamp(now),
+        },
+    }
+
+
+def _joined(spec: Object, user: str, demand: Demand, now: float) -> Object | None:
+    """Return the spec of a recording that a session joins; ``None`` if it is as it was."""
+    users = list(spec.get("users", ()))
+    if user not in users and len(users) < MOST_USERS:
+        users.append(user)
+    joined = {
+        **spec,
+        "users": users,
+        "policies": sorted({*spec.get("policies", ()), *demand.policies}),
+        "retentionDays": max(spec["retentionDays"], demand.retention_days or 1),
+    }
+    is_noted = now - seconds(spec["lastSessionTime"]) < JOIN_SECONDS
+    if is_noted and joined == {"policies": [], **spec}:
+        return None
+    return {**joined, "lastSessionTime": timestamp(now)}
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])

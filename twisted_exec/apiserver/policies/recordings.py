@@ -1,0 +1,147 @@
+"""
+Admission of ConsoleRecordings: what belongs to a policy, and heads that never go back.
+
+The server records the machine, its pool and the user.  A recording that a ConsolePolicy required is
+changed and deleted only by users who may update that policy: those who edit or administer a
+namespace are under its policies.
+
+The newest signed head is in the status, on another host than the recording.  It is proof against a
+person with control of the runtime's host only if it is never replaced by an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
+from twisted_exec.api import fields, times
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS, Object
+from twisted_exec.api.kinds.policies.consolerecordings import SET_BY_SERVER
+from twisted_exec.api.status import Conflict, Forbidden, Invalid
+from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.policies.machines import MachineReferences
+from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.recording.chain import Head, InvalidRecording, decode_head
+from twisted_exec.storage.interfaces import IStorage
+
+
+@implementer(IAdmission)
+class RecordingRules:
+    """
+    Admission of ConsoleRecordings.
+
+    :param authorizer: decides whether a user may see a machine, and update a policy.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        dialects: Sequence[Dialect],
+        authorizer: IAuthorizer,
+        now: Callable[[], float],
+    ) -> None:
+        self._authorizer, self._now = authorizer, now
+        self._references = MachineReferences(storage, dialects, authorizer)
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`; sets what the server records, in place."""
+        if change.kind is not CONSOLERECORDINGS:
+            return succeed(None)
+        return Deferred.fromCoroutine(self._admit(change))
+
+    async def _admit(self, change: Change) -> None:
+        old, new = change.old, change.new
+        if change.operation == CREATE and new is not None:
+            await self._created(change.user, new)
+        elif change.operation == UPDATE and old is not None and new is not None:
+            if change.subresource:
+                _check_head(new, old)
+                return
+            await self._check_policies(change.user, old, "change")
+            if new["spec"].get("ended") and not old["spec"].get("ended"):
+                new["spec"]["endedTime"] = times.timestamp(self._now())
+        elif old is not None:
+            await self._check_policies(change.user, old, "delete")
+
+    async def _created(self, user: User, recording: Object) -> None:
+        spec = recording["spec"]
+        for key in (*SET_BY_SERVER, "ended"):
+            spec.pop(key, None)
+        machine = await self._references.find(user, recording, "console recording")
+        dialect = self._references.dialect(spec["machineResource"])
+        pool = dialect.pool_name(machine)
+        if not pool:
+            raise Conflict(
+                f'{dialect.workload.qualified} "{spec["machine"]}" is not bound to a pool yet, and the '
+                f"recording would not begin: wait for the scheduler or set spec.{dialect.pool_reference}"
+            )
+        spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"], "pool": pool}
+
+    async def _check_policies(self, user: User, recording: Object, verb: str) -> None:
+        """:raises Forbidden: the recording is that of a policy which the user cannot update."""
+        metadata, resource = recording["metadata"], CONSOLEPOLICIES.resource
+        for name in recording["spec"].get("policies", ()):
+            attributes = Attributes(
+                user,
+                "update",
+                resource.group,
+                resource.version,
+                resource.plural,
+                namespace=metadata["namespace"],
+                name=name,
+            )
+            if not (await self._authorizer.authorize(attributes)).allows_everything:
+                raise Forbidden(
+                    f'{CONSOLERECORDINGS.resource.qualified} "{metadata["name"]}" is forbidden: ConsolePolicy '
+                    f'"{metadata["namespace"]}/{name}" requires this recording, and user "{user.name}" cannot '
+                    f"{verb} it without permission to update that policy; the server ends it after the "
+                    "last session, and deletes it after its retention"
+                )
+
+
+def _check_head(new: Object, old: Object) -> None:
+    """:raises Invalid: the new head is no head, or earlier than the stored one."""
+    before, after = old.get("status", {}), new.get("status", {})
+    text = after.get("head", "")
+    if text == before.get("head", ""):
+        if before.get("head") and before.get("epoch") != after.get("epoch"):
+            raise _invalid(
+                new, after, "status.epoch", "must not change: a recording has one journal"
+            )
+        return
+    try:
+        head = _decoded(text)
+    except InvalidRecording:
+        raise _invalid(new, after, "status.head", "must be one line '# head ...'") from None
+    if not before.get("head"):
+        return
+    stored = _decoded(before["head"])
+    if stored.closed:
+        raise _invalid(new, after, "status.head", "must not change after the recording was closed")
+    if before.get("epoch") != after.get("epoch") or head.recording != stored.recording:
+        raise _invalid(new, after, "status.head", "must be of the same recording and journal")
+    is_earlier = head.block < stored.block or head.offset < stored.offset
+    if is_earlier or (head.block == stored.block and head.chain != stored.chain):
+        raise _invalid(
+            new,
+            after,
+            "status.head",
+            f"must continue the stored head, which is at block {stored.block} and offset {stored.offset}: "
+            "the recording was cut, or made anew",
+        )
+
+
+def _decoded(text: str) -> Head:
+    return decode_head(text.encode("utf-8", "replace") + b"\n")[0]
+
+
+def _invalid(recording: Object, status: Object, field: str, problem: str) -> Invalid:
+    value = status.get(field.rpartition(".")[2], "")
+    cause: Cause = fields.invalid(field, value, problem)
+    resource = CONSOLERECORDINGS.resource
+    return Invalid(resource.kind, recording["metadata"]["name"], [cause], resource.group)
