@@ -307,6 +307,29 @@ class VerbTests(ClientTestCase):
         self.assertEqual(whole["items"], [{"metadata": {"name": "a"}}] * 2)
         self.assertEqual(told, ["page", "trimmed"] * 2)
 
+    async def test_first_objects(self) -> None:
+        """Of a long list only as many objects are fetched as the caller can use, and one more."""
+
+        def answer(request: Request) -> Any:
+            first = int(request.args.get(b"continue", [b"0"])[0])
+            count = min(2, int(request.args[b"limit"][0]))
+            items = [{"metadata": {"name": str(first + each)}} for each in range(count)]
+            return {"items": items, "metadata": {"continue": str(first + count)}}
+
+        self.server.handler = answer
+        items = await self.client.list_first(MACHINES, most=4, label_selector="app=x")
+        self.assertEqual([item["metadata"]["name"] for item in items], ["0", "1", "2", "3", "4"])
+        limits = [uri.partition("limit=")[2].partition("&")[0] for _, uri in self.server.asked]
+        self.assertEqual(limits, ["5", "3", "1"])
+        self.assertIn("labelSelector=app%3Dx", self.server.asked[0][1])
+
+    async def test_first_objects_of_few(self) -> None:
+        """A short list is complete; a page without objects ends it, whatever the server promises."""
+        self.server.handler = lambda request: {"items": [], "metadata": {"continue": "more"}}
+        self.assertEqual(await self.client.list_first(MACHINES, most=4), [])
+        self.server.handler = lambda request: {"items": [{"metadata": {}}], "metadata": {}}
+        self.assertEqual(await self.client.list_first(MACHINES, most=4), [{"metadata": {}}])
+
     async def test_pages_expired(self) -> None:
         """When the pages' version expires, the list is fetched without pagination."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -138,6 +138,34 @@ class KubeClient:
         path = resource.path(namespace)
         query = _selectors(field_selector, label_selector)
         return Deferred.fromCoroutine(self._list(path, query, trim))
+
+    async def list_first(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        most: int,
+        label_selector: str = "",
+        trim: Callable[[Object], Object] | None = None,
+    ) -> Sequence[Object]:
+        """
+        Return the first objects of a list; one more than ``most`` says that there are more.
+
+        The pages behind are not fetched, however many objects match.
+        """
+        path, query = resource.path(namespace), _selectors("", label_selector)
+        items: Sequence[Object] = ()
+        following = ""
+        while len(items) <= most:
+            limits = {"limit": str(most + 1 - len(items))}
+            if following:
+                limits["continue"] = following
+            page = await self._page(path, query | limits, trim, lambda _: None)
+            items = [*items, *page["items"]]
+            following = page["metadata"].get("continue", "")
+            if not following or not page["items"]:
+                break
+        return items[: most + 1]
 
     def create(
         self,

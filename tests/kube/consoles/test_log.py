@@ -20,6 +20,7 @@ from twisted_exec.kube.consoles.log import MachineLog
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.wire.resume import Position
 
 
 class Logs(Consoles):
@@ -103,6 +104,25 @@ class MachineLogTests(ConsolesCase):
         await self.reading(tail_lines=1)
         self.assertEqual(self.text, b"two\n")
         self.assertEqual(self.logs.queries, [b"frames=true&tailLines=1"])
+
+    async def test_position(self) -> None:
+        """A reader that has opened the log can say where it is, and pause it."""
+        journal = self.logs.journal
+        journal.append(b"one\n")
+        logs: list[Any] = []
+        log = MachineLog(self.config, "default", "vm", reactor)
+        reading = Deferred.fromCoroutine(
+            log.read(LogOptions(frames=True, follow=True), self.take, logs.append)
+        )
+        await self.until(b"one\n")
+        self.assertEqual(logs[0].position, Position(journal.epoch, 4))
+        logs[0].pause()
+        journal.append(b"two\n")
+        logs[0].resume()
+        await self.until(b"two\n")
+        self.assertEqual(logs[0].position.offset, 8)
+        journal.close()
+        await reading
 
     async def test_continues(self) -> None:
         """A log whose server is killed continues without a lost or repeated byte."""

@@ -16,6 +16,7 @@ from twisted_exec.cli.cluster_options import add_cluster_options, duration
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
 from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.script_options import EPILOG, add_script_options, script_problem
+from twisted_exec.cli.fleet.options import add_fleet_options, fleet_problem
 from twisted_exec.cli.machine_options import (
     add_namespace_option,
     machine_name,
@@ -75,7 +76,9 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = make_parser()
     options = parser.parse_args(argv)
-    options.name = options.machine.name
+    if wrong := fleet_problem(options):
+        parser.error(wrong)
+    options.name = options.machine.name if options.machine is not None else ""
     try:
         options.among = possible_dialects(options)
     except ValueError as problem:
@@ -101,6 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "machine",
         metavar="NAME",
+        nargs="?",
         type=machine_name,
         help="the machine; or KIND/NAME, where there are several kinds of them, such as "
         "instances/NAME",
@@ -128,6 +132,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_session_options(parser)
     add_loss_options(parser)
     add_script_options(parser)
+    add_fleet_options(parser)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     add_space_options(parser)
     add_cluster_options(parser)

@@ -25,6 +25,7 @@ from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.messages import explain, one_line
 from twisted_exec.cli.console.options import Parser, parse_options
 from twisted_exec.cli.console.script_options import failure_code, make_script, scripted_outcome
+from twisted_exec.cli.fleet.options import is_fleet
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -61,7 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         open_standard_descriptors()
         arguments = sys.argv[1:] if argv is None else argv
         Parser.failure_code = failure_code(arguments)
-        return conclude(*_run(parse_options(arguments)))
+        options = parse_options(arguments)
+        if is_fleet(options):
+            from twisted_exec.cli.fleet.command import run
+
+            return run(options)
+        return conclude(*_run(options))
     except KeyboardInterrupt:  # before or after the session, which has its own signals
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -164,8 +170,8 @@ class Program:
         from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
         from twisted_exec.program.clock import use_monotonic_clock
 
-        _start_log()
-        reactor, modes = _reactor(), Modes()
+        start_log()
+        reactor, modes = the_reactor(), Modes()
         use_monotonic_clock(reactor)
         self._script = script = self.make_script(reactor)
         call = reactor.callFromThread
@@ -222,7 +228,7 @@ class Program:
         from twisted_exec.cli.console.stdio import Input, Output
         from twisted_exec.wire.stream_options import CONSOLE
 
-        reactor, session, options = _reactor(), self._session, self._options
+        reactor, session, options = the_reactor(), self._session, self._options
         output: Sink = Output(sink, session.output_lost, reactor)
         if self._script is not None:
             from twisted_exec.cli.console.script import ScriptSink
@@ -328,7 +334,7 @@ class _Console(Program):
         # Before the terminal is raw, because the plugin may prompt for a password.
         run_plugin_in_terminal(
             self._config,
-            _reactor(),
+            the_reactor(),
             self._session,
             interactive=self._terminal.is_terminal,
             timeout_seconds=self._timeout_seconds,
@@ -446,17 +452,17 @@ def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
     # Imported here, because most sessions never lose their connection.
     from twisted_exec.cli.console.network_changes import watch_network
 
-    return watch_network(changed, _reactor())
+    return watch_network(changed, the_reactor())
 
 
-def _reactor() -> Any:
+def the_reactor() -> Any:
     """Return the reactor, as ``Any``: mypy knows only parts of its interface."""
     from twisted.internet import reactor
 
     return reactor
 
 
-def _start_log() -> None:
+def start_log() -> None:
     """Send the log with its tracebacks to the configured file, or drop it."""
     from twisted.logger import globalLogBeginner, textFileLogObserver
 

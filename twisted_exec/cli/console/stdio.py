@@ -86,6 +86,12 @@ class Output(FileDescriptor):
         self._error: OSError | None = None
         self.connected = 1
 
+    @property
+    def unsent(self) -> int:
+        """Number of bytes that are not written yet."""
+        waiting: int = len(self.dataBuffer) - self.offset + self._tempDataLen
+        return waiting
+
     def fileno(self) -> int:
         return self._fd
 

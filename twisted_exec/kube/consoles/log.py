@@ -67,12 +67,18 @@ class MachineLog:
         self._server, self._among, self._agent, self._lost = server, among, agent, lost
         self._resource = resource
 
-    async def read(self, options: LogOptions, data: Callable[[bytes], None]) -> None:
+    async def read(
+        self,
+        options: LogOptions,
+        data: Callable[[bytes], None],
+        opened: Callable[[Download | ResumedLog], None] = lambda log: None,
+    ) -> None:
         """
         Read the log to its end.
 
         :param options: with ``frames`` if the log is to continue after a loss.
         :param data: called with each piece of text; an exception ends the log, and is raised here.
+        :param opened: called before the first text with the log, which can be paused.
         :raises APIError: the server refuses, cannot be reached, or the log was cut off.
         :raises KubeConfigError: there are no usable credentials.
         """
@@ -88,6 +94,7 @@ class MachineLog:
                 lost=self._lost,
                 final=_FINAL,
             )
+        opened(log)
         ended: Deferred[bool] = Deferred(lambda _: log.abort())
 
         def take(text: bytes) -> None:

@@ -35,6 +35,7 @@ from twisted_exec.streaming.interfaces import INTERNAL, LINE_LOST, REVOKED, Endi
 from twisted_exec.streaming.text.download import Download
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.log_frames import Frame, FrameDecoder, Framing
+from twisted_exec.wire.resume import Position
 
 OUTAGE_SECONDS = 60.0
 """Longest outage."""
@@ -109,6 +110,11 @@ class ResumedLog:
     def continue_option(self) -> str:
         """The option of kubectl that continues the log, such as ``--since-time=...``; may be empty."""
         return f"--since-time={stamp(self._last.time_ns)}" if self._last.time_ns else ""
+
+    @property
+    def position(self) -> Position:
+        """Position behind the text that was delivered, and where the log continues."""
+        return Position(self._framing.epoch, self._last.offset)
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         """As :meth:`Download.deliver`."""

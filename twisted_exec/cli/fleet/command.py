@@ -1,0 +1,166 @@
+"""
+``kubectl console`` for many machines: the reactor and the signals around a task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import signal
+import sys
+from typing import Any, TypeVar, cast
+
+from twisted.internet.defer import Deferred, DeferredList, FirstError
+from twisted.python.failure import Failure
+
+from twisted_exec.cli.cluster_options import config_of
+from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.terminal import Signals, Terminal
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+
+FAILED = 1
+
+T = TypeVar("T")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until the task ends or a signal comes; return the exit code."""
+    from twisted_exec.cli.console.program import start_log, the_reactor
+    from twisted_exec.program.clock import use_monotonic_clock
+    from twisted_exec.program.descriptors import raise_descriptor_limit
+
+    try:
+        config = config_of(options)
+    except KubeConfigError as error:
+        return complain(str(error))
+    start_log()
+    reactor = the_reactor()
+    use_monotonic_clock(reactor)
+    raise_descriptor_limit()
+    gc.enable()
+    with Terminal(0) as terminal:
+        task = _task(options, config, reactor, terminal)
+        codes: list[int] = []
+
+        def begin() -> None:
+            running = Deferred.fromCoroutine(task.run())
+            running.addErrback(_crashed).addCallback(codes.append)
+            running.addBoth(lambda _: reactor.stop())
+
+        def deadly(number: int) -> None:
+            reactor.callFromThread(task.interrupted, number)
+
+        def resized() -> None:
+            reactor.callFromThread(task.resized)
+
+        with Signals(terminal, resized, deadly):
+            reactor.callWhenRunning(begin)
+            try:
+                reactor.run(installSignalHandlers=False)
+            finally:
+                terminal.restore()
+                task.restore()
+    return codes[0] if codes else FAILED
+
+
+def _task(
+    options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
+) -> Task:
+    from twisted_exec.cli.fleet.prefixed import Prefixed
+
+    return Prefixed(options, config, reactor)
+
+
+class Stopped(Exception):
+    """A signal, or the end of the time, asks the program to end."""
+
+
+class Task:
+    """
+    The work of one run.
+
+    :ivar stopping: fires with the exit code when the program is to end.
+    :ivar is_partial: some machines failed.
+    """
+
+    is_partial = False
+
+    def __init__(self, options: argparse.Namespace, config: ClientConfig, reactor: Any) -> None:
+        self.options, self.config, self.reactor = options, config, reactor
+        self.stopping: Deferred[int] = Deferred()
+
+    async def work(self) -> int:
+        """Do the work; return the exit code."""
+        raise NotImplementedError
+
+    async def run(self) -> int:
+        """Do the work until its end or a signal."""
+        try:
+            code = await self.work()
+        except Stopped:
+            code = await self.stopping
+        return code or (FAILED if self.is_partial else 0)
+
+    async def unless_stopped(self, result: Deferred[T]) -> T:
+        """
+        Wait for a result.
+
+        :raises Stopped: the program is to end; the result is cancelled.
+        """
+        racers: list[Deferred[Any]] = [result, self.stopping]
+        either = DeferredList(
+            racers,
+            fireOnOneCallback=True,
+            fireOnOneErrback=True,
+            consumeErrors=True,
+        )
+        try:
+            value, index = await either
+        except FirstError as error:
+            error.subFailure.raiseException()
+        if index:
+            result.cancel()
+            raise Stopped
+        return cast("T", value)
+
+    def interrupted(self, number: int) -> None:
+        """A signal asks the program to end.  Ctrl-C is the usual way to leave."""
+        self.stop(0 if number == signal.SIGINT else 128 + number)
+
+    def stop(self, code: int = 0) -> None:
+        """End the program."""
+        if not self.stopping.called:
+            self.stopping.callback(code)
+
+    def resized(self) -> None:
+        """The terminal may have another size."""
+
+    def restore(self) -> None:
+        """Undo changes of the terminal."""
+
+    def inform(self, line: str) -> None:
+        """Print a message about the progress, unless ``--quiet`` forbids it."""
+        if not self.options.quiet:
+            say(line)
+
+    def say(self, line: str) -> None:
+        """Print a message that the user needs."""
+        say(line)
+
+
+def _crashed(failure: Failure) -> int:
+    return complain(f"internal error: {type(failure.value).__name__}: {failure.getErrorMessage()}")
+
+
+def complain(line: str) -> int:
+    """Print an error on one line; return the exit code."""
+    say(one_line(line))
+    return FAILED
+
+
+def say(line: str) -> None:
+    """Print a line on standard error."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:  # it is closed, or full
+        pass

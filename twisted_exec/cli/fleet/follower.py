@@ -1,0 +1,181 @@
+"""
+One machine of a fleet: its log, opened again for as long as that may help.
+
+The log itself continues when a connection is lost (:mod:`twisted_exec.streaming.text.resumption`).
+This module adds the losses that take longer, and the first attempt.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.task import deferLater
+
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.fleet.output import Lane
+from twisted_exec.cli.fleet.positions import Positions
+from twisted_exec.cli.fleet.targets import Target
+from twisted_exec.kube.consoles.log import MachineLog
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.streaming.text.resumption import FINAL, ResumedLog
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.resume import Position
+
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 30.0
+
+_FINAL = (*FINAL, NotFound.code)
+
+
+Lost = Callable[[str | None], None]
+"""Called at the start of an outage with the reason, and with ``None`` at its end."""
+
+
+class State(Enum):
+    """The state of one machine's log."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    RETRYING = "retrying"
+    REFUSED = "refused"
+    """Waiting does not help."""
+    ENDED = "ended"
+    """The machine was deleted."""
+
+
+class Follower:
+    """
+    Prints the log of one machine until the machine is deleted.
+
+    :param open_log: returns the log.
+    :param position: where to begin; ``None`` for the last lines.
+    :param tail_lines: number of these lines.
+    :param turns: limits the logs that are being opened.
+    :param changed: called after each change of the state.
+    :ivar problem: why the log is not open; empty if it is.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        lane: Lane,
+        open_log: Callable[[Target, Lost], MachineLog],
+        clock: Any,
+        *,
+        position: Position | None,
+        tail_lines: int,
+        turns: DeferredSemaphore,
+        changed: Callable[[Follower], None],
+        needs_position: bool,
+    ) -> None:
+        self.target, self.lane = target, lane
+        self.state, self.problem = State.OPENING, ""
+        self._open_log, self._clock = open_log, clock
+        self._position, self._tail_lines = position, tail_lines
+        self._turns, self._changed = turns, changed
+        self._needs_position = needs_position
+        self._has_turn = False
+        self._was_open = False
+        self._log: Any = None
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the log is not open, and the machine still exists."""
+        return self.state in (State.OPENING, State.RETRYING, State.REFUSED)
+
+    async def run(self) -> None:
+        """Follow the log; cancelling ends it."""
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            await self._turns.acquire()
+            self._has_turn = True
+            self._was_open = False
+            try:
+                log = self._open_log(self.target, self._outage)
+                await log.read(self._options(), self._received, self._opened)
+            except (APIError, KubeConfigError, TLSConfigError) as error:
+                if isinstance(error, APIError) and error.code in _FINAL:
+                    self._become(State.REFUSED, self._explain(error))
+                    return
+                if self._was_open:
+                    wait = FIRST_WAIT_SECONDS
+                self._become(State.RETRYING, self._explain(error))
+            except _NoPosition:
+                self._become(
+                    State.REFUSED,
+                    "its server is of an earlier release and sends no offsets, which --state needs",
+                )
+                return
+            else:
+                self._become(State.ENDED)
+                return
+            finally:
+                self._release()
+                self._log = self.lane.source = None
+            # Spread, because an API server that comes back meets the whole fleet.
+            await deferLater(self._clock, wait * random.uniform(1, 1.5))
+            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+
+    def _options(self) -> LogOptions:
+        at = self._position
+        if at is None:
+            return LogOptions(follow=True, frames=True, tail_lines=self._tail_lines)
+        return LogOptions(follow=True, frames=True, from_offset=at.offset, epoch=at.epoch)
+
+    def _opened(self, log: Any) -> None:
+        self._release()
+        is_exact = isinstance(log, ResumedLog)
+        if self._needs_position and not is_exact:
+            log.abort()
+            raise _NoPosition
+        if not is_exact and self._log is None and self.state is State.RETRYING:
+            self.lane.remark("output may be missing here")
+        self._log, self._was_open = log, True
+        if is_exact and self._needs_position and self.lane.positions is None:
+            self.lane.positions = Positions(log.position)
+        self.lane.opened(log)
+        self._become(State.OPEN)
+
+    def _outage(self, why: str | None) -> None:
+        if why is None:
+            self._become(State.OPEN)
+        else:
+            self._become(State.RETRYING, why)
+
+    def _received(self, data: bytes) -> None:
+        position = None
+        if isinstance(self._log, ResumedLog):
+            position = self._position = self._log.position
+        else:
+            self._tail_lines = 0
+        self.lane.feed(data, position)
+
+    def _release(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.release()
+
+    def _explain(self, error: BaseException) -> str:
+        if isinstance(error, TLSConfigError):
+            return str(error)
+        return explain(error, self.target.namespace)
+
+    def _become(self, state: State, problem: str = "") -> None:
+        self.state, self.problem = state, problem
+        self._changed(self)
+
+
+class _NoPosition(Exception):
+    """The server sends no offsets."""
+
+
+def start(follower: Follower) -> Deferred[None]:
+    """Run a follower; cancelling the result is no failure."""
+    running = Deferred.fromCoroutine(follower.run())
+    return running.addErrback(lambda failure: failure.trap(CancelledError) and None)

@@ -1,0 +1,224 @@
+"""
+The lines of many machines in one output, each with the name of its machine.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import (
+    Deferred,
+    DeferredSemaphore,
+    TimeoutError,
+    gatherResults,
+    succeed,
+)
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
+
+from twisted_exec.cli.console.stdio import Output
+from twisted_exec.cli.console.terminal import nonblocking
+from twisted_exec.cli.fleet.command import FAILED, Task, complain
+from twisted_exec.cli.fleet.follower import Follower, Lost, start
+from twisted_exec.cli.fleet.lines import PrefixedLines
+from twisted_exec.cli.fleet.options import DEFAULT_TAIL
+from twisted_exec.cli.fleet.output import FairOutput
+from twisted_exec.cli.fleet.progress import Progress
+from twisted_exec.cli.fleet.state import Progress as Printed
+from twisted_exec.cli.fleet.state import StateError, StateFile
+from twisted_exec.cli.fleet.targets import Selection, SelectionError, Target, select
+from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
+from twisted_exec.kube.consoles.log import MachineLog
+
+CONCURRENT_OPENINGS = 16
+SAVE_SECONDS = 1.0
+_FAREWELL_SECONDS = 1.0
+_WIDEST = 40
+"""Names are padded up to this width on a terminal."""
+
+
+class Prefixed(Task):
+    """Prints the lines of all selected machines."""
+
+    async def work(self) -> int:
+        """See :meth:`Task.work`."""
+        try:
+            state = self._load_state()
+            selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
+            selection = await self.unless_stopped(selecting)
+        except (SelectionError, StateError) as problem:
+            return complain(str(problem))
+        for name, why in selection.failures:
+            self.say(f"space {name}: {why}")
+        with nonblocking(1, os.O_WRONLY) as descriptor:
+            printing = _Printing(self, selection, state, descriptor)
+            self.is_partial = bool(selection.failures)
+            await printing.run()
+        return 0
+
+    def _load_state(self) -> StateFile | None:
+        if self.options.state is None:
+            return None
+        state = StateFile(self.options.state)
+        state.load()
+        return state
+
+
+class _Printing:
+    """The followers and their output."""
+
+    def __init__(
+        self, task: Task, selection: Selection, state: StateFile | None, descriptor: int
+    ) -> None:
+        self._task, self._state = task, state
+        self._options, self._reactor = task.options, task.reactor
+        self._is_terminal = os.isatty(descriptor)
+        self._lost: Deferred[None] = Deferred()
+        self._is_lost = False
+        self._saved = b""
+        self._saving: Deferred[None] = succeed(None)
+        self._sink = Output(descriptor, self._output_lost, self._reactor)
+        self._output = FairOutput(self._sink, self._reactor, is_terminal=self._is_terminal)
+        self._progress = Progress(self._reactor, task.say, task.inform)
+        self._turns = DeferredSemaphore(CONCURRENT_OPENINGS)
+        widest = max(len(target.label) for target in selection.targets)
+        self._width = min(widest, _WIDEST) if self._is_terminal else 0
+        self._followers = [self._follower(target) for target in selection.targets]
+        self._progress.followers = self._followers
+
+    async def run(self) -> None:
+        """Print until all machines are deleted or the program is to end."""
+        timer = None
+        if self._options.timeout:
+            timer = self._reactor.callLater(self._options.timeout, self._task.stop)
+        saver = LoopingCall(self._save)
+        saver.clock = self._reactor
+        if self._state is not None:
+            saver.start(SAVE_SECONDS, now=False).addErrback(self._cannot_save)
+        running = gatherResults([start(each) for each in self._followers])
+        try:
+            await self._task.unless_stopped(running)
+            printed: Deferred[None] = Deferred()
+            self._output.finish(lambda: printed.callback(None))
+            await self._task.unless_stopped(printed)
+        finally:
+            failed = any(each.is_failed for each in self._followers)
+            if timer is not None and timer.active():
+                timer.cancel()
+            if saver.running:
+                saver.stop()
+            self._progress.close()
+            await self._leave()
+            self._task.is_partial |= failed or self._is_lost
+
+    def _follower(self, target: Target) -> Follower:
+        printed = self._state.machines.get(target.uid) if self._state is not None else None
+        tail = self._options.tail
+        lines = PrefixedLines(
+            target.label.ljust(self._width),
+            keeps_colours=self._options.colours,
+            for_terminal=self._is_terminal,
+            inside_line=printed is not None and printed.inside_line,
+        )
+        return Follower(
+            target,
+            self._output.lane(lines),
+            self._open_log,
+            self._reactor,
+            position=printed.position if printed is not None else None,
+            tail_lines=DEFAULT_TAIL if tail is None else tail,
+            turns=self._turns,
+            changed=self._progress.changed,
+            needs_position=self._state is not None,
+        )
+
+    def _open_log(self, target: Target, lost: Lost) -> MachineLog:
+        return MachineLog(
+            target.cluster.config,
+            target.namespace,
+            target.name,
+            self._reactor,
+            timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
+            among=(target.dialect,),
+            agent=target.cluster.agent,
+            lost=lost,
+        )
+
+    # The state.
+
+    def _save(self) -> Deferred[None]:
+        """Save the progress, when the output so far is written."""
+
+        def written(_: None) -> Deferred[None]:
+            content = self._progress_made()
+            self._saving = deferToThread(self._write, content)
+            return self._saving
+
+        return self._sent().addCallback(written)
+
+    def _sent(self) -> Deferred[None]:
+        """Fire when everything is written that was printed so far, before more is printed."""
+        sent: Deferred[None] = Deferred()
+        self._output.when_sent(lambda: sent.callback(None))
+        return sent
+
+    def _progress_made(self) -> bytes:
+        """Return the content of the state file."""
+        assert self._state is not None
+        for each in self._followers:
+            position = each.lane.position
+            if position is not None:
+                self._state.machines[each.target.uid] = Printed(
+                    each.target.label, position, each.lane.is_inside_line
+                )
+        return self._state.encoded()
+
+    def _write(self, content: bytes) -> None:
+        assert self._state is not None
+        if content != self._saved:
+            self._state.write(content)
+            self._saved = content
+
+    def _cannot_save(self, failure: Any) -> None:
+        failure.trap(StateError)
+        self._task.say(str(failure.value))
+        self._task.stop(FAILED)
+
+    # The end.
+
+    def _output_lost(self, error: OSError | None) -> None:
+        self._is_lost = error is not None
+        if error is not None:
+            self._task.say(f"cannot write output: {error.strerror}")
+        self._lost.callback(None)
+        self._task.stop()
+
+    async def _leave(self) -> None:
+        """Flush the output within a limit, and save the progress."""
+        content = None
+        if not self._lost.called:
+            content = await _within(
+                self._sent().addCallback(lambda _: self._final()), self._reactor
+            )
+        self._output.close()
+        if content is not None:
+            try:
+                await self._saving
+                self._write(content)
+            except StateError as problem:
+                self._task.say(str(problem))
+                self._is_lost = True
+        if not self._lost.called:
+            self._sink.loseConnection()
+            await _within(self._lost, self._reactor)
+
+    def _final(self) -> bytes | None:
+        return None if self._state is None or self._lost.called else self._progress_made()
+
+
+def _within(result: Deferred[Any], clock: Any) -> Deferred[Any]:
+    """Wait for a result that may not come."""
+    return result.addTimeout(_FAREWELL_SECONDS, clock).addErrback(
+        lambda failure: failure.trap(TimeoutError) and None
+    )

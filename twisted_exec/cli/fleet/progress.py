@@ -1,0 +1,109 @@
+"""
+Messages about the machines of a fleet, few at a time however many machines fail at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.fleet.follower import State
+from twisted_exec.cli.fleet.targets import Target
+
+REPORT_SECONDS = 1.0
+"""Outages that end sooner are not reported."""
+_NAMED = 3
+
+
+class Followed(Protocol):
+    """A machine, as far as reports need it."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def problem(self) -> str: ...
+
+
+class Progress:
+    """
+    Reports changes once a second.
+
+    :param say: prints a line that the user needs.
+    :param inform: prints a line about the progress.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, say: Callable[[str], None], inform: Callable[[str], None]
+    ) -> None:
+        self.followers: Sequence[Followed] = ()
+        self._clock, self._say, self._inform = clock, say, inform
+        self._begun = clock.seconds()
+        self._is_opening = True
+        self._reported: dict[Followed, tuple[State, str]] = {}
+        self._timer: IDelayedCall | None = None
+
+    def changed(self, follower: Followed) -> None:
+        """Note that a machine may have another state."""
+        if self._timer is None:
+            self._timer = self._clock.callLater(REPORT_SECONDS, self._report)
+        if self._is_opening and self._opened == len(self.followers):
+            self._report()
+
+    def close(self) -> None:
+        """Report nothing more."""
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    @property
+    def _opened(self) -> int:
+        return sum(each.state in (State.OPEN, State.ENDED) for each in self.followers)
+
+    def _report(self) -> None:
+        self.close()
+        if self._is_opening:
+            total, opened = len(self.followers), self._opened
+            if any(each.state is State.OPENING for each in self.followers):
+                self._inform(f"opened {opened} of {total} consoles")
+                self._timer = self._clock.callLater(REPORT_SECONDS, self._report)
+            else:
+                self._is_opening = False
+                seconds = self._clock.seconds() - self._begun
+                self._inform(f"following {opened} of {total} machines after {seconds:.1f} s")
+        changes: dict[tuple[State, str], list[Followed]] = {}
+        for each in self.followers:
+            now = each.state, _anonymous(each)
+            before = self._reported.get(each)
+            if now == before or (before is None and each.state in (State.OPEN, State.OPENING)):
+                continue
+            self._reported[each] = now
+            changes.setdefault(now, []).append(each)
+        for (state, _), those in changes.items():
+            names = listed([each.target.label for each in those])
+            problem = one_line(those[0].problem)
+            if state is State.RETRYING:
+                self._say(f"{names}: {problem}; trying again")
+            elif state is State.REFUSED:
+                self._say(f"{names}: {problem}")
+            elif state is State.ENDED:
+                self._inform(f"{names}: deleted")
+            elif state is State.OPEN:
+                self._inform(f"{names}: open again")
+
+
+def _anonymous(follower: Followed) -> str:
+    """Return the problem without the machine's name, to fold equal problems of several machines."""
+    return follower.problem.replace(f'"{follower.target.name}"', '"..."')
+
+
+def listed(names: Iterable[str], most: int = _NAMED) -> str:
+    """Return the first names, and the number of the others."""
+    names = list(names)
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
