@@ -14,6 +14,7 @@ from pathlib import Path
 from . import (
     chain,
     etcd,
+    fleets,
     ironcore,
     journal,
     leaf,
@@ -47,6 +48,7 @@ BENCHMARKS = {
     "fairness": fairness_bench.main,
     "trace": trace.main,
     "journal": journal.main,
+    "fleets": fleets.main,
     "revocation": revocation_bench.main,
     "resume": resume_bench.main,
 }

@@ -327,8 +327,9 @@ class VerbTests(ClientTestCase):
         """A short list is complete; a page without objects ends it, whatever the server promises."""
         self.server.handler = lambda request: {"items": [], "metadata": {"continue": "more"}}
         self.assertEqual(await self.client.list_first(MACHINES, most=4), [])
-        self.server.handler = lambda request: {"items": [{"metadata": {}}], "metadata": {}}
-        self.assertEqual(await self.client.list_first(MACHINES, most=4), [{"metadata": {}}])
+        machine = {"metadata": {"name": "a"}}
+        self.server.handler = lambda request: {"items": [machine], "metadata": {}}
+        self.assertEqual(await self.client.list_first(MACHINES, most=4), [machine])
 
     async def test_pages_expired(self) -> None:
         """When the pages' version expires, the list is fetched without pagination."""

@@ -68,6 +68,7 @@ MODULES = [
     "cli.console.terminal",
     "cli.console.timers",
     "cli.console.type_ahead",
+    "cli.fleet.options",
     "cli.machine_options",
     "cli.space.options",
     "console.floor",

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any, TypeVar, cast
 
-from twisted.internet.defer import Deferred, DeferredList, FirstError
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError
 from twisted.python.failure import Failure
 
 from twisted_exec.cli.cluster_options import config_of
@@ -66,6 +66,14 @@ def run(options: argparse.Namespace) -> int:
 def _task(
     options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
 ) -> Task:
+    if options.tiled:
+        from twisted_exec.cli.fleet.tiles.program import Tiled
+
+        return Tiled(options, config, reactor, terminal)
+    if options.script_command is not None:
+        from twisted_exec.cli.fleet.run import RunTask
+
+        return RunTask(options, config, reactor)
     from twisted_exec.cli.fleet.prefixed import Prefixed
 
     return Prefixed(options, config, reactor)
@@ -119,6 +127,7 @@ class Task:
         except FirstError as error:
             error.subFailure.raiseException()
         if index:
+            result.addErrback(lambda failure: failure.trap(CancelledError) and None)
             result.cancel()
             raise Stopped
         return cast("T", value)

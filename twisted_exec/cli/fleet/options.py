@@ -77,7 +77,7 @@ def fleet_problem(options: argparse.Namespace) -> str:
         if wrong:
             return f"{wrong} goes with -l or --all"
         if options.machine is None:
-            return "name a machine, or select machines with -l or --all"
+            return "give the NAME of a machine, or select machines with -l or --all"
         return ""
     if options.machine is not None:
         return "give either NAME, or -l or --all"

@@ -118,7 +118,7 @@ class Lane:
         if drops:
             # Half of it, so that this happens once for many pieces; then from the next line on.
             count = len(self._buffer) - BUFFER_BYTES // 2
-            count = self._buffer.find(b"\n", count, count + SLICE_BYTES) + 1 or count
+            count = self._buffer.find(b"\n", count - 1, count + SLICE_BYTES) + 1 or count
             del self._buffer[:count]
             self._dropped += count
             if self.positions is not None:
@@ -204,7 +204,7 @@ class FairOutput:
     def finish(self, call: Callable[[], None]) -> None:
         """Print everything that waits, also lines without an end; then call."""
         self._finished = call
-        for lane in list(self._quiet):
+        for lane in [*self._quiet, *self._waiting]:
             lane.touch(-QUIET_SECONDS)
             self._queue(lane)
         self._schedule()

@@ -39,7 +39,13 @@ _WIDEST = 40
 
 
 class Prefixed(Task):
-    """Prints the lines of all selected machines."""
+    """
+    Prints the lines of all selected machines.
+
+    :cvar output: the descriptor.
+    """
+
+    output = 1
 
     async def work(self) -> int:
         """See :meth:`Task.work`."""
@@ -51,7 +57,7 @@ class Prefixed(Task):
             return complain(str(problem))
         for name, why in selection.failures:
             self.say(f"space {name}: {why}")
-        with nonblocking(1, os.O_WRONLY) as descriptor:
+        with nonblocking(self.output, os.O_WRONLY) as descriptor:
             printing = _Printing(self, selection, state, descriptor)
             self.is_partial = bool(selection.failures)
             await printing.run()

@@ -55,7 +55,12 @@ class Progress:
             self._report()
 
     def close(self) -> None:
-        """Report nothing more."""
+        """Report the last changes, and nothing more."""
+        if self._timer is not None:
+            self._report()
+        self._stop()
+
+    def _stop(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
@@ -65,7 +70,7 @@ class Progress:
         return sum(each.state in (State.OPEN, State.ENDED) for each in self.followers)
 
     def _report(self) -> None:
-        self.close()
+        self._stop()
         if self._is_opening:
             total, opened = len(self.followers), self._opened
             if any(each.state is State.OPENING for each in self.followers):

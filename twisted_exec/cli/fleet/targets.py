@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, gatherResults
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
@@ -126,6 +126,8 @@ def _nothing(
 
 def _reason(failure: Any) -> str:
     error = failure.value
+    if isinstance(error, CancelledError):  # the user left
+        return "interrupted"
     if not isinstance(error, APIError | KubeConfigError | TLSConfigError):
         failure.raiseException()
     return str(error) if isinstance(error, TLSConfigError) else explain(error)

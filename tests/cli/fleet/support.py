@@ -1,0 +1,121 @@
+"""An API server with many machines in the reactor of the tests, and the command line for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor
+
+from tests.kube.console_cases import Consoles, ConsolesCase
+from tests.streaming.sessions.test_registry import Records
+from twisted_exec.api.logs import parse
+from twisted_exec.api.selectors import parse_labels
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.cluster_options import config_of
+from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.fleet import command
+from twisted_exec.console.log_stream import LogStream
+from twisted_exec.journal.journal import Journal
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.sessions.registry import Sessions
+
+
+class Fleet(Consoles):
+    """
+    Serves machines, their logs, and their consoles as :class:`Consoles` does.
+
+    :ivar journals: by ``NAMESPACE/NAME``; the machines are those with a journal.
+    :ivar labels: likewise.
+    :ivar problems: refuse the logs of machines, likewise.
+    :ivar list_problem: refuses lists.
+    :ivar frames: the server knows frames.
+    :ivar log_queries: of each request for a log.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journals: dict[str, Journal] = {}
+        self.labels: dict[str, dict[str, str]] = {}
+        self.problems: dict[str, APIError] = {}
+        self.list_problem: APIError | None = None
+        self.frames = True
+        self.listed = 0
+        self.log_queries: list[str] = []
+        self.sessions = Sessions(Trail(Records(), "apiserver", reactor))
+
+    def add(self, *keys: str) -> None:
+        """Add machines with an empty journal, and the label ``app=web``."""
+        for key in keys:
+            self.journals[key], self.labels[key] = Journal(), {"app": "web"}
+
+    async def dispatch(self, request: Request) -> None:
+        parts = request.path.decode().split("/")
+        if parts[-1] == "machines":
+            self._list(request, parts[5] if parts[4] == "namespaces" else "")
+        elif parts[-1] == "log":
+            await self._log(request, f"{parts[5]}/{parts[7]}")
+        else:
+            await super().dispatch(request)
+
+    def _list(self, request: Request, namespace: str) -> None:
+        if self.list_problem is not None:
+            raise self.list_problem
+        selector = parse_labels(request.args.get(b"labelSelector", [b""])[0].decode())
+        keys = [
+            key
+            for key in sorted(self.journals)
+            if namespace in ("", key.partition("/")[0]) and selector.matches(self.labels[key])
+        ]
+        first = int(request.args.get(b"continue", [b"0"])[0])
+        end = first + int(request.args.get(b"limit", [b"1000000"])[0])
+        items = [
+            {
+                "metadata": {
+                    "namespace": key.split("/")[0],
+                    "name": key.split("/")[1],
+                    "uid": f"u-{key}",
+                }
+            }
+            for key in keys[first:end]
+        ]
+        self.listed += len(items)
+        more = {"continue": str(end)} if end < len(keys) else {}
+        respond_json(request, 200, {"items": items, "metadata": more})
+
+    async def _log(self, request: Request, key: str) -> None:
+        self.log_queries.append(request.uri.decode().partition("?")[2])
+        if key in self.problems:
+            raise self.problems[key]
+        if key not in self.journals:
+            raise NotFound("machines", key.partition("/")[2], "compute.ironcore.dev")
+        args = dict(request.args)
+        if not self.frames:
+            args.pop(b"frames", None)
+        stream = LogStream(request, self.journals[key], parse(args, "vm"), "vm")
+        await stream.run(self.sessions.open(request.subject))
+
+    def cut(self) -> None:
+        """Lose all logs, as when the server is killed."""
+        for session in self.sessions.live():
+            session.cut()
+
+
+class FleetCase(ConsolesCase):
+    """Serves ``self.fleet``."""
+
+    def setUp(self) -> Any:
+        serving = super().setUp()
+        self.fleet = self.site.resource = Fleet()
+        self.messages: list[str] = []
+        self.patch(command, "say", self.messages.append)
+        return serving
+
+    def options(self, *words: str) -> Any:
+        return parse_options([*words, "--kubeconfig", self.kubeconfig()])
+
+    def task(self, make: Callable[..., Any], *words: str) -> Any:
+        """Return the task of a command line."""
+        options = self.options(*words)
+        return make(options, config_of(options), reactor)

@@ -1,0 +1,108 @@
+"""Tests for :mod:`twisted_exec.cli.fleet.run`: the commands run in real shells behind a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.utils import getProcessOutput
+
+from tests.cli.fleet.support import FleetCase
+from twisted_exec.api.status import Forbidden
+from twisted_exec.cli.fleet.run import RunTask
+from twisted_exec.testing.attachment import RecordingAttachment
+
+
+class Shell(RecordingAttachment):
+    """A machine with a shell at its prompt."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(b"# ")
+        self._name, self._line = name, b""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        for byte in data:
+            if byte == 0x15:
+                self._line = b""
+            elif byte != 0x0D:
+                self._line += bytes([byte])
+            else:
+                line, self._line = self._line, b""
+                self.transport.write(line + b"\r\n")
+                environment = {**os.environ, "NAME": self._name}
+                running = getProcessOutput("/bin/sh", ["-c", line], environment, errortoo=True)
+                running.addCallback(self._ran)
+
+    def _ran(self, output: bytes) -> None:
+        if not self.detached_with:
+            self.transport.write(output.replace(b"\n", b"\r\n") + b"# ")
+
+
+class RunTests(FleetCase):
+    """``kubectl console -l SELECTOR --run COMMAND``."""
+
+    def add(self, *names: str, make: Callable[[str], RecordingAttachment] = Shell) -> None:
+        for name in names:
+            self.fleet.add(f"default/{name}")
+            self.fleet.machines[f"default/{name}"] = partial(make, name)
+
+    def run_task(self, *words: str) -> tuple[RunTask, Deferred[int], Any]:
+        reader, writer = os.pipe()
+        task = self.task(RunTask, "--all", *words)
+        task.output = writer
+        ended = Deferred.fromCoroutine(task.run())
+
+        def read() -> str:
+            os.close(writer)
+            with open(reader, "rb") as file:
+                return file.read().decode()
+
+        return task, ended, read
+
+    async def test_equal(self) -> None:
+        """Machines with equal outputs are folded, and the exit code is 0."""
+        self.add("a", "b", "c")
+        _, ended, read = self.run_task("--run", 'test $NAME != b && echo same || echo "I am $NAME"')
+        self.assertEqual(await ended, 0)
+        text = read()
+        self.assertIn("2 machines, exit code 0: a c\n  | same\n", text)
+        self.assertIn("1 machine, exit code 0: b\n  | I am b\n", text)
+
+    async def test_partial(self) -> None:
+        """A command that fails, and a machine that refuses, are listed with their codes: exit code 1."""
+        self.add("a", "b")
+        self.fleet.add("default/c")
+        self.fleet.machines["default/c"] = Forbidden("not c")
+        _, ended, read = self.run_task("--run", "test $NAME = a")
+        self.assertEqual(await ended, 1)
+        text = read()
+        self.assertIn("1 machine, exit code 0: a\n", text)
+        self.assertIn("1 machine, exit code 1: b\n", text)
+        self.assertIn(
+            "1 machine, exit code 125: c\n  | [kubectl console: forbidden: not c]\n", text
+        )
+
+    async def test_timeout(self) -> None:
+        """A machine that does not answer in time has the code 124; the others have their results."""
+        self.add("a")
+        self.add("b", make=lambda name: RecordingAttachment())
+        _, ended, read = self.run_task("--run", "echo hello", "--timeout", "3")
+        self.assertEqual(await ended, 1)
+        text = read()
+        self.assertIn("exit code 0: a\n  | hello\n", text)
+        self.assertIn("exit code 124: b\n  | [kubectl console: timed out, as --timeout says", text)
+
+    async def test_interrupted(self) -> None:
+        """Ctrl-C ends the sessions, and prints the results so far."""
+        self.add("a", make=lambda name: RecordingAttachment())
+        task, ended, read = self.run_task("--run", "echo hello")
+        while not self.fleet.queries:
+            await self._settle()
+        task.interrupted(signal.SIGINT)
+        self.assertEqual(await ended, 1)
+        self.assertIn("exit code 130: a\n  | [kubectl console: interrupted]\n", read())

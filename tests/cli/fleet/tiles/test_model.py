@@ -1,0 +1,106 @@
+"""Tests for :mod:`twisted_exec.cli.fleet.tiles.model`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.fleet.tiles.keys import keys
+from twisted_exec.cli.fleet.tiles.model import Mode, Model, Wish
+
+
+class ModelTests(SynchronousTestCase):
+    """Selecting, marking and typing."""
+
+    def setUp(self) -> None:
+        self.model = Model([f"web-{number}" for number in range(10)], 80, 25)
+
+    def press(self, data: bytes) -> list[Wish]:
+        wishes = [self.model.key(each) for each in keys(data)]
+        return [each for each in wishes if each is not None]
+
+    def test_pages(self) -> None:
+        """The page is that of the selected machine; it ends with the last machine."""
+        self.assertEqual((list(self.model.page), self.model.grid.columns), ([0, 1, 2, 3, 4, 5], 2))
+        self.press(b"\x1b[6~")
+        self.assertEqual((list(self.model.page), self.model.selected), ([6, 7, 8, 9], 6))
+        self.press(b"\x1b[6~l")
+        self.assertEqual(self.model.selected, 9)
+        self.press(b"\x1b[H\x1b[A")
+        self.assertEqual(self.model.selected, 0)
+        self.press(b"jl")
+        self.assertEqual(self.model.selected, 3)
+        self.assertIn("10 machines, page 1 of 2", self.model.status)
+
+    def test_zoom(self) -> None:
+        """One machine fills the terminal, and back."""
+        self.press(b"l\r")
+        self.assertEqual((list(self.model.page), self.model.grid.height), ([1], 24))
+        self.press(b"\r")
+        self.assertEqual(len(self.model.page), 6)
+
+    def test_marks(self) -> None:
+        """Machines are marked one by one, by page, or all; the number is shown."""
+        self.press(b" l l ")
+        self.assertEqual(self.model.marked, {0, 1, 2})
+        self.assertIn("3 marked", self.model.status)
+        self.press(b"a")
+        self.assertEqual(self.model.marked, {0, 1, 2, 3, 4, 5})
+        self.press(b"a")
+        self.assertEqual(self.model.marked, set())
+        self.press(b"A")
+        self.assertEqual(len(self.model.marked), 10)
+        self.press(b"u")
+        self.assertEqual(self.model.marked, set())
+        self.assertEqual([self.model.title(each) for each in (1, 2)], [" " + " web-1", "> web-2"])
+
+    def test_type(self) -> None:
+        """Typing begins after a confirmation that names the number of machines."""
+        self.assertEqual(self.press(b" l t"), [])
+        self.assertEqual(self.model.status, "type to 2 machines (web-0, web-1)? y or n")
+        self.assertEqual(self.press(b"y"), [Wish.OPEN])
+        self.assertIs(self.model.mode, Mode.OPENING)
+        self.assertIs(self.model.opened(2, ""), Wish.TYPE)
+        self.assertEqual(self.model.status, "TYPING to 2 machines; Ctrl-] stops")
+        self.model.typing(1, "web-0: gone")
+        self.assertEqual(self.model.status, "TYPING to 1 machine (web-0: gone); Ctrl-] stops")
+        self.model.typing(0, "web-1: gone")
+        self.assertIs(self.model.mode, Mode.BROWSE)
+        self.assertIn("web-1: gone", self.model.status)
+
+    def test_not_confirmed(self) -> None:
+        """Any other key than y is no confirmation, also while the consoles are being opened."""
+        self.press(b" t")
+        self.assertEqual(self.press(b"\r"), [Wish.GIVE_UP])
+        self.press(b"ty")
+        self.assertEqual(self.press(b"xq"), [Wish.GIVE_UP])
+        self.assertIs(self.model.mode, Mode.BROWSE)
+
+    def test_nothing_marked(self) -> None:
+        """Without a mark nobody types, also not to the selected machine."""
+        self.assertEqual(self.press(b"ty"), [])
+        self.assertIs(self.model.mode, Mode.BROWSE)
+
+    def test_partly_open(self) -> None:
+        """If some consoles fail, the smaller number is confirmed again."""
+        self.press(b" l l ty")
+        self.assertIsNone(self.model.opened(2, "web-1: no"))
+        self.assertEqual(self.model.status, "web-1: no; type to the other 2 machines? y or n")
+        self.assertEqual(self.press(b"y"), [Wish.TYPE])
+        self.model.stopped()
+        self.press(b"ty")
+        self.assertIs(self.model.opened(0, "web-1: no"), Wish.GIVE_UP)
+        self.assertIs(self.model.mode, Mode.BROWSE)
+
+    def test_read_only(self) -> None:
+        """With --read-only nobody types."""
+        self.model = Model(["a"], 80, 25, may_type=False)
+        self.press(b" t")
+        self.assertIs(self.model.mode, Mode.BROWSE)
+        self.assertIn("start without --read-only", self.model.status)
+
+    def test_leave(self) -> None:
+        """q, Ctrl-C and Ctrl-] leave; a key ends the help."""
+        for key in (b"q", b"\x03", b"\x1d"):
+            self.assertEqual(self.press(key), [Wish.LEAVE])
+        self.assertEqual(self.press(b"?q"), [])
+        self.assertIs(self.model.mode, Mode.BROWSE)

@@ -1,0 +1,213 @@
+"""
+``--run`` for many machines: one command in the shell of each.
+
+A machine's API has no command of its own to run: its ``exec`` opens the console.  So the command is
+typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.shell`), which
+finds the output and the exit code by marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    DeferredSemaphore,
+    gatherResults,
+)
+
+from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.console.program import patiently
+from twisted_exec.cli.console.script import ScriptSink
+from twisted_exec.cli.console.script_options import scripted_outcome
+from twisted_exec.cli.console.session import ConsoleSession, Outcome
+from twisted_exec.cli.console.shell import Run
+from twisted_exec.cli.fleet.command import Task, complain
+from twisted_exec.cli.fleet.results import Result, report
+from twisted_exec.cli.fleet.targets import SelectionError, Target, select
+from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, open_console
+from twisted_exec.wire.stream_options import CONSOLE
+
+CONCURRENT_RUNS = 50
+SECONDS = 60.0
+"""Time limit of each machine without ``--timeout``."""
+OUTPUT_BYTES = 256 << 10
+"""Output of one machine that is kept."""
+_PROGRESS_SECONDS = 1.0
+_INTERRUPTED_CODE = 130
+
+
+class RunTask(Task):
+    """
+    Runs the command on all selected machines, and prints the results.
+
+    :cvar output: the descriptor of the results.
+    """
+
+    output = 1
+
+    async def work(self) -> int:
+        """See :meth:`Task.work`."""
+        try:
+            selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
+            selection = await self.unless_stopped(selecting)
+        except SelectionError as problem:
+            return complain(str(problem))
+        for name, why in selection.failures:
+            self.say(f"space {name}: {why}")
+        self.is_partial = bool(selection.failures)
+        self._results: dict[Target, Result] = {}
+        self._active: set[MachineRun] = set()
+        targets = selection.targets
+        turns = DeferredSemaphore(CONCURRENT_RUNS)
+        self._inform_later(len(targets))
+        runs = [turns.run(self._run_on, target) for target in targets]
+        try:
+            await self.unless_stopped(gatherResults(runs, consumeErrors=True))
+        finally:
+            self._timer.cancel()
+            # The servers would keep the sessions of a program that is gone for a while.
+            await DeferredList([run.left() for run in self._active])
+            unfinished = Result("", _INTERRUPTED_CODE, b"", problem="interrupted")
+            results = [
+                self._results.get(target) or replace(unfinished, label=target.label)
+                for target in targets
+            ]
+            self._print(report(results, for_terminal=os.isatty(self.output)))
+            self.is_partial |= any(result.code for result in results)
+        return 0
+
+    def _print(self, text: bytes) -> None:
+        try:
+            while text:  # the program has nothing else to do any more
+                text = text[os.write(self.output, text) :]
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            complain(f"cannot write output: {error.strerror}")
+            self.is_partial = True
+
+    def _inform_later(self, total: int) -> None:
+        informed = -1
+
+        def inform() -> None:
+            nonlocal informed
+            if informed != len(self._results):
+                informed = len(self._results)
+                self.inform(f"{informed} of {total} machines are done")
+            self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
+
+        self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
+
+    def _run_on(self, target: Target) -> Deferred[None]:
+        run = MachineRun(self.options, target, self.reactor)
+        self._active.add(run)
+
+        def done(result: Result) -> None:
+            self._active.remove(run)
+            self._results[target] = result
+
+        return run.start().addCallback(done)
+
+
+class MachineRun:
+    """The command on one machine."""
+
+    def __init__(self, options: argparse.Namespace, target: Target, reactor: Any) -> None:
+        self._options, self._target, self._reactor = options, target, reactor
+        self._script = script = Run(reactor, options.script_command)
+        self._session = session = ConsoleSession(
+            reactor,
+            interactive=False,
+            size=lambda: None,
+            script=script,
+            limited=False,
+            quiet=True,
+        )
+        self._output = _Collected(lambda: reactor.callLater(0, session.output_lost, None))
+
+    def start(self) -> Deferred[Result]:
+        """Run the command; cancelling the result ends the session, and not the command."""
+        options, session, script = self._options, self._session, self._script
+        script.drive(session)
+        limit = SECONDS if options.timeout is None else options.timeout
+        session.start(script, ScriptSink(script, self._output), timeout_seconds=limit or None)
+        attempt = patiently(lambda: self._open(session), self._reactor, lambda line: None)
+        session.connecting(attempt)
+        attempt.addErrback(self._refused)
+
+        def leave(result: Deferred[Result]) -> None:
+            result.errback(CancelledError())
+            session.conclude(Outcome(_INTERRUPTED_CODE))
+
+        result: Deferred[Result] = Deferred(leave)
+
+        def finished(outcome: Outcome) -> Outcome:
+            if not result.called:
+                final = scripted_outcome(script, outcome)
+                result.callback(
+                    self._output.result(self._target.label, final.exit_code, final.line)
+                )
+            return outcome
+
+        session.finished.addCallback(finished)
+        return result
+
+    def left(self) -> Deferred[Any]:
+        """Fire when the session is over, which takes a second at most after it was cancelled."""
+        return self._session.finished
+
+    def _open(self, session: ConsoleSession) -> Any:
+        target, options = self._target, self._options
+        return open_console(
+            target.cluster.config,
+            target.namespace,
+            target.name,
+            session,
+            self._reactor,
+            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+            options=replace(CONSOLE, force=options.force),
+            among=(target.dialect,),
+            agent=target.cluster.agent,
+            reason=options.reason,
+            silence_seconds=options.lost_after,
+        )
+
+    def _refused(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._session.failed(explain(failure.value, self._target.namespace))
+
+
+class _Collected:
+    """Keeps the first part of an output, and its digest."""
+
+    def __init__(self, closed: Callable[[], object]) -> None:
+        self._closed = closed
+        self._kept, self._size = bytearray(), 0
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self._size += len(data)
+        self._digest.update(data)
+        self._kept += data[: OUTPUT_BYTES - len(self._kept)]
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        """Nothing here is slow."""
+
+    def unregisterProducer(self) -> None:
+        """See :meth:`registerProducer`."""
+
+    def loseConnection(self) -> None:
+        self._closed()
+
+    def result(self, label: str, code: int, problem: str) -> Result:
+        """Return the result with the output so far."""
+        rest = self._size - len(self._kept)
+        return Result(label, code, bytes(self._kept), rest, self._digest.digest(), problem)

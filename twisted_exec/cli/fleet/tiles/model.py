@@ -1,0 +1,214 @@
+"""
+What a user of the tiles has selected and marked, sans I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from twisted_exec.cli.fleet.progress import listed
+from twisted_exec.cli.fleet.tiles.drawing import Grid, grid_for
+from twisted_exec.cli.fleet.tiles.keys import Key
+
+HELP = (
+    "arrows, hjkl   select a machine          PgUp, PgDn  turn the page",
+    "Space          mark it, or not           a           mark all on this page",
+    "A              mark all machines         u           mark none",
+    "Enter          enlarge it, or not        t           type to the marked machines",
+    "?              this list                 q           leave",
+)
+
+
+class Mode(Enum):
+    """What keys mean."""
+
+    BROWSE = "browse"
+    CONFIRM = "confirm"
+    """The next key decides whether the user types to the marked machines."""
+    OPENING = "opening"
+    TYPING = "typing"
+    HELP = "help"
+
+
+class Wish(Enum):
+    """What the program shall do."""
+
+    OPEN = "open"
+    """Open the consoles of the marked machines."""
+    TYPE = "type"
+    """Type to the open ones."""
+    GIVE_UP = "give up"
+    """Close them."""
+    LEAVE = "leave"
+
+
+class Model:
+    """
+    The state of the tiles.
+
+    :param labels: names of the machines.
+    :param may_type: the user may type to machines.
+    :ivar selected: index of the selected machine.
+    :ivar marked: indices of the marked machines.
+    :ivar message: a line for the user.
+    """
+
+    def __init__(
+        self, labels: Sequence[str], columns: int, rows: int, *, may_type: bool = True
+    ) -> None:
+        self._labels, self._may_type = labels, may_type
+        self.mode = Mode.BROWSE
+        self.selected = 0
+        self.marked: set[int] = set()
+        self.is_zoomed = False
+        self.message = ""
+        self._is_open = False
+        self.resize(columns, rows)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """The terminal has this size."""
+        self.size = columns, rows
+
+    @property
+    def grid(self) -> Grid:
+        """Places of the tiles."""
+        return grid_for(*self.size, 1 if self.is_zoomed else len(self._labels))
+
+    @property
+    def page(self) -> range:
+        """Indices of the shown machines."""
+        capacity = self.grid.capacity
+        first = self.selected // capacity * capacity
+        return range(first, min(first + capacity, len(self._labels)))
+
+    @property
+    def status(self) -> str:
+        """The last row."""
+        if self.mode is Mode.TYPING:
+            return f"TYPING to {self.message}; Ctrl-] stops"
+        if self.mode in (Mode.CONFIRM, Mode.OPENING):
+            return self.message
+        capacity = self.grid.capacity
+        pages = -(-len(self._labels) // capacity)
+        number = self.selected // capacity + 1
+        facts = [_machines(len(self._labels)), f"page {number} of {pages}"]
+        facts += [f"{len(self.marked)} marked"] * bool(self.marked)
+        return ", ".join(facts) + (f" | {self.message}" if self.message else " | ? lists the keys")
+
+    def title(self, index: int) -> str:
+        """Title of a tile."""
+        mark = "*" if index in self.marked else " "
+        pointer = ">" if index == self.selected else " "
+        return f"{pointer}{mark}{self._labels[index]}"
+
+    def key(self, key: Key | str) -> Wish | None:
+        """Handle a key; not in the mode TYPING, where keys go to machines."""
+        if self.mode is Mode.CONFIRM:
+            return self._confirmed(key)
+        if self.mode is Mode.HELP:
+            self.mode = Mode.BROWSE
+            return None
+        if self.mode is Mode.OPENING:
+            if key in ("q", "n", "\x03", "\x1b", Key.LEAVE):
+                return self._given_up()
+            return None
+        self.message = ""
+        if key in ("q", "\x03", Key.LEAVE):
+            return Wish.LEAVE
+        if key == "?":
+            self.mode = Mode.HELP
+        elif key == "t":
+            self._ask()
+        elif key == " ":
+            self.marked ^= {self.selected}
+        elif key == "a":
+            page = set(self.page)
+            self.marked = self.marked - page if page <= self.marked else self.marked | page
+        elif key == "A":
+            self.marked = set(range(len(self._labels)))
+        elif key == "u":
+            self.marked = set()
+        elif key is Key.ENTER:
+            self.is_zoomed = not self.is_zoomed
+        else:
+            self._move(key)
+        return None
+
+    def _move(self, key: Key | str) -> None:
+        grid = self.grid
+        steps: dict[Key | str, int] = {
+            Key.LEFT: -1,
+            "h": -1,
+            Key.RIGHT: 1,
+            "l": 1,
+            Key.UP: -grid.columns,
+            "k": -grid.columns,
+            Key.DOWN: grid.columns,
+            "j": grid.columns,
+            Key.PAGE_UP: -grid.capacity,
+            Key.PAGE_DOWN: grid.capacity,
+            Key.HOME: -len(self._labels),
+            Key.END: len(self._labels),
+        }
+        last = len(self._labels) - 1
+        self.selected = min(last, max(0, self.selected + steps.get(key, 0)))
+
+    def _ask(self) -> None:
+        if not self._may_type:
+            self.message = "start without --read-only to type"
+            return
+        if not self.marked:
+            self.message = "mark machines with Space before you type"
+            return
+        self._is_open = False
+        self.mode = Mode.CONFIRM
+        names = listed([self._labels[index] for index in sorted(self.marked)], 5)
+        self.message = f"type to {_machines(len(self.marked))} ({names})? y or n"
+
+    def _confirmed(self, key: Key | str) -> Wish | None:
+        if key not in ("y", "Y"):
+            return self._given_up()
+        if self._is_open:
+            self.mode = Mode.TYPING
+            return Wish.TYPE
+        self.mode, self.message = Mode.OPENING, f"opening {_machines(len(self.marked))}; n cancels"
+        return Wish.OPEN
+
+    def _given_up(self) -> Wish:
+        self.mode, self.message = Mode.BROWSE, ""
+        return Wish.GIVE_UP
+
+    # From the program.
+
+    def opened(self, count: int, problem: str) -> Wish | None:
+        """
+        Handle the end of the opening.
+
+        :param count: number of open consoles.
+        :param problem: why some are not; empty if all are.
+        """
+        if not problem:
+            self.mode, self.message = Mode.TYPING, _machines(count)
+            return Wish.TYPE
+        if not count:
+            self.mode, self.message = Mode.BROWSE, problem
+            return Wish.GIVE_UP
+        self.mode, self._is_open = Mode.CONFIRM, True
+        self.message = f"{problem}; type to the other {_machines(count)}? y or n"
+        return None
+
+    def typing(self, count: int, problem: str = "") -> None:
+        """Note to how many machines the user types now."""
+        if count:
+            self.message = _machines(count) + (f" ({problem})" if problem else "")
+        else:
+            self.mode, self.message = Mode.BROWSE, problem
+
+    def stopped(self) -> None:
+        """The user has stopped typing."""
+        self.mode, self.message = Mode.BROWSE, ""
+
+
+def _machines(count: int) -> str:
+    return "1 machine" if count == 1 else f"{count} machines"

@@ -1,0 +1,285 @@
+"""
+``--tiled``: the terminal, the keys and the drawing around the screens and the sessions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.cli.console.stdio import Input, Output
+from twisted_exec.cli.console.terminal import Terminal, nonblocking
+from twisted_exec.cli.fleet.command import Task, complain
+from twisted_exec.cli.fleet.targets import SelectionError, Target, select
+from twisted_exec.cli.fleet.tiles.drawing import ScreenText, draw_tile, fitted
+from twisted_exec.cli.fleet.tiles.keys import Key, keys
+from twisted_exec.cli.fleet.tiles.model import HELP, Mode, Model, Wish
+from twisted_exec.cli.fleet.tiles.screens import Screens
+from twisted_exec.cli.fleet.tiles.typing import Sessions
+from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, open_console
+from twisted_exec.kube.consoles.screen import read_screen
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
+from twisted_exec.wire.stream_options import CONSOLE
+
+DRAW_SECONDS = 0.03
+_UNSENT_BYTES = 256 << 10
+_FAREWELL_SECONDS = 0.3
+_LEAVE_TYPING = b"\x1d"
+_BEGIN, _END = b"\x1b[?1049h\x1b[?25l\x1b[2J", b"\x1b[?25h\x1b[?1049l"
+
+
+class Tiled(Task):
+    """Shows the screens of all selected machines."""
+
+    def __init__(
+        self, options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
+    ) -> None:
+        super().__init__(options, config, reactor)
+        self._terminal = terminal
+        self._view: View | None = None
+        self._is_drawn = False
+        self._last_words: list[str] = []
+
+    async def work(self) -> int:
+        """See :meth:`Task.work`."""
+        if not (self._terminal.is_terminal and os.isatty(1)):
+            return complain(
+                "--tiled needs a terminal; without it the lines of the machines are printed"
+            )
+        try:
+            selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
+            selection = await self.unless_stopped(selecting)
+        except SelectionError as problem:
+            return complain(str(problem))
+        self.is_partial = bool(selection.failures)
+        with nonblocking(0, os.O_RDONLY) as source, nonblocking(1, os.O_WRONLY) as sink:
+            self._terminal.make_raw()
+            self._is_drawn = True
+            output = Output(sink, lambda error: self.stop(1 if error else 0), self.reactor)
+            view = self._view = View(self, selection.targets, output, self._size())
+            keyboard = Input(source, view.typed, lambda: self.stop(1), self.reactor)
+            keyboard.resumeProducing()
+            for name, why in selection.failures:
+                view.model.message = f"space {name}: {why}"
+            try:
+                await self.unless_stopped(Deferred())
+            finally:
+                keyboard.stop()
+                self.is_partial |= view.close() > 0
+                output.stopWriting()
+                output.connected = 0
+                self._last_words = [f"space {name}: {why}" for name, why in selection.failures]
+                # The sessions say goodbye, so that their servers need not keep them.
+                left: Deferred[None] = Deferred()
+                self.reactor.callLater(_FAREWELL_SECONDS * view.has_typed, left.callback, None)
+                await left
+        return 0
+
+    def resized(self) -> None:
+        """See :meth:`Task.resized`."""
+        if self._view is not None:
+            self._view.resized(self._size())
+
+    def restore(self) -> None:
+        """See :meth:`Task.restore`."""
+        if self._is_drawn:
+            with suppress(OSError):
+                os.write(1, _END)
+        for line in self._last_words:
+            self.say(line)
+
+    def _size(self) -> tuple[int, int]:
+        size = self._terminal.size()
+        return (size.columns, size.rows) if size is not None else (80, 24)
+
+
+class View:
+    """
+    Joins the model to the machines and to the terminal.
+
+    :ivar has_typed: sessions were opened.
+    """
+
+    def __init__(
+        self, task: Task, targets: Sequence[Target], output: Output, size: tuple[int, int]
+    ) -> None:
+        self._task, self._targets, self._output = task, targets, output
+        self._reactor = task.reactor
+        labels = [target.label for target in targets]
+        self.model = Model(labels, *size, may_type=not task.options.read_only)
+        self.has_typed = False
+        self._screens = Screens(self._fetch, self._reactor, self._draw_tile_later)
+        self._sessions = Sessions(
+            self._open_console,
+            dict(enumerate(labels)),
+            self._reactor,
+            self._screens.printed,
+            self._sessions_changed,
+            self._noticed,
+        )
+        self._dirty: set[int] = set()
+        self._is_clear = True
+        self._timer: Any = None
+        output.write(_BEGIN)
+        self._turned()
+
+    def typed(self, data: bytes) -> None:
+        """The user has typed."""
+        while data:
+            if self._is_typing:
+                text, mark, data = data.partition(_LEAVE_TYPING)
+                if text:
+                    self._sessions.type(text)
+                if mark:
+                    self._sessions.close()
+                    self.model.stopped()
+                    self._draw_all_later()
+                continue
+            typed, data = keys(data), b""
+            for each in typed:
+                # Keys behind the one that begins the typing were not meant for the machines.
+                if not self._is_typing:
+                    self._key(each)
+
+    @property
+    def _is_typing(self) -> bool:
+        return self.model.mode is Mode.TYPING
+
+    def _key(self, key: Key | str) -> None:
+        before = self.model.page, self.model.grid, self.model.mode
+        wish = self.model.key(key)
+        if wish is Wish.LEAVE:
+            self._task.stop()
+            return
+        if wish is Wish.OPEN:
+            self.has_typed = True
+            self._sessions.open(self.model.marked)
+        elif wish is Wish.GIVE_UP:
+            self._sessions.close()
+        elif wish is Wish.TYPE:
+            self._sessions_changed()
+        if before != (self.model.page, self.model.grid, self.model.mode):
+            self._turned()
+        else:
+            self._draw_all_later()
+
+    def resized(self, size: tuple[int, int]) -> None:
+        """The terminal has another size."""
+        self.model.resize(*size)
+        self._turned()
+
+    def close(self) -> int:
+        """Stop; return the number of machines that failed."""
+        failed = self._screens.failed
+        self._screens.close()
+        self._sessions.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return failed
+
+    # The machines.
+
+    def _fetch(self, index: int) -> Deferred[ScreenText]:
+        target, options = self._targets[index], self._task.options
+
+        async def fetched() -> ScreenText:
+            body = await read_screen(
+                target.cluster.config,
+                target.namespace,
+                target.name,
+                ScreenOptions(form=Form.JSON),
+                self._reactor,
+                among=(target.dialect,),
+                timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+                agent=target.cluster.agent,
+            )
+            document = json.loads(body)
+            return ScreenText.parse(document)
+
+        return Deferred.fromCoroutine(fetched())
+
+    def _open_console(self, index: int, user: ConsoleUser) -> Deferred[ConsoleStream]:
+        target = self._targets[index]
+        options = self._task.options
+        return open_console(
+            target.cluster.config,
+            target.namespace,
+            target.name,
+            user,
+            self._reactor,
+            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+            options=replace(CONSOLE, force=options.force),
+            among=(target.dialect,),
+            agent=target.cluster.agent,
+            reason=options.reason,
+            silence_seconds=options.lost_after,
+        )
+
+    def _sessions_changed(self) -> None:
+        model, sessions = self.model, self._sessions
+        if model.mode is Mode.OPENING and not sessions.is_opening:
+            if model.opened(sessions.usable, sessions.problem) is Wish.GIVE_UP:
+                sessions.close()
+        elif self._is_typing:
+            model.typing(sessions.usable, sessions.problem)
+            if not self._is_typing:
+                sessions.close()
+        self._draw_all_later()
+
+    def _noticed(self, text: str) -> None:
+        self.model.typing(self._sessions.usable, text)
+        self._draw_all_later()
+
+    # Drawing.
+
+    def _turned(self) -> None:
+        """Draw everything anew; other machines may be shown."""
+        self._is_clear = True
+        self._screens.show(self.model.page)
+        self._draw_all_later()
+
+    def _draw_all_later(self) -> None:
+        self._dirty |= set(self.model.page)
+        self._draw_later()
+
+    def _draw_tile_later(self, index: int) -> None:
+        self._dirty.add(index)
+        self._draw_later()
+
+    def _draw_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._reactor.callLater(DRAW_SECONDS, self._draw)
+
+    def _draw(self) -> None:
+        self._timer = None
+        if self._output.unsent > _UNSENT_BYTES:  # a slow terminal gets the newest state later
+            self._draw_later()
+            return
+        columns, rows = self.model.size
+        parts = ["\x1b[2J"] * self._is_clear
+        self._is_clear = False
+        if self.model.mode is Mode.HELP:
+            lines = HELP[: rows - 1]
+            parts += [f"\x1b[{row};1H{fitted(line, columns)}" for row, line in enumerate(lines, 1)]
+        else:
+            page, grid = self.model.page, self.model.grid
+            for index in sorted(self._dirty & set(page)):
+                screen, problem = self._screens.screen(index)
+                place = grid.place(index - page.start)
+                message = problem or ("" if screen is not None else "opening")
+                parts.append(draw_tile(place, grid, self.model.title(index), screen, message))
+        self._dirty.clear()
+        style = "\x1b[1;7m" if self.model.mode in (Mode.TYPING, Mode.CONFIRM) else ""
+        # Not in the last column, which would scroll some terminals.
+        parts.append(f"\x1b[{rows};1H{style}{fitted(self.model.status, columns - 1)}\x1b[m")
+        self._output.write("".join(parts).encode("utf-8", "replace"))
