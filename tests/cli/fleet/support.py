@@ -22,9 +22,15 @@ from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.sessions.registry import Sessions
 
 
+def screen(text: str) -> dict[str, Any]:
+    """Return a screen with one row."""
+    cursor = {"row": 0, "column": 0, "visible": False}
+    return {"epoch": "0" * 16, "offset": len(text), "cursor": cursor, "lines": [{"text": text}]}
+
+
 class Fleet(Consoles):
     """
-    Serves machines, their logs, and their consoles as :class:`Consoles` does.
+    Serves machines, their logs, their screens, and their consoles as :class:`Consoles` does.
 
     :ivar journals: by ``NAMESPACE/NAME``; the machines are those with a journal.
     :ivar labels: likewise.
@@ -54,6 +60,8 @@ class Fleet(Consoles):
         parts = request.path.decode().split("/")
         if parts[-1] == "machines":
             self._list(request, parts[5] if parts[4] == "namespaces" else "")
+        elif parts[-1] == "screen":
+            respond_json(request, 200, screen(f"screen of {parts[7]}"))
         elif parts[-1] == "log":
             await self._log(request, f"{parts[5]}/{parts[7]}")
         else:

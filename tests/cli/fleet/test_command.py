@@ -1,0 +1,55 @@
+"""Tests for :mod:`twisted_exec.cli.fleet.command`: the program in a process and on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
+from tests.cli.fleet.support import FleetCase
+from twisted_exec.testing.attachment import EchoAttachment
+
+reactor: Any = _reactor
+
+
+class ProgramTests(FleetCase, TerminalCase):
+    """``kubectl console -l SELECTOR``."""
+
+    def start(self, *arguments: str, **more: Any) -> ConsoleProcess:
+        """Start ``kubectl console ARGUMENTS``."""
+        process = ConsoleProcess()
+        command = [sys.executable, "-c", COMMAND, *arguments]
+        environment = {**os.environ, "KUBECONFIG": self.kubeconfig()}
+        reactor.spawnProcess(process, command[0], command, env=environment, **more)
+        self.addCleanup(self._kill, process)
+        return process
+
+    async def test_tiles(self) -> None:
+        """A user marks a machine, confirms the number, types, and leaves; the terminal is as before."""
+        self.fleet.add("default/a", "default/b")
+        attachment = EchoAttachment()
+        self.fleet.machines["default/a"] = lambda: attachment
+        process = self.start_on_terminal("--all", "--tiled")
+        await process.until(rb"(?s)screen of a.*screen of b|screen of b.*screen of a")
+        process.type(b" t")
+        await process.until(rb"type to 1 machine \(a\)\? y or n")
+        process.type(b"y")
+        await process.until(rb"TYPING to 1 machine; ")
+        process.type(b"q\x03")
+        while attachment.received != b"q\x03":
+            await self._settle()
+        process.type(b"\x1dq")
+        await self.ends_so(process, 0)
+
+    async def test_pipe(self) -> None:
+        """Lines go to a pipe, and messages to standard error."""
+        self.fleet.add("default/a")
+        self.fleet.journals["default/a"].append(b"one\n")
+        self.fleet.frames = False
+        process = self.start("--all", "--timeout", "1")
+        self.assertEqual(await process.ended, 0)
+        self.assertEqual(process.stdout, b"a | one\n")
+        self.assertIn(b"following 1 of 1 machines", process.stderr)
