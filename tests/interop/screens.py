@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
+from tests.screens.test_state import state_of
 from twisted_exec.runtimes.qemu.driver import FIRMWARE
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.screens.screen import Screen
@@ -217,6 +218,19 @@ class OracleTests(SynchronousTestCase):
         self.assertTrue(outputs[-1], name)
         for number, output in enumerate(outputs):
             self.assertEqual(ours(output), self.xterm.shown(output), f"{name} after key {number}")
+            for position in (len(output), max(0, len(output) - 3)):
+                here = f"{name} goes on at byte {position}"
+                self.assertEqual(*self.behind_state(outputs[-1], position), here)
+
+    def behind_state(
+        self, output: bytes, position: int, columns: int = COLUMNS, rows: int = ROWS
+    ) -> tuple[Shown, Shown]:
+        """Return what xterm.js shows of our state and the output behind it, and of all output."""
+        state = state_of(output[:position], columns, rows)
+        rest = output[state["offset"] :]
+        beginning = b"$ kubectl console vm\r\n" + b"\r\n" * rows + b"\x1b[H\x1b[2J"
+        user = self.xterm.shown(beginning + state["output"].encode() + rest, columns, rows)
+        return user, self.xterm.shown(output, columns, rows)
 
     def test_programs(self) -> None:
         """Editors, pagers, a multiplexer and a process viewer, as far as they are installed."""
@@ -245,6 +259,13 @@ class OracleTests(SynchronousTestCase):
         """Sequences in any order."""
         output = b"".join([b"\x1b7", *sequences])
         self.assertEqual(ours(output, 20, 8), self.xterm.shown(output, 20, 8))
+
+    @settings(max_examples=500, deadline=None)
+    @given(st.lists(st.sampled_from(SEQUENCES + ALTERNATE), max_size=30), st.integers(0, 200))
+    def test_states(self, sequences: list[bytes], position: int) -> None:
+        """A user's terminal that takes over anywhere shows the same as one that has had all output."""
+        output = b"".join([b"\x1b7", *sequences])
+        self.assertEqual(*self.behind_state(output, position, 20, 8))
 
     def test_differences(self) -> None:
         """The differences that the documentation lists are there, so that the list is up to date."""

@@ -91,6 +91,18 @@ class ScreenTests(SynchronousTestCase):
         emulator.feed("abcd\x1b[?25l")
         self.assertEqual(emulator.screen().cursor, Cursor(0, 3, is_visible=False))
 
+    def test_resized(self) -> None:
+        """Text is wrapped anew for fewer columns; blank rows make place for it, and then rows go at the top."""
+        emulator = AvtScreen(20, 4)
+        emulator.feed("a row of text\r\n$ ")
+        emulator.resize(8, 3)
+        self.assertEqual(
+            [line_text(each) for each in emulator.screen().lines], ["a row of", " text", "$"]
+        )
+        self.assertEqual(emulator.screen().cursor, Cursor(2, 2))
+        emulator.resize(8, 2)
+        self.assertEqual([line_text(each) for each in emulator.screen().lines], [" text", "$"])
+
     def test_unprintable(self) -> None:
         """A screen has no character that would be a control or is not valid in XML."""
         emulator = AvtScreen(20, 3)
@@ -134,5 +146,5 @@ class JobTests(SynchronousTestCase):
     @given(st.binary(max_size=400))
     def test_any_bytes(self, output: bytes) -> None:
         """Any output has a screen in each form."""
-        for form in ("text", "json", "svg", "ansi"):
+        for form in ("text", "json", "svg", "ansi", "state"):
             render(Job(20, 4, "", output, (), form))

@@ -6,9 +6,10 @@ A hop decodes and checks the query, and encodes it anew, as for logs.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from urllib.parse import urlencode
 
@@ -25,6 +26,7 @@ class Form(StrEnum):
     JSON = "json"
     SVG = "svg"
     ANSI = "ansi"
+    STATE = "state"
 
 
 CONTENT_TYPES: Mapping[Form, str] = {
@@ -32,6 +34,7 @@ CONTENT_TYPES: Mapping[Form, str] = {
     Form.JSON: "application/json",
     Form.SVG: "image/svg+xml",
     Form.ANSI: "text/plain; charset=utf-8",
+    Form.STATE: "application/json",
 }
 
 TYPES = tuple(dict.fromkeys(each.partition(";")[0] for each in CONTENT_TYPES.values()))
@@ -39,17 +42,23 @@ TYPES = tuple(dict.fromkeys(each.partition(";")[0] for each in CONTENT_TYPES.val
 
 QUERY: Mapping[str, Schema] = {
     "as": string(
-        "Form of the screen: text (the default), json with colours and cursor, svg, or ansi: "
-        "escape sequences that draw it.",
+        "Form of the screen: text (the default), json with colours and cursor, svg, ansi: escape "
+        "sequences that draw it, or state: JSON with output that brings a terminal to the state of the "
+        "console's, from which it may go on.",
         enum=list(Form),
     ),
     "at": string(
         "Offset in the console's output, or RFC 3339 time, of the screen; by default the present."
     ),
+    "size": string(
+        "Columns and rows, as 80x24, of the terminal that shows the screen, if they are not those of "
+        "the console's."
+    ),
 }
 """Query parameters."""
 
 _OFFSET = re.compile("[0-9]{1,18}")
+_SIZE = re.compile("([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 Args = Mapping[bytes, list[bytes]]
 
@@ -61,11 +70,13 @@ class ScreenOptions:
 
     :param at_offset: show the screen behind the output before this offset.
     :param at_nanoseconds: show the screen at this time, in nanoseconds since the epoch.
+    :param size: columns and rows of the terminal that shows it; ``None`` for those of the console's.
     """
 
     at_offset: int | None = None
     at_nanoseconds: int | None = None
     form: Form = Form.TEXT
+    size: tuple[int, int] | None = None
 
     def query(self) -> bytes:
         """Return the query for the next hop, in canonical form."""
@@ -74,6 +85,8 @@ class ScreenOptions:
             values["at"] = str(self.at_offset)
         if self.at_nanoseconds is not None:
             values["at"] = stamp(self.at_nanoseconds)
+        if self.size is not None:
+            values["size"] = "{}x{}".format(*self.size)
         return urlencode(values).encode("ascii")
 
     @property
@@ -93,15 +106,60 @@ def parse(args: Args, machine: str) -> ScreenOptions:
     form, at = _text(args, b"as") or Form.TEXT, _text(args, b"at")
     if form not in list(Form):
         raise _invalid(machine, fields.not_supported("as", form, list(Form)))
+    options = ScreenOptions(form=Form(form), size=_size(_text(args, b"size"), machine))
     if not at:
-        return ScreenOptions(form=Form(form))
+        return options
     if _OFFSET.fullmatch(at):
-        return ScreenOptions(at_offset=int(at), form=Form(form))
+        return replace(options, at_offset=int(at))
     try:
-        return ScreenOptions(at_nanoseconds=nanoseconds(at), form=Form(form))
+        return replace(options, at_nanoseconds=nanoseconds(at))
     except ValueError:
         detail = "must be an offset, or an RFC 3339 time such as 2026-11-20T05:00:00Z"
         raise _invalid(machine, fields.invalid("at", at, detail)) from None
+
+
+@dataclass(frozen=True)
+class TerminalState:
+    """
+    The answer in the form ``state``.
+
+    :param epoch: the journal.
+    :param offset: of the next byte of output.
+    :param columns: the size of the terminal that has this state.
+    :param output: what a new terminal of this size has to print to have it.
+    """
+
+    epoch: str
+    offset: int
+    columns: int
+    rows: int
+    output: str
+
+
+def parse_state(body: bytes) -> TerminalState:
+    """
+    Decode an answer in the form ``state``.
+
+    :raises ValueError: it is not valid.
+    """
+    value = json.loads(body)
+    if not isinstance(value, dict):
+        raise ValueError("the state is not an object")
+    fields = [value.get(name) for name in ("epoch", "offset", "columns", "rows", "output")]
+    match fields:
+        case [str(epoch), int(offset), int(columns), int(rows), str(output)]:
+            return TerminalState(epoch, offset, columns, rows, output)
+    raise ValueError("the state lacks a field")
+
+
+def _size(text: str, machine: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        detail = "must be columns and rows, such as 80x24"
+        raise _invalid(machine, fields.invalid("size", text, detail))
+    return int(match[1]), int(match[2])
 
 
 def _invalid(machine: str, cause: fields.Cause) -> Invalid:

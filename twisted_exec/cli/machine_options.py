@@ -5,8 +5,9 @@ Options that name a machine.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
@@ -47,6 +48,26 @@ def possible_dialects(options: argparse.Namespace) -> Sequence[Dialect]:
     if not among:
         raise ValueError(f"dialect {options.dialect} has no {options.machine.kind}")
     return among
+
+
+def run_with_machine(
+    name: str,
+    options: argparse.Namespace,
+    main: Callable[[argparse.Namespace, Any], Coroutine[Any, Any, int]],
+) -> int:
+    """
+    Run a command with :func:`add_machine_options` in a reactor; return the exit code.
+
+    :param name: of the command, for messages.
+    :param main: gets the options, with the possible dialects as ``among``, and the reactor.
+    """
+    from twisted_exec.cli import command  # not for kubectl console, which starts faster without it
+
+    try:
+        options.among = possible_dialects(options)
+    except ValueError as problem:
+        return command.failed(name, str(problem))
+    return command.run_in_reactor(name, lambda reactor: main(options, reactor))
 
 
 @dataclass(frozen=True)

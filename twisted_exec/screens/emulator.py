@@ -8,6 +8,7 @@ resize the terminal.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +16,18 @@ from typing import Any
 import avt
 from zope.interface import implementer
 
+from twisted_exec.wire.terminal_modes import Modes
+
 from .interfaces import IScreen
 from .screen import PLAIN, Cursor, Run, Screen, Style
 
 _CHUNK = 2048
 """Characters: the emulator keeps what scrolls off until a call ends, and a character may be a line."""
 
+_ROOM = 150
+"""Rows."""
+
+_CONTROLS = re.compile("[\x80-\x9f]")
 _UNSHOWN = ("Cc", "Cs")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
@@ -32,6 +39,7 @@ class AvtScreen:
 
     def __init__(self, columns: int, rows: int) -> None:
         self._terminal: Any = avt.Vt(columns, rows, 0)
+        self._modes = Modes()  # the emulator ignores those that it does not show
 
     def feed(self, text: str) -> None:
         """See :meth:`IScreen.feed`."""
@@ -39,16 +47,25 @@ class AvtScreen:
         if not text.isascii():
             # The emulator gives a combining character a column of its own.
             text = unicodedata.normalize("NFC", text)
+        self._modes.feed(text.encode())
         for at in range(0, len(text), _CHUNK):
             self._terminal.feed_str(text[at : at + _CHUNK])
 
     def resize(self, columns: int, rows: int) -> None:
         """See :meth:`IScreen.resize`."""
+        # Rows that are wrapped anew push others off the top, although the rows below the cursor are
+        # blank; so there is room at first.
+        self._terminal.resize(columns, max(rows, _ROOM))
         self._terminal.resize(columns, rows)
 
     def key_frame(self) -> str:
         """See :meth:`IScreen.key_frame`."""
-        return str(self._terminal.dump())
+        # Few terminals, and no modes here, know control characters above U+007F.
+        frame = _CONTROLS.sub(
+            lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
+        )
+        # The modes first: the end may be an incomplete sequence.
+        return self._modes.reports().decode() + frame
 
     def screen(self) -> Screen:
         """See :meth:`IScreen.screen`."""

@@ -74,6 +74,7 @@ class Screens:
             history.resizes(),
             options.form,
             facts,
+            options.size,
         )
         rendering: Deferred[Rendered] = self._renderer.render(job, key)
         try:

@@ -59,7 +59,9 @@ class Job:
     :param output: bytes of the machine.
     :param resizes: in order.
     :param form: a :class:`~twisted_exec.api.screens.Form`.
-    :param facts: further facts for the form JSON.
+    :param facts: further facts for the forms that are JSON.
+    :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
+        the end.
     """
 
     columns: int
@@ -69,6 +71,7 @@ class Job:
     resizes: Sequence[Resize]
     form: str
     facts: dict[str, object] = field(default_factory=dict)
+    shown_size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Rendered:
     :param body: the screen in the job's form.
     :param key_frame: the state after the output, without its last ``pending`` bytes.
     :param pending: bytes of an incomplete UTF-8 character at the end of the output.
-    :param columns: the size at the end.
+    :param columns: the size at the end, that of the key frame.
     """
 
     body: bytes

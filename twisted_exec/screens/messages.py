@@ -60,6 +60,7 @@ def encode_job(job: Job) -> bytes:
         "resizes": [asdict(each) for each in job.resizes],
         "form": job.form,
         "facts": job.facts,
+        "shown_size": job.shown_size,
     }
     return encode(head, job.output)
 
@@ -67,7 +68,9 @@ def encode_job(job: Job) -> bytes:
 def job_of(head: dict[str, Any], output: bytes) -> Job:
     """Return the job of a message."""
     resizes = [Resize(**each) for each in head.pop("resizes")]
-    return Job(**head, resizes=resizes, output=output)
+    size = head.pop("shown_size")
+    shown_size = None if size is None else (size[0], size[1])
+    return Job(**head, resizes=resizes, output=output, shown_size=shown_size)
 
 
 def encode_rendered(rendered: Rendered) -> bytes:

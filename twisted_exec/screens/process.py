@@ -16,6 +16,7 @@ from .emulator import AvtScreen
 from .interfaces import Job, Rendered
 from .messages import encode_rendered, job_of, read
 from .rendering import RENDERERS
+from .state import FORM, as_state
 
 MEMORY_BYTES = 512 << 20
 CPU_SECONDS = 4
@@ -63,8 +64,19 @@ def render(job: Job) -> Rendered:
     screen.feed(decoder.decode(job.output[at:]))
     pending, _ = decoder.getstate()
     key_frame = screen.key_frame()
-    body = RENDERERS[job.form](screen.screen(), job.facts)
-    return Rendered(body, key_frame, len(pending), columns, rows)
+    if job.shown_size is not None:  # not in the key frame: this terminal is not that of the console
+        screen.resize(*_size(*job.shown_size))
+    return Rendered(_body(screen, job, len(pending)), key_frame, len(pending), columns, rows)
+
+
+def _body(screen: AvtScreen, job: Job, pending: int) -> bytes:
+    content = screen.screen()
+    if job.form != FORM:
+        return RENDERERS[job.form](content, job.facts)
+    facts, offset = dict(job.facts), job.facts.get("offset")
+    if isinstance(offset, int):  # the next output begins with the incomplete character
+        facts["offset"] = offset - pending
+    return as_state(screen.key_frame(), content.columns, content.rows, facts)
 
 
 def _size(columns: int, rows: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from xml.sax.saxutils import escape
+from html import escape
 
 from .screen import PLAIN, Run, Screen, Style, line_text
 
@@ -161,7 +161,7 @@ def _drawn(run: Run, row: int) -> Iterator[str]:
         more += f' text-decoration="{decoration}"'
     yield (
         f'<text x="{x:g}" y="{y + _BASELINE:g}" fill="{front}"{more} textLength="{width:g}" '
-        f'lengthAdjust="spacingAndGlyphs">{escape(run.text)}</text>\n'
+        f'lengthAdjust="spacingAndGlyphs">{escape(run.text, quote=False)}</text>\n'
     )
 
 

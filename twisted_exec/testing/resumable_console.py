@@ -174,6 +174,9 @@ class _Asked(Protocol):
             return
         first, *lines = self._head.split(b"\r\n\r\n")[0].decode("ascii").split("\r\n")
         headers = {name.lower(): value for name, value in (each.split(": ", 1) for each in lines)}
+        if "upgrade" not in headers:  # for its screen, which it lacks
+            self._refuse(404)
+            return
         self._console.heads.append((first, headers))
         self._answer(headers)
 

@@ -139,7 +139,7 @@ class PersonTests(PluginCase):
         """
         self.consoles.machines["default/vm"] = EchoAttachment
         self.plugged(ASKING, "Always")
-        process = self.start_on_terminal("--kubeconfig", self.kubeconfig())
+        process = self.start_on_terminal("--raw", "--kubeconfig", self.kubeconfig())
         await process.until(b"Password: ")
         self.assertTrue(termios.tcgetattr(self.near)[3] & termios.ICANON)
         process.type(b"secret\n")

@@ -59,7 +59,6 @@ MODULES = [
     "cli.console.display",
     "cli.console.escape",
     "cli.console.messages",
-    "cli.console.modes",
     "cli.console.options",
     "cli.console.program",
     "cli.console.script_options",
@@ -109,6 +108,7 @@ MODULES = [
     "wire.resume",
     "wire.session_terms",
     "wire.stream_options",
+    "wire.terminal_modes",
     "wire.upgrade",
 ]
 """Our modules that a session needs.  Each costs about 2 ms at every start."""

@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Object, machine_kind
-from twisted_exec.api.screens import parse
-from twisted_exec.api.status import BadRequest, NotImplementedByBackend
+from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import (
     MachineLocator,
     console_facts,
@@ -26,9 +25,9 @@ from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, ScreenAccess
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import Location
 from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.streaming.text.screens import screen_options
 from twisted_exec.wire.session_terms import Right
 
 SCREEN = "screen"
@@ -61,9 +60,7 @@ class ScreenLocator(MachineLocator):
         return access, Right.OBSERVE  # so that a policy does not use up an approval to type
 
     def _check_query(self, context: RequestContext) -> None:
-        parse(context.request.args, context.target.name)
-        if is_upgrade(context.request):
-            raise BadRequest("a screen is read with a plain GET")
+        screen_options(context.request, context.target.name)
 
     def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:
         """See :meth:`MachineLocator.poollet`."""
@@ -71,7 +68,7 @@ class ScreenLocator(MachineLocator):
             f'the poollet of pool "{pool["metadata"]["name"]}" does not serve screens: '
             "it is of an older release, or not an exec-poollet"
         )
-        options = parse(context.request.args, context.target.name)
+        options = screen_options(context.request, context.target.name)
         location = super().poollet(pool, context, path)
         return replace(
             location,

@@ -129,6 +129,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="ask another user for the approval that a policy requires, wait for it, and open the "
         "console; if you leave earlier, the request stays",
     )
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="begin with the last output of the machine as it was printed, at most 256 KiB, instead "
+        "of the screen as it is now; so it is also without a terminal, with --no-resume, and if the "
+        "machine's runtime renders no screens",
+    )
     add_session_options(parser)
     add_loss_options(parser)
     add_script_options(parser)

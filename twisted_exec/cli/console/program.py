@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
 
+    from twisted_exec.cli.console.first_screen import FirstScreen
     from twisted_exec.cli.console.interfaces import Sink
     from twisted_exec.cli.console.script import Script
     from twisted_exec.cli.console.session import Outcome
@@ -165,10 +166,10 @@ class Program:
         return explain(error)
 
     def run(self) -> tuple[Outcome, bool]:
-        from twisted_exec.cli.console.modes import Modes
         from twisted_exec.cli.console.session import ConsoleSession
         from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
         from twisted_exec.program.clock import use_monotonic_clock
+        from twisted_exec.wire.terminal_modes import Modes
 
         start_log()
         reactor, modes = the_reactor(), Modes()
@@ -348,11 +349,12 @@ class _Console(Program):
         from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console
 
         def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
-            return open_console(
+            screen = self._first_screen(user, reactor, config.namespace, agent)
+            opening = open_console(
                 config,
                 config.namespace,
                 self._options.name,
-                user,
+                user if screen is None else screen,
                 reactor,
                 timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
                 options=options,
@@ -361,7 +363,11 @@ class _Console(Program):
                 reason=self._options.reason,
                 resume=not self._options.no_resume,
                 silence_seconds=self._options.lost_after,
-            ).addErrback(self._suggest, config, reactor)
+                requested=None if screen is None else screen.ask,
+            )
+            if screen is not None:
+                opening.addErrback(screen.refused)
+            return opening.addErrback(self._suggest, config, reactor)
 
         if self._options.request and not self._approved:
             return self._request(reactor, options).addCallback(lambda _: opened(self._config))
@@ -373,6 +379,20 @@ class _Console(Program):
         return visiting.addCallback(
             lambda visit: opened(visit.config, visit.agent).addErrback(visit.explain)
         )
+
+    def _first_screen(
+        self, user: Any, reactor: Any, namespace: str, agent: str
+    ) -> FirstScreen | None:
+        """Return a user in front of this one that shows the screen first, if it makes sense."""
+        options, terminal = self._options, self._terminal
+        if options.raw or options.no_resume or self._script is not None:
+            return None
+        if not (terminal.is_terminal and os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb"):
+            return None
+        from twisted_exec.cli.console.first_screen import FirstScreen, state_reader
+
+        read = state_reader(options.name, namespace, reactor, options.reason, agent)
+        return FirstScreen(user, reactor, terminal.size, read)
 
     def _request(self, reactor: Any, options: StreamOptions) -> Deferred[None]:
         """Fire when another user has approved the use of the console."""

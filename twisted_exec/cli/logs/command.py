@@ -13,7 +13,7 @@ from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, since_time
 from twisted_exec.cli.colours import painted, painter
 from twisted_exec.cli.console.messages import explain, one_line
-from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
+from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
 
 if TYPE_CHECKING:
     from twisted_exec.api.patterns import Search
@@ -128,11 +128,7 @@ def log_options(options: argparse.Namespace) -> LogOptions:
 
 
 def _run(options: argparse.Namespace) -> int:
-    try:
-        options.among = possible_dialects(options)
-    except ValueError as problem:
-        return command.failed("logs", str(problem))
-    return command.run_in_reactor("logs", lambda reactor: _print_log(options, reactor))
+    return run_with_machine("logs", options, _print_log)
 
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:

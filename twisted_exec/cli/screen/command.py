@@ -12,7 +12,7 @@ from twisted_exec.api.screens import Form, ScreenOptions
 from twisted_exec.cli import command
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, since_time
 from twisted_exec.cli.console.messages import explain
-from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
+from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
 
 _DESCRIPTION = """\
 Print what a terminal would show of a machine's console, now or earlier. The viewers at the console are not told,
@@ -62,11 +62,7 @@ def screen_options(options: argparse.Namespace) -> ScreenOptions:
 
 
 def _run(options: argparse.Namespace) -> int:
-    try:
-        options.among = possible_dialects(options)
-    except ValueError as problem:
-        return command.failed("screen", str(problem))
-    return command.run_in_reactor("screen", lambda reactor: _print_screen(options, reactor))
+    return run_with_machine("screen", options, _print_screen)
 
 
 async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:

@@ -4,7 +4,7 @@ A machine's console, from the user's side of an API server: the session's stream
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -101,6 +101,7 @@ def open_console(
     resume: bool = True,
     silence_seconds: float = SILENCE_SECONDS,
     give_up_seconds: float | None = None,
+    requested: Callable[[ClientConfig, Dialect], None] | None = None,
 ) -> Deferred[ConsoleStream]:
     """
     Open the console of one machine.
@@ -123,6 +124,8 @@ def open_console(
     :param silence_seconds: silence after which the connection of such a session is lost.
     :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
         reach.
+    :param requested: called for each request that may begin the session, when it is on its way, with
+        the credentials and the dialect.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
         or 504 naming the server if it cannot be reached; with
@@ -166,7 +169,8 @@ def open_console(
         subresource: str, shown_config: ClientConfig, dialect: Dialect
     ) -> ConsoleStream:
         if not resume:
-            return await connected(subresource, shown_config, dialect, user)
+            connecting = connected(subresource, shown_config, dialect, user)
+            return await under_way(connecting, shown_config, dialect)
 
         turns = count(1)
 
@@ -181,8 +185,17 @@ def open_console(
             return Deferred.fromCoroutine(_again(config, reactor, opened_again))
 
         first = FirstUser(user, reopened, reactor, give_up_seconds)
-        await connected(subresource, shown_config, dialect, first, header=MARKS)
+        connecting = connected(subresource, shown_config, dialect, first, header=MARKS)
+        await under_way(connecting, shown_config, dialect)
         return first.stream
+
+    def under_way(
+        connecting: Coroutine[Any, Any, ConsoleClient], shown_config: ClientConfig, dialect: Dialect
+    ) -> Deferred[ConsoleClient]:
+        begun = Deferred.fromCoroutine(connecting)
+        if requested is not None:
+            requested(shown_config, dialect)
+        return begun
 
     async def connected(
         subresource: str,

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.screens import ScreenOptions
-from twisted_exec.api.status import BadGateway
+from twisted_exec.api.screens import Form, ScreenOptions, TerminalState, parse_state
+from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube.consoles.exec import (
     TIMEOUT_SECONDS,
     naming_server,
@@ -20,7 +22,7 @@ from twisted_exec.kube.consoles.exec import (
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, connect
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
 
 _LARGEST = 64 << 20
@@ -41,6 +43,7 @@ async def read_screen(
     Return the screen of a machine.
 
     :param among: as of :func:`~twisted_exec.kube.consoles.exec.open_console`.
+    :param timeout_seconds: for the connection, the head of the answer, and the screen, each.
     :raises APIError: the server refuses, or cannot be reached.
     :raises KubeConfigError: there are no usable credentials.
     """
@@ -48,17 +51,55 @@ async def read_screen(
     async def opened(config: ClientConfig, dialect: Dialect) -> Download:
         where = dialect.workload.path(namespace, name, "screen")
         head = request_head(config, where, options.query(), agent)
-        server = endpoint(config, reactor, timeout_seconds=timeout_seconds)
-        try:
-            with naming_server(config):
-                connection = await connect(
-                    server, clock=reactor, timeout_seconds=timeout_seconds, factory=ANY_DOWNLOADS
-                )
-                return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
-        except UpgradeRefused as refused:
-            raise refused.as_api_error() from None
+        return await _opened(config, head, reactor, timeout_seconds)
 
     download = await opened_among(opened, config, reactor, among, timeout_seconds, None)
+    return await _read(download, reactor, timeout_seconds)
+
+
+async def read_state(
+    config: ClientConfig,
+    path: str,
+    size: tuple[int, int],
+    reactor: Any,
+    *,
+    reason: str,
+    timeout_seconds: float,
+    agent: str,
+) -> TerminalState:
+    """
+    Return the state of a console for a terminal that takes over from there.
+
+    :param config: with current credentials.
+    :param path: of the screen, behind that of the server.
+    :param size: columns and rows of this terminal.
+    :param reason: that the user declares.
+    :raises APIError: the server refuses, or cannot be reached.
+    :raises ValueError: the answer is not valid.
+    """
+    query = ScreenOptions(form=Form.STATE, size=size).query()
+    if reason:
+        query += f"&reason={quote(reason, safe='')}".encode("ascii")
+    head = request_head(config, path, query, agent)
+    download = await _opened(config, head, reactor, timeout_seconds)
+    return parse_state(await _read(download, reactor, timeout_seconds))
+
+
+async def _opened(
+    config: ClientConfig, head: UpgradeRequest, reactor: Any, timeout_seconds: float
+) -> Download:
+    server = endpoint(config, reactor, timeout_seconds=timeout_seconds)
+    try:
+        with naming_server(config):
+            connection = await connect(
+                server, clock=reactor, timeout_seconds=timeout_seconds, factory=ANY_DOWNLOADS
+            )
+            return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+    except UpgradeRefused as refused:
+        raise refused.as_api_error() from None
+
+
+async def _read(download: Download, clock: IReactorTime, timeout_seconds: float) -> bytes:
     ended: Deferred[bool] = Deferred(lambda _: download.abort())
     body = bytearray()
 
@@ -69,7 +110,13 @@ async def read_screen(
             ended.callback(False)
 
     download.deliver(take, ended.callback)
-    if not await ended:
+    try:
+        is_complete = await ended.addTimeout(timeout_seconds, clock)
+    except TimeoutError:
+        raise GatewayTimeout(
+            f"the screen did not arrive within {timeout_seconds:g} s; try again"
+        ) from None
+    if not is_complete:
         raise BadGateway(
             f"the screen is incomplete: the connection was lost, or it has more than {_LARGEST >> 20} MiB; "
             "try again"

@@ -12,14 +12,13 @@ from typing import ClassVar
 
 from zope.interface import implementer
 
-from twisted_exec.api.screens import parse
-from twisted_exec.api.status import BadRequest, NotImplementedByBackend
+from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.auth.console_rights import ConsoleAccess, ScreenAccess
 from twisted_exec.poollet.consoles.exec_route import ExecLocator
 from twisted_exec.poollet.consoles.log_route import LogLocator
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
+from twisted_exec.streaming.text.screens import screen_options
 from twisted_exec.wire.session_terms import Terms
 
 _LOG, _SCREEN = "/log/", "/screen/"
@@ -35,7 +34,7 @@ class ScreenLocator(LogLocator):
 
     async def _locate(self, context: RequestContext) -> Location:
         location = await ExecLocator._locate(self, context)
-        options = parse(context.request.args, location.subject.machine)
+        options = screen_options(context.request, location.subject.machine)
         path = location.path_with(options.query())
         return replace(location, path=path, unknown_path=_no_screen())
 
@@ -44,9 +43,7 @@ class ScreenLocator(LogLocator):
         return await ExecLocator._authorize(self, context)
 
     def _check_request(self, context: RequestContext) -> None:
-        parse(context.request.args, context.subject.machine)
-        if is_upgrade(context.request):
-            raise BadRequest("a screen is read with a plain GET")
+        screen_options(context.request, context.subject.machine)
 
     async def _url(self, machine_id: str, subject: Subject) -> str:
         url = await super()._url(machine_id, subject)

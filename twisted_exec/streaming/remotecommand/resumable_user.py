@@ -9,6 +9,7 @@ from typing import Protocol as Typing
 
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser
 from twisted_exec.wire.remotecommand.messages import encode_gap, encode_notice
+from twisted_exec.wire.resume import At
 
 
 class ResumableUser(ConsoleUser, Typing):
@@ -35,6 +36,9 @@ class ResumableUser(ConsoleUser, Typing):
 
     def skipped(self, count: int | None) -> None:
         """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""
+
+    def placed(self, mark: At) -> None:
+        """The position of the next output; called before the first output, and before :meth:`skipped`."""
 
 
 class Messages:
@@ -63,6 +67,11 @@ class Messages:
             tell(plain)
         else:
             self._user.data_received(encode_notice(plain))
+
+    def placed(self, mark: At) -> None:
+        """Tell a user who wants to know."""
+        if tell := getattr(self._user, "placed", None):
+            tell(mark)
 
     def skipped(self, count: int | None) -> None:
         """Show a gap in the output."""

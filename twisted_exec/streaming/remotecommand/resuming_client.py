@@ -375,6 +375,8 @@ class ResumingClient:
         if self._uncertain is not None:
             self.missed_bytes = max(0, (mark.end or 0) - position.offset)
             self._tell_resumed()
+        if self._state is _State.OPEN and before != position:
+            self._messages.placed(mark)
         if before is None or before == position:
             return
         if before.epoch != position.epoch:

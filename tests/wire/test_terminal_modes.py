@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.modes`.
+Tests for :mod:`twisted_exec.wire.terminal_modes`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.console.modes import Modes
+from twisted_exec.wire.terminal_modes import Modes
 
 
 class ModesTests(SynchronousTestCase):
@@ -55,6 +55,15 @@ class ModesTests(SynchronousTestCase):
     def test_full_reset(self) -> None:
         """After a full reset by the machine there is nothing to undo."""
         self.assertEqual(self.undo_after(b"\x1b[?1049h\x1b[?25l\x1bc"), b"")
+
+    def test_reports(self) -> None:
+        """What an editor has set for keys, mouse and paste can be set in another terminal."""
+        modes = Modes()
+        modes.feed(b"\x1b[?1049h\x1b[?1h\x1b=\x1b[?2004h\x1b[?1002;1006h\x1b[>4;2m\x1b[>1u\x1b[>5u")
+        reports = b"\x1b[?1002h\x1b[?1006h\x1b[?2004h\x1b=\x1b[>4;2m\x1b[>1u\x1b[>5u"
+        self.assertEqual(modes.reports(), reports)
+        modes.feed(b"\x1b[<u\x1b[?1002;1006;2004l\x1b>\x1b[>4;0m")
+        self.assertEqual(modes.reports(), b"\x1b[>1u")
 
     def test_unfinished(self) -> None:
         """The memory for an unfinished sequence is bounded."""

@@ -1,10 +1,14 @@
 """
-Reset of the terminal modes that the machine's programs have set.
+The modes of a terminal that the machine's programs have set, sans I/O.
 
 A user may leave while an editor runs, which has switched to the alternate screen, hidden
 the cursor and enabled mouse reports.  termios does not save these modes, and they would
 disturb the user's shell.  So the output is searched for such changes, and modes that are
-still set at the end are reset; an unchanged terminal gets no output.  Source: xterm's ``ctlseqs``.
+still set at the end are reset; an unchanged terminal gets no output.
+
+A user who comes while the editor runs needs the same modes, see :meth:`Modes.reports`.
+
+Source: xterm's ``ctlseqs``.
 """
 
 from __future__ import annotations
@@ -18,15 +22,20 @@ _OFF_BY_DEFAULT = frozenset(
     | {1047, 1049, 2004}
 )
 _SCREENS = (47, 1047, 1049)
+_REPORTS = frozenset(
+    {9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004},
+)
+"""Modes that change what the terminal sends, and not what it shows."""
 
 _LONGEST_BYTES = 64
+_MOST_PUSHED = 32
 
 _CHANGE = re.compile(
     rb"\x1b(?:"
     rb"\[\?(?P<modes>[\d;]{1,40})(?P<way>[hl])"
     rb"|\[(?P<colours>[\d;:]{0,40})m"
     rb"|\[>4(?:;(?P<keys>\d))?m"
-    rb"|\[>\d{0,3}(?P<push>u)"
+    rb"|\[>(?P<push>\d{0,3})u"
     rb"|\[<(?P<pop>\d{0,3})u"
     rb"|(?P<keypad>[=>])"
     rb"|\((?P<charset>[0-9A-Z])"
@@ -44,8 +53,9 @@ class Modes:
 
     def _reset(self) -> None:
         self._changed: dict[int, bool] = {}
-        self._coloured = self._keypad = self._drawing = self._other_keys = False
-        self._pushed = 0
+        self._coloured = self._keypad = self._drawing = False
+        self._other_keys = b"0"
+        self._pushed: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
         """
@@ -75,13 +85,13 @@ class Modes:
         elif kind == "charset":
             self._drawing = match["charset"] != b"B"
         elif kind == "push":
-            self._pushed += 1
+            self._pushed = [*self._pushed, match["push"]][-_MOST_PUSHED:]
         elif kind == "pop":
-            self._pushed = max(0, self._pushed - int(match["pop"] or 1))
+            del self._pushed[-int(match["pop"] or 1) or len(self._pushed) :]
         elif kind == "reset":
             self._reset()
         else:
-            self._other_keys = match["keys"] not in (None, b"0")
+            self._other_keys = match["keys"] or b"0"
 
     def _note_mode(self, number: int, on: bool) -> None:
         if (number in _ON_BY_DEFAULT and not on) or (number in _OFF_BY_DEFAULT and on):
@@ -93,8 +103,8 @@ class Modes:
         """Return the output that resets the terminal; empty if nothing has changed."""
         parts = []
         if self._pushed:
-            parts.append(b"\x1b[<%du" % self._pushed)
-        if self._other_keys:
+            parts.append(b"\x1b[<%du" % len(self._pushed))
+        if self._other_keys != b"0":
             parts.append(b"\x1b[>4m")
         # The other screen last: leaving it restores the cursor's place.
         for number in sorted(self._changed, key=lambda number: (number in _SCREENS, number)):
@@ -105,4 +115,18 @@ class Modes:
             parts.append(b"\x1b>")
         if self._drawing:
             parts.append(b"\x1b(B")
+        return b"".join(parts)
+
+    def reports(self) -> bytes:
+        """
+        Return the output that sets the modes for keys, mouse and paste in a fresh terminal.
+
+        Emulators on servers ignore these modes, so their screens lack them.
+        """
+        parts = [b"\x1b[?%dh" % number for number in sorted(_REPORTS & self._changed.keys())]
+        if self._keypad:
+            parts.append(b"\x1b=")
+        if self._other_keys != b"0":
+            parts.append(b"\x1b[>4;%sm" % self._other_keys)
+        parts += [b"\x1b[>%su" % flags for flags in self._pushed]
         return b"".join(parts)

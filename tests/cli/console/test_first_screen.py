@@ -1,0 +1,208 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.first_screen`: sessions over a network in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.screens.test_emulator import PIECES
+from tests.screens.test_state import MODES, shown, state_of
+from tests.streaming.remotecommand.resuming import Client, ResumingUser
+from twisted_exec.api.screens import TerminalState
+from twisted_exec.api.status import NotFound
+from twisted_exec.cli.console import first_screen
+from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
+from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.testing.resumable_console import ResumableConsole
+from twisted_exec.wire.remotecommand.messages import TerminalSize
+
+CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"
+
+
+class Opened:
+    """A session whose user sees the screen first."""
+
+    def __init__(self, printed: bytes = b"", oldest: int = 0) -> None:
+        self.clock = Clock()
+        self.server = ResumableConsole(self.clock)
+        self.server.oldest = oldest
+        self.server.print(printed)
+        self.user = ResumingUser()
+        self.size: TerminalSize | None = TerminalSize(20, 4)
+        self.requests: list[Deferred[TerminalState]] = []
+        self.screen = FirstScreen(
+            self.user,  # type: ignore[arg-type]
+            self.clock,
+            lambda: self.size,
+            self.read,
+        )
+
+    def read(self, config: Any, dialect: Any, size: TerminalSize) -> Deferred[TerminalState]:
+        self.requests.append(Deferred())
+        return self.requests[-1]
+
+    def open(self) -> None:
+        """Ask for the screen, and open the session."""
+        ask: Any = self.screen.ask
+        ask(None, None)
+        self.attach()
+
+    def attach(self) -> None:
+        self.end = Client(self.server, self.clock, self.screen)
+
+    def answer(self, offset: int, output: str = "the screen", **more: Any) -> None:
+        """Answer the request for the screen."""
+        state = {"epoch": self.server.epoch, "columns": 20, "rows": 4, **more}
+        self.requests[-1].callback(TerminalState(offset=offset, output=output, **state))
+        self.end.pump()
+
+    def print(self, data: bytes) -> None:
+        self.server.print(data)
+        self.end.pump()
+
+
+class FirstScreenTests(SynchronousTestCase):
+    """The first output of a session."""
+
+    def setUp(self) -> None:
+        self.patch(first_screen, "SHORT_BYTES", 0)
+
+    def test_short(self) -> None:
+        """All that a console has printed since its beginning is shown as it is, if it is short."""
+        self.patch(first_screen, "SHORT_BYTES", 7)
+        opened = Opened(b"output")
+        opened.open()
+        self.assertEqual(opened.user.items, [b"output"])
+        self.assertTrue(opened.requests[0].called)  # it is cancelled
+        for more in ({"printed": b"longer output"}, {"printed": b"output", "oldest": 1}):
+            opened = Opened(**more)
+            opened.open()
+            self.assertEqual(opened.user.items, [], more)
+
+    def test_state(self) -> None:
+        """The state takes the place of the output before it; then follows each byte behind it."""
+        opened = Opened(b"0123456789")
+        opened.open()
+        self.assertEqual(opened.user.items, [])
+        opened.answer(7)
+        opened.print(b"abc")
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789", b"abc"])
+
+    def test_first(self) -> None:
+        """The state may be there before the session is open, and may be newer than its first output."""
+        opened = Opened(b"01234")
+        ask: Any = opened.screen.ask
+        ask(None, None)
+        state = TerminalState(opened.server.epoch, 7, 20, 4, "the screen")
+        opened.requests[0].callback(state)
+        opened.attach()
+        opened.print(b"56789")
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789"])
+
+    def test_without(self) -> None:
+        """A refusal, or no answer in time: all output is shown."""
+        opened = Opened(b"output")
+        opened.open()
+        opened.requests[0].errback(NotFound("machines/screen", "vm"))
+        opened.end.pump()
+        self.assertEqual(opened.user.items, [b"output"])
+        opened = Opened(b"output")
+        opened.open()
+        opened.end.wait(WAIT_SECONDS)
+        self.assertEqual(opened.user.items, [b"output"])
+        self.assertEqual(opened.requests[0].called, True)  # it is cancelled
+
+    def test_does_not_fit(self) -> None:
+        """A state of another size, of another journal, or before all retained output is not shown."""
+        for more in ({"columns": 30}, {"rows": 0}, {"epoch": f"{9:016x}"}, {"offset": 1}):
+            opened = Opened(b"output", oldest=2)
+            opened.open()
+            opened.answer(**{"offset": 6, **more})
+            self.assertEqual(opened.user.items, [b"tput"], more)
+
+    def test_not_unicode(self) -> None:
+        """A state that is no text does not hold the output back."""
+        opened = Opened(b"output")
+        opened.open()
+        opened.answer(6, "\ud800")
+        opened.print(b"more")
+        self.assertEqual(opened.user.items, [CLEAR + b"?", b"more"])
+
+    def test_no_positions(self) -> None:
+        """A server that cannot resume sessions says no offsets; the output does not wait for the state."""
+        opened = Opened()
+        ask: Any = opened.screen.ask
+        ask(None, None)
+        opened.screen.attached(object())
+        opened.screen.data_received(b"output")
+        self.assertEqual(opened.user.items, [b"output"])
+        self.assertTrue(opened.requests[0].called)  # it is cancelled
+        self.assertEqual(opened.clock.getDelayedCalls(), [])
+
+    def test_no_size(self) -> None:
+        """A terminal without a size is shown the output."""
+        opened = Opened(b"output")
+        opened.size = None
+        opened.open()
+        self.assertEqual((opened.requests, opened.user.items), ([], [b"output"]))
+
+    def test_gap(self) -> None:
+        """Output that is missing counts only behind the state."""
+        opened = Opened(b"0123456789")
+        opened.open()
+        opened.answer(15)
+        opened.end.cut()
+        opened.server.print(b"abcdefghijk")
+        opened.server.oldest = 18
+        opened.end.wait(1)
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen", 3, b"ijk"])
+
+    def test_left(self) -> None:
+        """A session that ends before there is a state waits for nothing."""
+        opened = Opened(b"output")
+        opened.open()
+        opened.end.client.leave()
+        opened.end.wait(60)
+        self.assertEqual(len(opened.user.detached_with), 1)
+        self.assertEqual(opened.clock.getDelayedCalls(), [])
+
+    def test_other_events(self) -> None:
+        """Notices, outages and the end arrive as without the state."""
+        opened = Opened()
+        opened.open()
+        opened.answer(0)
+        opened.server.notice("hello")
+        opened.end.pump()
+        opened.end.cut()
+        opened.end.wait(1)
+        self.assertEqual(opened.user.notices, ["hello"])
+        self.assertEqual((len(opened.user.outages), len(opened.user.returns)), (1, 1))
+
+    @given(
+        st.lists(st.sampled_from([*PIECES, *MODES]), max_size=40),
+        st.lists(st.integers(0, 500), min_size=2, max_size=2),
+    )
+    def test_exact(self, pieces: list[bytes], cuts: list[int]) -> None:
+        """
+        The user's terminal is as one that has got all output, wherever the session and the state begin.
+
+        Both may cut an escape sequence or a character in two.
+        """
+        output = b"".join(pieces)
+        attached, rendered = (min(cut, len(output)) for cut in cuts)
+        opened = Opened(output[:attached])
+        opened.open()
+        state = state_of(output[:rendered])
+        opened.answer(state["offset"], state["output"])
+        opened.print(output[attached:])
+        user, whole = AvtScreen(20, 4), AvtScreen(20, 4)
+        user.feed(opened.user.received.decode("utf-8", "replace"))
+        whole.feed(output.decode("utf-8", "replace"))
+        self.assertEqual(shown(user), shown(whole))

@@ -1,0 +1,209 @@
+"""
+The console's screen as it is, before the output behind it.
+
+The server sends the last output of a console to a new session, and says the offset of each byte.
+Meanwhile this program reads the state of the console's terminal (``machines/screen``, in the form
+``state``), which is that at some offset, and shows it instead of the output before that offset.  So the
+two requests need no common moment, and nothing is missing and nothing is shown twice.
+
+Without a state in time the user gets all output, as without this module: the server, the machine's
+runtime or a hop between may not render screens, or the terminal's size may have changed.  So does the
+user of a console that has printed little in all, who can then read it from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.remotecommand.messages import Ending, TerminalSize
+from twisted_exec.wire.resume import At
+
+if TYPE_CHECKING:
+    from twisted_exec.api.screens import TerminalState
+    from twisted_exec.cli.console.session import ConsoleSession
+
+TIMEOUT_SECONDS = 30.0
+WAIT_SECONDS = 1.0
+"""How long the output waits for the state, once the session is open."""
+
+SHORT_BYTES = 8 << 10
+"""All output of a console is shown as it was printed if it is shorter."""
+
+Read = Callable[[ClientConfig, Dialect, TerminalSize], "Deferred[TerminalState]"]
+"""Reads the state for a terminal of this size."""
+
+
+def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: str) -> Read:
+    """
+    Return a function that reads the state of a machine's console.
+
+    :param reason: that the user declares.
+    :param agent: the ``User-Agent``.
+    """
+
+    def read(config: ClientConfig, dialect: Dialect, size: TerminalSize) -> Deferred[TerminalState]:
+        # Imported here, because the request for the session is on its way by now.
+        from twisted_exec.kube.consoles.screen import read_state
+
+        path = dialect.workload.path(namespace, name, "screen")
+        state = read_state(
+            config,
+            path,
+            (size.columns, size.rows),
+            reactor,
+            reason=reason,
+            timeout_seconds=TIMEOUT_SECONDS,
+            agent=agent,
+        )
+        return Deferred.fromCoroutine(state)
+
+    return read
+
+
+class FirstScreen:
+    """
+    The user of a session's stream, in front of another one.
+
+    :param size: returns the size of the user's terminal.
+    """
+
+    def __init__(
+        self,
+        user: ConsoleSession,
+        clock: IReactorTime,
+        size: Callable[[], TerminalSize | None],
+        read: Read,
+    ) -> None:
+        self._user, self._clock, self._size, self._read = user, clock, size, read
+        self._stream: Any = None
+        self._reading: Deferred[TerminalState] | None = None
+        self._state: TerminalState | None = None  # until it is shown
+        self._timer: IDelayedCall | None = None  # while the output waits
+        self._epoch = ""
+        self._offset = 0  # of the next output
+        self._hidden_until = 0
+        self._hidden = 0  # of the output that is missing: what would not have been shown
+
+    def ask(self, config: ClientConfig, dialect: Dialect) -> None:
+        """Read the state, from the API server of which the session is requested."""
+        self.cancel()
+        if (size := self._size()) is None:
+            return
+        self._reading = reading = self._read(config, dialect, size)
+        # Whatever the problem is, the user gets the output.
+        reading.addCallbacks(self._arrived, lambda _: None)
+        reading.addBoth(self._answered, reading)
+
+    def cancel(self) -> None:
+        """Wait for no state, and show none."""
+        self._state = None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+        self._go_on()
+
+    def refused(self, failure: Failure) -> Failure:
+        """The session was refused; an errback."""
+        self.cancel()
+        return failure
+
+    def _arrived(self, state: TerminalState) -> None:
+        self._state = state
+
+    def _answered(self, _: None, reading: Deferred[TerminalState]) -> None:
+        if self._reading is reading:
+            self._reading = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Show the state, if there is one, and the output behind it, if it waits."""
+        timer, self._timer = self._timer, None
+        if timer is None:
+            return
+        if timer.active():
+            timer.cancel()
+        self._show()
+        self._stream.resume_output()
+
+    def _show(self) -> None:
+        state, self._state = self._state, None
+        if state is None or not self._fits(state):
+            return
+        self._hidden_until = state.offset
+        # The user finds what the terminal shows now by scrolling back.
+        clear = "\r\n" * state.rows + "\x1b[m\x1b[H\x1b[2J"
+        self._user.data_received((clear + state.output).encode("utf-8", "replace"))
+
+    def _fits(self, state: TerminalState) -> bool:
+        size = self._size()
+        if size is None or (size.columns, size.rows) != (state.columns, state.rows):
+            return False
+        return state.epoch == self._epoch and state.offset >= self._offset
+
+    # The events of the stream.
+
+    def attached(self, stream: Any) -> None:
+        """Pass on; without positions there is nothing to do."""
+        self._stream = stream
+        self._user.attached(stream)
+        if not getattr(stream, "is_resumable", False):
+            self.cancel()
+
+    def placed(self, mark: At) -> None:
+        """Hold the first output back until there is a state."""
+        epoch, offset = self._epoch, self._offset
+        self._epoch, self._offset = mark.position.epoch, mark.position.offset
+        if epoch == self._epoch:
+            self._hidden = max(0, min(self._hidden_until, self._offset) - offset)
+        elif epoch:
+            self._hidden_until = 0
+        elif not self._offset and mark.end is not None and mark.end < SHORT_BYTES:
+            self.cancel()
+        elif self._reading is None:
+            self._show()
+        else:
+            self._timer = self._clock.callLater(WAIT_SECONDS, self.cancel)
+            self._stream.pause_output()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what is not part of the state."""
+        offset = self._offset
+        self._offset += len(data)
+        if offset < self._hidden_until:
+            data = data[self._hidden_until - offset :]
+        if data:
+            self._user.data_received(data)
+
+    def skipped(self, count: int | None) -> None:
+        """Pass on how much is missing behind the state."""
+        hidden, self._hidden = self._hidden, 0
+        if count is None or count > hidden:
+            self._user.skipped(count if count is None else count - hidden)
+
+    def notice(self, text: str) -> None:
+        """Pass on."""
+        self._user.notice(text)
+
+    def outage(self, reason: str) -> None:
+        """Pass on."""
+        self._user.outage(reason)
+
+    def resumed(self, seconds: float, uncertain: int) -> None:
+        """Pass on."""
+        self._user.resumed(seconds, uncertain)
+
+    def ended(self, ending: Ending) -> None:
+        """Pass on."""
+        self._user.ended(ending)
+
+    def detached(self, reason: str) -> None:
+        """Pass on."""
+        self.cancel()
+        self._user.detached(reason)

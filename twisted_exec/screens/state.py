@@ -1,0 +1,44 @@
+"""
+The state of a console's terminal, for a terminal that takes over from there.
+
+A picture of the screen is not enough for that: it lacks the screen behind the alternate one, the
+attributes of the next characters, scroll regions, modes, and the beginning of an incomplete escape
+sequence.  The key frame of the emulator has them, but in sequences that not every terminal knows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+FORM = "state"
+"""Its name among the forms."""
+
+_REPEATED = re.compile(r"(?s)(.)\x1b\[([0-9]+)b")
+_COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
+_ALTERNATE = "\x1b[?1047h"
+
+
+def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object]) -> bytes:
+    """
+    Return an object with the output that brings a new terminal of this size to the state.
+
+    :param key_frame: see :meth:`.IScreen.key_frame`.
+    :param facts: further keys.
+    """
+    value = {**facts, "columns": columns, "rows": rows, "output": for_terminals(key_frame)}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def for_terminals(key_frame: str) -> str:
+    """Return a key frame in sequences that all terminals know, without blanks at the end of rows."""
+    # Many terminals cannot repeat a character.
+    text = _REPEATED.sub(lambda match: match[1] * (1 + int(match[2])), key_frame)
+    rows, is_plain = [], True
+    for row in text.split("\r\n"):
+        if colours := _COLOURS.findall(row):
+            is_plain = colours[-1] in ("", "0")
+        rows.append(row.rstrip(" ") if is_plain else row)
+    # A terminal may show there what another program has left.
+    return "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")
