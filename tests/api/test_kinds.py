@@ -167,7 +167,7 @@ class MachineTests(KindTestCase):
         empty = {"metadata": {"name": "a"}, "spec": {}}
         self.assertEqual(
             [column.read(empty) for column in self.kind.columns],
-            ["<none>", "<none>", "<none>", "<unknown>", "<unknown>", "<none>", "<none>"],
+            ["<none>", "<none>", "<none>", "<unknown>", "<unknown>", *["<none>"] * 3],
         )
         full = self.create(
             spec={
@@ -178,7 +178,7 @@ class MachineTests(KindTestCase):
         )
         self.assertEqual(
             [column.read(full) for column in self.kind.columns],
-            ["small", "os", "p", "Pending", "<unknown>", "<none>", "<none>"],
+            ["small", "os", "p", "Pending", "<unknown>", *["<none>"] * 3],
         )
 
     def test_ready_columns(self) -> None:
@@ -194,7 +194,14 @@ class MachineTests(KindTestCase):
         ):
             condition = {"type": "Ready", "status": status, "reason": reason, "message": message}
             machine = {"spec": {}, "status": {"state": "Running", "conditions": [condition]}}
-            self.assertEqual([column.read(machine) for column in self.kind.columns][3:], cells)
+            self.assertEqual([column.read(machine) for column in self.kind.columns][3:7], cells)
+
+    def test_last_line(self) -> None:
+        """The last line of the console is a wide column, if the machine's runtime says it."""
+        column = self.kind.columns[-1]
+        self.assertEqual((column.name, column.priority), ("Last Line", 1))
+        conditions = [{"type": "Ready"}, {"type": "ConsoleOutput", "message": "login:"}]
+        self.assertEqual(column.read({"status": {"conditions": conditions}}), "login:")
 
 
 class PoolTests(KindTestCase):

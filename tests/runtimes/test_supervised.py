@@ -19,7 +19,7 @@ from tests.contracts.machine_runtime import (
     machine,
 )
 from tests.journal.test_files import FailingLayer
-from twisted_exec.api.conditions import CONSOLE_IN_USE
+from twisted_exec.api.conditions import CONSOLE_IN_USE, CONSOLE_OUTPUT
 from twisted_exec.api.status import (
     ServiceUnavailable,
 )
@@ -131,6 +131,15 @@ class ConditionTests(MachineCase):
         self.assertEqual(conditions(), [(CONSOLE_IN_USE, "False", "no session is a writer")])
         ann.viewer.detached("client closed")
         self.assertEqual(conditions(), [])
+
+    async def test_last_line(self) -> None:
+        """A condition has the last line of the console, if the runtime's operator wants that."""
+        runtime, id = await self.start(last_line_seconds=30)
+        runtime.read_log(Grant(id))[1].append(b"\r\nlogin: ")
+        (listed,) = self.successResultOf(runtime.list_machines(pb.ListMachinesRequest())).machines
+        (condition,) = listed.status.machine_conditions
+        self.assertEqual((condition.type, condition.reason), (CONSOLE_OUTPUT, "LastLine"))
+        self.assertTrue(condition.message)
 
     async def test_taken_lines(self) -> None:
         """

@@ -81,6 +81,8 @@ class Settings:
         for its machine to start again; 0 disables both.
     :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
         is lost; 0 disables that.
+    :param last_line_seconds: how often the last line of a console is shown to all users who may read
+        its machine; 0 for never.
     """
 
     classes: Sequence[ClassConfig]
@@ -98,6 +100,7 @@ class Settings:
     journal_limits: StoreLimits = DEFAULT_LIMITS
     resume_seconds: int = RESUME_SECONDS
     rejoin_seconds: int = REJOIN_SECONDS
+    last_line_seconds: int = 0
 
 
 # Forwards all methods to ``runtime``; start and stop are those of Starting.
@@ -148,6 +151,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             journal_limits=settings.journal_limits,
             acted=self._acted,
             limits=Limits(restart_seconds=settings.resume_seconds),
+            last_line_seconds=settings.last_line_seconds,
             is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
         )
         self._screen_processes = ScreenProcesses(reactor)

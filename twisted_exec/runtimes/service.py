@@ -94,6 +94,7 @@ class MachineRuntime(Service):
     :param acted: called with the acts of users at consoles, for audit.
     :param is_awaited: returns whether a session at a machine waits for its user; called with the
         user's name, and the machine's UID or its id here.
+    :param last_line_seconds: see :class:`.LastLines`.
     :ivar machines: those that exist.
     :ivar journals: the output of the machines' consoles, on disk.
     """
@@ -118,6 +119,7 @@ class MachineRuntime(Service):
         now_nanoseconds: Callable[[], int] = time.time_ns,
         acted: Callable[[Act], None] = ignore,
         is_awaited: Callable[[str, str], bool] = lambda user, uid: False,
+        last_line_seconds: int = 0,
     ) -> None:
         self.classes = list(classes)
         self._table, self._cache = table, cache
@@ -142,6 +144,7 @@ class MachineRuntime(Service):
             now_nanoseconds=now_nanoseconds,
             journal_opened=journal_opened,
             acted=acted,
+            last_line_seconds=last_line_seconds,
         )
         self._machines, self._supervisors = self.machines.records, self.machines.supervisors
         self._deleting, self._save = self.machines.deleting, self.machines.save

@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.logger import Logger, LogLevel
 
-from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use
+from twisted_exec.api.conditions import CONSOLE_IN_USE, CONSOLE_OUTPUT, console_in_use
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.limits import Limits
@@ -26,6 +26,7 @@ from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
 
 from .classes import RuntimeClass
 from .interfaces import MachineFacts
+from .last_lines import LastLines
 from .machines import Inherited, Machines, Record
 from .processes import Leader, ProcessTable
 from .state import RuntimeState
@@ -47,6 +48,7 @@ class SupervisedMachines:
     :param journal_opened: called with the facts of each machine (:meth:`Record.facts`) and its
         journal, when the machine is created or adopted.
     :param acted: called with the acts of users at consoles, for audit.
+    :param last_line_seconds: see :class:`.LastLines`.
     :ivar records: the machines as the runtime interface shows them.
     :ivar supervisors: by the id of the machine.
     :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
@@ -67,11 +69,13 @@ class SupervisedMachines:
         now_nanoseconds: Callable[[], int],
         journal_opened: Callable[[Mapping[str, str], IJournal], None],
         acted: Callable[[Act], None],
+        last_line_seconds: int = 0,
     ) -> None:
         self._offered, self.state, self._reactor = offered, state, reactor
         self._mark, self._limits, self._retention = mark, limits, retention
         self._now_nanoseconds = now_nanoseconds
         self._journal_opened, self._report_act = journal_opened, acted
+        self._last_lines = LastLines(last_line_seconds, now_nanoseconds)
         self._storage, self._journals = state.storage, state.journals
         self.records = Machines({})
         self.supervisors: dict[str, Supervisor] = {}
@@ -243,7 +247,7 @@ class SupervisedMachines:
         )
 
     def observed(self, record: Record) -> pb.Machine:
-        """Return the machine with the conditions of its console: its writers, and alerts."""
+        """Return the machine with the conditions of its console: its writers, its output, and alerts."""
         machine = record.to_machine()
         supervisor = self.supervisors.get(record.id)
         console = None if supervisor is None else supervisor.console
@@ -252,6 +256,12 @@ class SupervisedMachines:
             status, reason, message = console_in_use(writing)
             machine.status.machine_conditions.add(
                 type=CONSOLE_IN_USE, status=status, reason=reason, message=message
+            )
+        line = supervisor and self._last_lines.condition(record.id, supervisor.journal)
+        if line:
+            status, reason, message = line
+            machine.status.machine_conditions.add(
+                type=CONSOLE_OUTPUT, status=status, reason=reason, message=message
             )
         health = None if self.alerts is None else self.alerts.condition(record.uid)
         if health is not None:
@@ -294,6 +304,7 @@ class SupervisedMachines:
         self._storage.remove(record.id)
         self.records.remove(record.id)
         self.supervisors.pop(record.id, None)
+        self._last_lines.forget(record.id)
 
     async def stop(self, ending: Ending) -> None:
         """End every session with the reason, and every machine that cannot outlive the runtime."""

@@ -21,6 +21,7 @@ from twisted_exec.tls.files import Expiry
 
 from .config import ConfigError, load
 from .host import RuntimeHost, Settings
+from .last_lines import LAST_LINE_SECONDS
 
 PROGRAM = "exec-runtime"
 
@@ -52,6 +53,7 @@ class Options(ServingOptions):
             "Seconds for which a stream waits when a hop before this one is lost; 0 for none.",
             whole_seconds,
         ],
+        LAST_LINE_SECONDS,
         ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
         ["journal-days", None, 30, "Days for which console output is retained; 0 for ever.", days],
         [
@@ -153,6 +155,7 @@ def settings(options: Options) -> Settings:
         keep_machines=bool(options["keep-machines"]),
         resume_seconds=options["resume-seconds"],
         rejoin_seconds=options["rejoin-seconds"],
+        last_line_seconds=options["last-line-seconds"],
         shipping=shipping.load(options["shipping"]) if options["shipping"] else None,
         retention=_retention(options),
         journal_limits=StoreLimits(

@@ -41,6 +41,7 @@ def runtime_settings(settings: Settings, directory: str, sockets: str) -> Runtim
         drain_seconds=_LAST_WORD_SECONDS,
         sessions=settings.sessions,
         keep_machines=settings.keep_machines,
+        last_line_seconds=settings.last_line_seconds,
     )
 
 

@@ -107,6 +107,7 @@ class Settings:
     :param keep_machines: virtual machines and shells continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
+    :param last_line_seconds: as of :class:`twisted_exec.runtimes.host.Settings`.
     :param has_parent: a parent process waits for the end of this one, so that no successor can take
         its place.
     """
@@ -128,6 +129,7 @@ class Settings:
     space_ports: range | None = None
     keep_machines: bool = False
     strict_verbs: bool = False
+    last_line_seconds: int = 0
     has_parent: bool = False
 
 

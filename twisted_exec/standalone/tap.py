@@ -16,6 +16,7 @@ from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import port_range, seconds
 from twisted_exec.program.start import make_service
+from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS
 from twisted_exec.standalone.first_commands import FirstCommands
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
@@ -79,6 +80,7 @@ class Options(OIDCOptions):
             by_name,
         ],
         ["drain-seconds", None, 5.0, "Seconds for sessions to finish when stopping.", seconds],
+        LAST_LINE_SECONDS,
     ]
     optFlags = [
         *PODS_FLAGS,
@@ -146,5 +148,6 @@ def _settings(options: Options) -> Settings:
         limits=limits,
         space_ports=options["space-port-range"],
         strict_verbs=options["console-verbs"] == STRICT,
+        last_line_seconds=options["last-line-seconds"],
         has_parent=bool(options["with-parent"]),
     )

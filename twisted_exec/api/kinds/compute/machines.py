@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from twisted_exec.api import fields, names, quantity
+from twisted_exec.api.conditions import CONSOLE_OUTPUT
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.compute.machine_schema import (
@@ -230,6 +231,12 @@ def _ready(machine: Object) -> Object:
     return next((each for each in conditions if each.get("type") == "Ready"), {})
 
 
+def _last_line(machine: Object) -> str:
+    conditions = machine.get("status", {}).get("conditions", ())
+    lines = (each.get("message") for each in conditions if each.get("type") == CONSOLE_OUTPUT)
+    return str(next(lines, "") or "<none>")
+
+
 def _why_not_ready(key: str) -> Callable[[Object], str]:
     def read(machine: Object) -> str:
         ready = _ready(machine)
@@ -243,4 +250,5 @@ _READY_COLUMNS = (
     Column("Ready", lambda machine: _ready(machine).get("status") or "<unknown>"),
     Column("Reason", _why_not_ready("reason"), "Why the machine is not ready"),
     Column("Message", _why_not_ready("message"), "Why the machine is not ready", priority=1),
+    Column("Last Line", _last_line, "The last line that the machine has printed", priority=1),
 )
