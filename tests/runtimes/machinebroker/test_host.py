@@ -277,6 +277,28 @@ class ConsoleTests(HostCase):
         with self.assertRaises(UpgradeRefused):
             await open_log(url, **as_jane)
 
+    async def screen(self, query: str) -> Any:
+        """Request a screen for jane, with the token of a log."""
+        host = await self.ready()
+        request = console_pb2.LogRequest(machine_id=await self.machine(host))
+        url = (await host.broker.log(request, user="jane", machine_uid="uid-x")).url
+        as_jane = {name.decode(): value.decode() for name, value in FOR_JANE}
+        return await open_log(url.replace("/log/", "/screen/"), query, **as_jane)
+
+    async def test_screen(self) -> None:
+        """A screen is rendered where the machine runs, with its options."""
+        reader = await self.screen("as=state&size=80x24&junk=1")
+        await self.until(lambda: bool(reader.got))
+        self.assertIn("/screen?as=state&size=80x24", self.pool.requests[-1][1])
+
+    async def test_no_screen(self) -> None:
+        """Without screens in the target cluster the refusal says why."""
+        self.pool.serves_logs = False
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.screen("")
+        self.assertEqual(caught.exception.code, 501)
+        self.assertIn(b"does not serve screens", caught.exception.body)
+
 
 class TermsTests(HostCase):
     """Terms of sessions in another cluster."""

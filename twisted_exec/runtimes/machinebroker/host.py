@@ -39,6 +39,7 @@ from twisted_exec.runtimes.machinebroker.streams import (
     BrokerLocator,
     BrokerLogLocator,
     BrokerRoutes,
+    BrokerScreenLocator,
     TargetUpstream,
 )
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
@@ -371,4 +372,5 @@ class BrokerStreamServer(TokenServer):
             self._tokens,
             BrokerLocator(*arguments),
             BrokerLogLocator(*arguments),
+            BrokerScreenLocator(*arguments),
         )

@@ -1,5 +1,5 @@
 """
-The streams of a broker: ``/exec/TOKEN`` and ``/log/TOKEN``, proxied to the target.
+The streams of a broker: ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``, proxied to the target.
 
 Streams are spliced without decoding.  The broker connects to the target before it answers the
 client, so the target's refusals reach the user with their codes.  The target authorizes the user;
@@ -22,7 +22,13 @@ from zope.interface import implementer
 
 from twisted_exec.api.logs import parse
 from twisted_exec.api.reasons import REASON_HEADER, reason_headers, reason_of_headers
-from twisted_exec.api.status import BadGateway, BadRequest, Conflict, NotFound
+from twisted_exec.api.status import (
+    BadGateway,
+    BadRequest,
+    Conflict,
+    NotFound,
+    NotImplementedByBackend,
+)
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS
@@ -57,12 +63,18 @@ from twisted_exec.streaming.sessions.hop_messages import (
     parse_ending,
 )
 from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.streaming.text.screens import screen_options
 from twisted_exec.wire.channel import TERMINAL
 
 HOP = "broker"
+SCREEN = "screen"
 ANSWER_SECONDS = 4.0
 """Less than the 5 s of the API server in front, so that it gets an error instead of a timeout."""
+
+SCREEN_SECONDS = 9.0
+"""How long the target may take for a screen: less than the 10 s of a poollet in front of this broker."""
 
 _DONE = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
@@ -194,6 +206,22 @@ class BrokerLogLocator(BrokerLocator):
         parse(request.args, "")
 
 
+class BrokerScreenLocator(BrokerLogLocator):
+    """Locates the screen of a token, which is one for a log."""
+
+    async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
+        location = await self.upstream.to(replace(subject, subresource=SCREEN), grant)
+        options = screen_options(request, subject.machine)
+        unknown = NotImplementedByBackend(
+            "the API server of the target cluster serves no screens: it is of an older release, or not "
+            "an exec-apiserver; the log of the machine is still available"
+        )
+        return replace(location, path=location.path_with(options.query()), unknown_path=unknown)
+
+    def _check(self, request: Request) -> None:
+        screen_options(request, "")
+
+
 def subject_of(subject: Subject, grant: Grant, entry: CachedMachine) -> Subject:
     """Complete the facts of a session with the names of the machine in the source cluster."""
     owner = entry.owner
@@ -218,6 +246,7 @@ class BrokerRoutes(ServerRoutes):
         tokens: Tokens,
         console: BrokerLocator,
         log: BrokerLocator,
+        screen: BrokerLocator,
     ) -> None:
         super().__init__(server)
         self._upstream, self._tokens = upstream, tokens
@@ -240,10 +269,20 @@ class BrokerRoutes(ServerRoutes):
             connect_seconds=CONNECT_SECONDS,
             answer_seconds=ANSWER_SECONDS,
         )
+        screens = Relay(
+            screen,
+            sessions=server.sessions,
+            clock=server.clock,
+            connect_seconds=CONNECT_SECONDS,
+            answer_seconds=SCREEN_SECONDS,
+            downloads=ANY_DOWNLOADS,  # the target knows the form
+        )
         # Not ``add``: a stream has no head that could be asked for alone.
         exec_once, log_once = self._once(console, self._proxy.handle), self._once(log, relay.handle)
+        screen_once = self._once(screen, screens.handle)
         self._routes.add_endpoint(["GET", "POST"], "/exec/{token}", exec_once)
         self._routes.add_endpoint(["GET"], "/log/{token}", log_once)
+        self._routes.add_endpoint(["GET"], "/screen/{token}", screen_once)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
         self._routes.add(["PATCH"], "/exec/{token}", self._limit)
 
