@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import re
+import socket
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,6 +49,7 @@ from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.session import ClientInfo, Session
 from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.wire.resume import RoundTrip, parse_answer
 from twisted_exec.wire.session_terms import Right, Terms
 
 from .frames import handshake
@@ -820,6 +823,20 @@ class ResumeTests(ProxyTestCase):
         self.assertIn(b"X-Twisted-Exec-Resume: " + self.answer + b"\r\n", client.received())
         (session,) = self.sessions.live()
         self.assertEqual((session.resumable_seconds, session.resumes), (60, ""))
+
+    def test_round_trips(self) -> None:
+        """A hop adds the TCP round trip of its connection to the next one to the answer."""
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname()) as connection,
+        ):
+            self.backend.transport.socket = connection
+            client = self.answered(b"marks", self.answer + b"; hops=poollet/7")
+        line = re.compile(rb"\r\nX-Twisted-Exec-Resume: (.*)\r\n")
+        (answer,) = line.findall(client.received())
+        first, second = parse_answer(answer.decode()).round_trips
+        self.assertEqual((first.hop, second), ("poollet", RoundTrip("poollet", 7)))
+        self.assertGreater(first.microseconds, 0)
 
     def test_resumed(self) -> None:
         """A resumed session names the one before in its records, and nobody's key."""

@@ -12,6 +12,7 @@ from twisted_exec.wire.resume import (
     Ack,
     At,
     Attendance,
+    EchoTime,
     Mark,
     MarkDecoder,
     Notice,
@@ -42,6 +43,24 @@ class HeaderTests(SynchronousTestCase):
     def test_answer(self) -> None:
         answer = Resumable(KEY, 60)
         self.assertEqual(parse_answer(answer.text()), answer)
+
+    def test_round_trips(self) -> None:
+        """Hops on the way add their round trips; the answer stays short, however many there are."""
+        answer = Resumable(KEY, 60).passed_on("poollet", 0.0000964).passed_on("apiserver", 0.000412)
+        self.assertEqual(answer.text(), f"key={KEY}; seconds=60; hops=apiserver/412,poollet/96")
+        self.assertEqual(parse_answer(answer.text()), answer)
+        self.assertEqual(parse_answer(answer.text() + "; later=1"), answer)
+        self.assertEqual(answer.passed_on("broker", None), answer)
+        for _ in range(100):
+            answer = answer.passed_on("apiserver", 1e9)
+        self.assertEqual(len(answer.round_trips), 8)
+        self.assertEqual(parse_answer(answer.text()), answer)
+
+    def test_invalid_round_trips(self) -> None:
+        """Round trips that are not valid are left out: nothing depends on them."""
+        for hops in ("", "poollet", "poollet/-1", "poollet/1,", "\x1b[/1", "a/1" + ",a/1" * 8):
+            answer = parse_answer(f"key={KEY}; seconds=60; hops={hops}")
+            self.assertEqual(answer, Resumable(KEY, 60), hops)
 
     def test_unknown_fields_are_ignored(self) -> None:
         self.assertEqual(parse_request(RESUME.text() + "; later=1"), RESUME)
@@ -105,6 +124,7 @@ class MarkTests(SynchronousTestCase):
                 st.builds(Ack, st.none() | st.integers(0, (1 << 63) - 1)),
                 st.builds(Notice, st.text(max_size=200)),
                 st.builds(Attendance, st.integers(0, 9999)),
+                st.builds(EchoTime, st.integers(0, 2_000_000)),
                 st.builds(
                     Attendance,
                     st.integers(0, 9999),

@@ -57,6 +57,7 @@ from twisted_exec.streaming.sessions.resuming import (
 from twisted_exec.streaming.sessions.session import ClientInfo, Session
 from twisted_exec.streaming.sessions.terms import confirmed_terms
 from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.tcp_info import round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.rejoin import Rejoinable
 from twisted_exec.wire.resume import Resumable
@@ -414,7 +415,9 @@ class Passage:
         except APIError:
             upgraded.abort()
             raise
-        return resumable
+        if resumable is None:
+            return None
+        return resumable.passed_on(self._proxy.hop, round_trip_seconds(upgraded.transport))
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._proxy.sessions.watcher is not None:

@@ -13,6 +13,11 @@ answers in its 101 with the key for the next time::
 
     X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS
 
+Each hop in between may add the TCP round trip of its new connection to the next hop, in microseconds, before
+those of the hops behind it::
+
+    X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS; hops=apiserver/412,poollet/96
+
 Without an answer the session is an ordinary one.  With an answer the output (channel 1) has only
 bytes of the machine.  Everything else is a *mark*: a JSON object and a newline on channel 4 towards
 the client, where clients of Kubernetes expect nothing and are sent nothing.
@@ -29,6 +34,8 @@ mark                     meaning
 ``{"Notice":TEXT}``      a message for the user
 ``{"Viewers":N}``        so many sessions are open at the console.  ``"Writer":NAME`` is the
                          user who has had the floor for ``"Seconds":N``; absent without one
+``{"Echo":N}``           the machine took N microseconds from the last input of this session that was
+                         measured to its next output
 ======================== ==============================================================
 
 The first marks of a stream are Ack and At, before any output.  Another At follows each gap in the
@@ -39,7 +46,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -59,6 +66,10 @@ _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 _NUMBER = re.compile(r"[0-9]{1,19}\Z")
 _MOST_SECONDS = 86400
+_MOST_HOPS = 8
+_MOST_MICROSECONDS = 999_999_999
+_ROUND_TRIP = "[a-z]{1,16}/[0-9]{1,9}"
+_HOPS = re.compile(rf"{_ROUND_TRIP}(?:,{_ROUND_TRIP}){{0,{_MOST_HOPS - 1}}}\Z")
 
 
 @dataclass(frozen=True)
@@ -112,8 +123,43 @@ class IssuedKey:
         return f"key={self.key}; seconds={self.seconds}"
 
 
+@dataclass(frozen=True)
+class RoundTrip:
+    """
+    The TCP round trip from a hop to the next one, when the connection between them was new.
+
+    :param hop: the kind of the hop, such as ``poollet``.
+    """
+
+    hop: str
+    microseconds: int
+
+
+@dataclass(frozen=True)
 class Resumable(IssuedKey):
-    """The answer to a client that can resume; the key names its connection."""
+    """
+    The answer to a client that can resume; the key names its connection.
+
+    :param round_trips: of the hops that know theirs, from the client to the machine.
+    """
+
+    round_trips: tuple[RoundTrip, ...] = ()
+
+    def text(self) -> str:
+        """Return the value of the header."""
+        hops = ",".join(f"{each.hop}/{each.microseconds}" for each in self.round_trips)
+        return f"{super().text()}; hops={hops}" if hops else super().text()
+
+    def passed_on(self, hop: str, seconds: float | None) -> Resumable:
+        """
+        Return the answer that a hop passes on.
+
+        :param seconds: its TCP round trip to the next hop; ``None`` if unknown.
+        """
+        if seconds is None or len(self.round_trips) >= _MOST_HOPS:
+            return self
+        own = RoundTrip(hop, min(round(seconds * 1_000_000), _MOST_MICROSECONDS))
+        return replace(self, round_trips=(own, *self.round_trips))
 
 
 _Issued = TypeVar("_Issued", bound=IssuedKey)
@@ -167,7 +213,14 @@ class Attendance:
     seconds: int = 0
 
 
-Mark = At | Ack | Notice | Attendance
+@dataclass(frozen=True)
+class EchoTime:
+    """The time from input of this session to the machine's next output."""
+
+    microseconds: int
+
+
+Mark = At | Ack | Notice | Attendance | EchoTime
 
 
 def parse_request(value: str) -> Resume | None:
@@ -192,7 +245,18 @@ def parse_answer(value: str) -> Resumable:
 
     :raises RemoteProtocolError: the value is not valid.
     """
-    return parse_issued_key(Resumable, RESUME_HEADER, value, _MOST_SECONDS)
+    resumable = parse_issued_key(Resumable, RESUME_HEADER, value, _MOST_SECONDS)
+    return replace(resumable, round_trips=_round_trips(value))
+
+
+def _round_trips(value: str) -> tuple[RoundTrip, ...]:
+    """Return the round trips in the value of a header; none if they are not valid, for they only inform."""
+    _, _, rest = value.partition("; hops=")
+    hops = rest.partition(";")[0].strip()
+    if _HOPS.match(hops) is None:
+        return ()
+    pairs = (each.split("/") for each in hops.split(","))
+    return tuple(RoundTrip(hop, int(microseconds)) for hop, microseconds in pairs)
 
 
 def parse_issued_key(kind: type[_Issued], header: str, value: str, most_seconds: int) -> _Issued:
@@ -242,6 +306,8 @@ def encode_mark(mark: Mark) -> bytes:
         document = {"Viewers": mark.viewers}
         if mark.writer:
             document |= {"Writer": mark.writer, "Seconds": mark.seconds}
+    elif isinstance(mark, EchoTime):
+        document = {"Echo": mark.microseconds}
     else:
         document = {"Notice": mark.text[: LONGEST_MARK_BYTES // 16]}
     return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
@@ -286,6 +352,10 @@ def _mark(line: bytes) -> Mark | None:
         return Ack(document["Ack"])
     if "Viewers" in document:
         return _attendance(document)
+    if "Echo" in document:
+        if not _is_count(document["Echo"]):
+            raise RemoteProtocolError("a mark Echo has no valid number")
+        return EchoTime(document["Echo"])
     text = document.get("Notice")
     return Notice(text) if isinstance(text, str) else None
 

@@ -4,11 +4,26 @@ Tests for :mod:`twisted_exec.cli.console.status`, in a session.
 
 from __future__ import annotations
 
+import socket
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+
 from tests.cli.console.test_outage import OutageCase
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.resume import Attendance, RoundTrip
+
+
+class Connected:
+    """The transport of a connection."""
+
+    def __init__(self, plug: socket.socket) -> None:
+        self.socket = plug
+
+    def getPeer(self) -> IPv4Address:
+        return IPv4Address("TCP", *self.socket.getpeername())
 
 
 class StatusTests(OutageCase):
@@ -38,6 +53,31 @@ class StatusTests(OutageCase):
         self.assertIn("  resumable   yes; resumed 2 times", status)
         self.assertIn("  round trip  unknown", status)
         self.assertEqual((stream.sent, stream.told), (b"", []))
+
+    def test_latency(self) -> None:
+        """The status has the echo time, and the round trips of the connections that have one."""
+        self.begin()
+        stream: Any = self.attach()
+        stream.echo_seconds = 0.00314
+        stream.round_trips = (RoundTrip("apiserver", 412), RoundTrip("poollet", 96))
+        status = self.status()
+        hops = "apiserver 0.4 ms, poollet 0.1 ms (TCP to the next hop, at the start)"
+        self.assertIn("  echo        3.1 ms from the machine", status)
+        self.assertIn(f"  hops        {hops}", status)
+        self.assertFalse([each for each in status if "TCP  " in each])
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            stream.transport = Connected(socket.create_connection(server.getsockname()))
+            with stream.transport.socket:
+                line = next(each for each in self.status() if "  TCP  " in each)
+            self.assertRegex(line, r"  TCP         \d+\.\d ms to 127\.0\.0\.1\Z")
+            self.assertFalse([each for each in self.status() if "  TCP  " in each])
+
+    def test_no_answer(self) -> None:
+        """A round trip from before is not shown while a ping waits for its answer."""
+        self.begin()
+        stream: Any = self.attach()
+        stream.overdue_seconds = 7.04
+        self.assertIn("  round trip  unknown; no answer for 7.0 s", self.status())
 
     def test_attendance(self) -> None:
         """The status says who has had the floor for how long, and how many sessions are open."""

@@ -119,6 +119,33 @@ class ResumableTests(PingsTestCase):
         self.pings.answered()
         self.assertEqual(self.pings.round_trip_seconds, 0.25)
 
+    def test_overdue(self) -> None:
+        """A ping without an answer is reported, unless this side does not read."""
+        self.clock.advance(0.25)
+        self.pings.answered()
+        self.clock.advance(4.75)
+        self.assertEqual(self.pings.overdue_seconds, 0)
+        self.clock.advance(1)
+        self.assertEqual(self.pings.overdue_seconds, 0)
+        self.clock.advance(0.5)
+        self.assertEqual(self.pings.overdue_seconds, 1.5)
+        self.pings.heard()  # output that was on its way
+        self.assertEqual(self.pings.overdue_seconds, 1.5)
+        self.pings.pause()
+        self.assertEqual(self.pings.overdue_seconds, 0)
+        self.pings.resume()
+        self.assertEqual(self.pings.overdue_seconds, 0)
+
+    def test_usually_slow(self) -> None:
+        """Over a slow line an answer may take twice as long as the one before."""
+        self.clock.advance(4)
+        self.pings.answered()
+        self.clock.advance(1)
+        self.clock.pump([4, 4])
+        self.assertEqual(self.pings.overdue_seconds, 0)
+        self.clock.advance(0.5)
+        self.assertEqual(self.pings.overdue_seconds, 8.5)
+
     def test_probe(self) -> None:
         """A server that may be out of reach has a short time for a sign of life."""
         for answers in (True, False):

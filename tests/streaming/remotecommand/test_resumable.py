@@ -29,6 +29,7 @@ from twisted_exec.wire.remotecommand.messages import encode_size, encode_wish
 from twisted_exec.wire.resume import (
     Ack,
     At,
+    EchoTime,
     Mark,
     MarkDecoder,
     Notice,
@@ -172,6 +173,18 @@ class BeginningTests(ResumableCase):
         self.assertEqual(self.attachment.transport.settled, 19)
         self.assertEqual(self.acknowledged(peer), 19)
         self.assertEqual(self.attachment.events, ["resumed", "heard", "answered"])
+
+    def test_echo(self) -> None:
+        """A client learns how fast the machine answers, at most once a second, and never beside output."""
+        peer = self.open()
+        self.heard(peer)
+        stream = self.attachment.transport
+        for seconds in (0.003, 0.004):
+            stream.echoed(seconds)
+        self.assertEqual(self.heard(peer), [EchoTime(3000)])
+        self.clock.advance(1)
+        stream.echoed(0.005)
+        self.assertEqual(self.heard(peer), [EchoTime(5000)])
 
     def test_asked(self) -> None:
         """A question is answered once the client has read it, and not by an answer to an earlier ping."""

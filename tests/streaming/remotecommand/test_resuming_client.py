@@ -24,7 +24,7 @@ from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4, Channel
 from twisted_exec.wire.errors import LocalProtocolError
 from twisted_exec.wire.remotecommand.messages import encode_ending
-from twisted_exec.wire.resume import At, Notice, Position, encode_mark
+from twisted_exec.wire.resume import At, EchoTime, Notice, Position, encode_mark
 
 
 class ResumingCase(SynchronousTestCase):
@@ -113,6 +113,22 @@ class OutageTests(ResumingCase):
             self.end.cut()
             self.end.wait(1)
             self.assertEqual(self.client.resumes, count)
+
+    def test_latency(self) -> None:
+        """Times that the server or the hops report belong to one connection: none outlives it."""
+        self.assertIsNone(self.client.echo_seconds)
+        self.server.live[0].mark(EchoTime(3000))
+        self.end.wait(6)
+        self.assertEqual(self.client.echo_seconds, 0.003)
+        self.end.cut()
+        self.end.pump()
+        self.assertIsNone(self.client.echo_seconds)
+        self.assertIsNone(self.client.round_trip_seconds)
+        self.assertEqual((self.client.overdue_seconds, self.client.round_trips), (0, ()))
+        self.end.wait(1)
+        self.assertEqual(self.client.resumes, 1)
+        self.assertIsNone(self.client.echo_seconds)
+        self.assertEqual(self.client.round_trip_seconds, 0)
 
     def test_input(self) -> None:
         """Input that did not arrive is sent again, and input of the outage behind it."""

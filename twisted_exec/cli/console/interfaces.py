@@ -4,12 +4,13 @@ The parts around a :class:`~twisted_exec.cli.console.session.ConsoleSession`, as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from twisted.internet.interfaces import IPushProducer
 
 from twisted_exec.wire.remotecommand.messages import Break, Role, TerminalSize
-from twisted_exec.wire.resume import Attendance, Position
+from twisted_exec.wire.resume import Attendance, Position, RoundTrip
 
 
 class Stream(Protocol):
@@ -54,6 +55,18 @@ class ResumableStream(Stream, Protocol):
     @property
     def round_trip_seconds(self) -> float | None:
         """Time of the last ping to the machine's end and back; ``None`` if unknown."""
+
+    @property
+    def overdue_seconds(self) -> float:
+        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+
+    @property
+    def round_trips(self) -> Sequence[RoundTrip]:
+        """The TCP round trips between the hops of the present connection, when it was new."""
+
+    @property
+    def echo_seconds(self) -> float | None:
+        """How long the machine took to answer input last; ``None`` if unknown."""
 
     @property
     def resumes(self) -> int:

@@ -4,14 +4,16 @@ The status of a session, for the escape ``~s``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.console.outage import duration
 from twisted_exec.console.floor import RoleNotices, display_name
+from twisted_exec.streaming.tcp_info import round_trip_seconds
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Stream
-    from twisted_exec.wire.resume import Attendance, Position
+    from twisted_exec.wire.resume import Attendance, Position, RoundTrip
 
 
 def status(
@@ -36,7 +38,10 @@ def status(
         "role": _role(notices, read_only),
         "writer": _writer(attendance),
         "viewers": str(attendance.viewers) if attendance is not None else "",
-        "round trip": _milliseconds(getattr(stream, "round_trip_seconds", None)),
+        "round trip": _round_trip(stream),
+        "TCP": _tcp(getattr(stream, "transport", None)),
+        "hops": _hops(getattr(stream, "round_trips", ())),
+        "echo": _echo(getattr(stream, "echo_seconds", None)),
         "output": _offset(getattr(stream, "position", None)),
         "resumable": "no: the session ends if its connection is lost",
     }
@@ -60,8 +65,35 @@ def _writer(attendance: Attendance | None) -> str:
     return f"{display_name(attendance.writer)}, for {duration(attendance.seconds)}"
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds * 1000:.1f} ms"
+def _round_trip(stream: Stream) -> str:
+    """Return the time of the last ping, unless a newer one shows that it is out of date."""
+    if overdue := getattr(stream, "overdue_seconds", 0.0):
+        return f"unknown; no answer for {duration(overdue)}"
+    seconds = getattr(stream, "round_trip_seconds", None)
+    return "unknown" if seconds is None else _milliseconds(seconds)
+
+
+def _tcp(transport: Any) -> str:
+    seconds = round_trip_seconds(transport)
+    if seconds is None:
+        return ""
+    peer = transport.getPeer()
+    return f"{_milliseconds(seconds)} to {peer.host}"
+
+
+def _hops(round_trips: Sequence[RoundTrip]) -> str:
+    if not round_trips:
+        return ""
+    hops = ", ".join(f"{each.hop} {_milliseconds(each.microseconds / 1e6)}" for each in round_trips)
+    return f"{hops} (TCP to the next hop, at the start)"
+
+
+def _echo(seconds: float | None) -> str:
+    return "" if seconds is None else f"{_milliseconds(seconds)} from the machine"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
 
 
 def _offset(position: Position | None) -> str:

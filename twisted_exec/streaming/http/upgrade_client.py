@@ -110,6 +110,11 @@ class Upgraded:
     def __init__(self, asking: Asking, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._asking, self.headers = asking, headers
 
+    @property
+    def transport(self) -> object:
+        """The transport of the connection."""
+        return self._asking.transport
+
     def hand_over(self, protocol: IProtocol) -> None:
         """
         Give the connection to ``protocol`` and resume it.

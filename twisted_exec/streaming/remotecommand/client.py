@@ -294,6 +294,11 @@ class ConsoleClient:
         """Time of the last ping to the machine's end and back; ``None`` if unknown."""
         return self._pings.round_trip_seconds
 
+    @property
+    def overdue_seconds(self) -> float:
+        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        return self._pings.overdue_seconds
+
     def hand_over(self, user: ConsoleUser) -> None:
         """Call another user from now on."""
         self._user = user

@@ -18,6 +18,7 @@ SILENCE_SECONDS = 20.0
 """The same for a session that can be resumed, counted from the last sign of life."""
 
 _TICK_SECONDS = 0.01
+_OVERDUE_SECONDS = 1.0
 
 
 class Pings:
@@ -48,6 +49,15 @@ class Pings:
         if self._silence_seconds is None:
             return PING_SECONDS
         return min(PING_SECONDS, self._silence_seconds / 4)
+
+    @property
+    def overdue_seconds(self) -> float:
+        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        if self._pinged_at is None or self._is_paused or self._carrier is None:
+            return 0.0
+        waits_seconds = self._clock.seconds() - self._pinged_at
+        usual_seconds = self.round_trip_seconds or 0.0
+        return waits_seconds if waits_seconds > max(_OVERDUE_SECONDS, 2 * usual_seconds) else 0.0
 
     def start(self, carrier: ClientCarrier) -> None:
         """Send pings from now on."""

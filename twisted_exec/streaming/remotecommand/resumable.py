@@ -11,6 +11,7 @@ the user may come back for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +23,22 @@ from twisted_exec.streaming.interfaces import IMarkTransport, IResumableAttachme
 from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import Ack, At, Attendance, Mark, Notice, Resumable, encode_mark
+from twisted_exec.wire.resume import (
+    Ack,
+    At,
+    Attendance,
+    EchoTime,
+    Mark,
+    Notice,
+    Resumable,
+    encode_mark,
+)
 
 _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0
 _BURST_SECONDS = 0.05
+_ECHO_SECONDS = 1.0
+"""Time between two marks about echoes: a user who types has one with each key."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,7 @@ class ResumableServer(ConsoleServer):
         self._asks = False  # the attachment waits for an answer
         self._is_pinged = False  # a ping is on the way
         self._is_question = False  # this ping was sent after the last question
+        self._echoed_at = -math.inf  # when the last mark about an echo was sent
         self._input.settled = resumption.settled or 0
         self._acks = Acknowledgements(self._clock, self._send_mark, self._input.settled)
         self._input.on_settled = self._acks.settled
@@ -163,6 +176,13 @@ class ResumableServer(ConsoleServer):
 
     def _tell(self, notice: bytes) -> None:
         self._send_mark(Notice(text_of(notice)))
+
+    def echoed(self, seconds: float) -> None:
+        super().echoed(seconds)
+        now = self._clock.seconds()
+        if now - self._echoed_at >= _ECHO_SECONDS and not self._carrier.blocked:
+            self._echoed_at = now
+            self._send_mark(EchoTime(round(seconds * 1_000_000)))
 
     # CarrierUser
 

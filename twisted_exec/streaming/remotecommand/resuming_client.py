@@ -37,7 +37,18 @@ from twisted_exec.streaming.remotecommand.resumable_user import Messages
 from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.resume import MARKS, Ack, At, Attendance, Mark, Position, Resumable, Resume
+from twisted_exec.wire.resume import (
+    MARKS,
+    Ack,
+    At,
+    Attendance,
+    EchoTime,
+    Mark,
+    Position,
+    Resumable,
+    Resume,
+    RoundTrip,
+)
 
 CANNOT_RESUME = "the server cannot resume this session"
 
@@ -97,6 +108,7 @@ class ResumingClient:
         self._uncertain: int | None = None  # while the user does not know that the session goes on
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
+        self._echo_seconds: float | None = None
         self.resumes = self.missed_bytes = 0
         self._input = InputLog()
         self._input_ended = False
@@ -151,8 +163,30 @@ class ResumingClient:
     @property
     def round_trip_seconds(self) -> float | None:
         """Time of the last ping to the machine's end and back; ``None`` if unknown."""
-        stream = self._connection.stream
+        stream = self._present
         return stream.round_trip_seconds if stream is not None else None
+
+    @property
+    def overdue_seconds(self) -> float:
+        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        stream = self._present
+        return stream.overdue_seconds if stream is not None else 0.0
+
+    @property
+    def round_trips(self) -> tuple[RoundTrip, ...]:
+        """The TCP round trips between the hops of the present connection, when it was new."""
+        stream = self._present
+        return () if stream is None or stream.resumable is None else stream.resumable.round_trips
+
+    @property
+    def echo_seconds(self) -> float | None:
+        """How long the machine took to answer input over this connection last; ``None`` if unknown."""
+        return self._echo_seconds if self._state is _State.OPEN else None
+
+    @property
+    def _present(self) -> ConsoleClient | None:
+        """The connection; ``None`` while it is lost, because its figures are old."""
+        return self._connection.stream if self._state is _State.OPEN else None
 
     def write(self, data: bytes) -> None:
         """Send input; dropped when the session or the input is over."""
@@ -274,6 +308,8 @@ class ResumingClient:
                 self._place(connection, mark)
             elif isinstance(mark, Attendance):
                 self._attendance, self._attendance_at = mark, self._clock.seconds()
+            elif isinstance(mark, EchoTime):
+                self._echo_seconds = mark.microseconds / 1_000_000
             elif self._state is _State.OPEN:
                 self._messages.notice(mark.text)
         except RemoteProtocolError as problem:
@@ -303,7 +339,7 @@ class ResumingClient:
         else:
             connection.client = None
             self._state, self._lost_at = _State.LOST, self._clock.seconds()
-            self._blocked = False
+            self._blocked, self._echo_seconds = False, None
             self._messages.outage(reason)
             if self._state is _State.LOST:  # the user may have left
                 self._reconnecting.start()
