@@ -89,6 +89,17 @@ class ObservingPageTests(SynchronousTestCase):
 
     def test_metrics(self) -> None:
         """The page lists every metric with its labels, by the names that Prometheus shows."""
+        registry = self.registry()
+        samples = [sample for metric in registry.collect() for sample in metric.samples]
+        named = {each.name for each in samples if not each.name.endswith("_created")}
+        self.assertEqual(names(self.page, "Metrics"), named)
+        table = pages.table(self.page, "Metrics")
+        for sample in samples:
+            for label in sample.labels:
+                self.assertIn(f"``{label}``", table, sample.name)
+
+    def registry(self) -> MetricsRegistry:
+        """Return a registry with every metric of ours, and labels where a metric has some."""
         registry = MetricsRegistry(Clock())
         SessionMetrics(registry).refused(403)
         LatencyMetrics(registry)
@@ -106,13 +117,7 @@ class ObservingPageTests(SynchronousTestCase):
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         PermissionWatch(MemoryCluster().client(), Clock(), registry, list)
-        samples = [sample for metric in registry.collect() for sample in metric.samples]
-        named = {each.name for each in samples if not each.name.endswith("_created")}
-        self.assertEqual(names(self.page, "Metrics"), named)
-        table = pages.table(self.page, "Metrics")
-        for sample in samples:
-            for label in sample.labels:
-                self.assertIn(f"``{label}``", table, sample.name)
+        return registry
 
     def register_round_trips(self, registry: CollectorRegistry) -> None:
         """Register the round trips of a session."""

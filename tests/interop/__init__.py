@@ -16,6 +16,7 @@ kubectl.newest            KUBECTL_NEWEST            cd tests/interop/kubectl && 
                                                     -X $v.gitMinor=37" -o WHERE/kubectl.newest .
 kubectl.1.20              KUBECTL_OLDEST            Debian's kubernetes-client
 chromium                                            Debian's chromium
+promtool, prometheus                                Debian's prometheus; its service is not needed
                           XTERM_HEADLESS            npm install --prefix WHERE
                                                     @xterm/headless@6.0.0; the variable is WHERE
 kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
@@ -76,6 +77,10 @@ Clients
 Screens
     * ``screens`` (XTERM_HEADLESS, ``node``, qemu-system-x86_64, and vim, less, tmux and htop as far as
       they are installed; 2 min): the terminal emulator beside xterm.js.
+
+Monitoring
+    * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of
+      ``docs/deploy``, with a Prometheus that scrapes an ``exec-standalone``.
 
 API server
     * ``kube_apiserver`` (kube-apiserver; 5 min): kube-apiserver 1.33.1 still gives the recorded

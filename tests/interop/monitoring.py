@@ -1,0 +1,211 @@
+"""
+The alert rules and the dashboard of ``docs/deploy``, with a real Prometheus.
+
+It scrapes an ``exec-standalone`` with a session for :data:`SECONDS`: the API server and the poollet directly, the
+runtime through nginx, with the configuration in ``docs/deploy``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import yaml
+from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.threads import deferToThread
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+
+from tests.docs.deploy import DEPLOY
+from tests.docs.monitoring import RULES, Query, queries_of_panels, queries_of_rules
+from tests.flows import programs
+from tests.standalone.test_program import StandaloneCase
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint
+
+reactor: Any = _reactor
+
+SECONDS = 45
+"""A runtime pings its users every 30 s."""
+
+_ABSENT = re.compile("twisted_exec_(shipping|space|leaf|host)_")
+"""Metrics of programs, and of settings, that a plain ``exec-standalone`` does not have."""
+
+
+def missing(*names: str) -> str | None:
+    """Why the tests cannot run here, or ``None``."""
+    lacking = [name for name in names if shutil.which(name) is None]
+    return f"not on PATH: {', '.join(lacking)}" if lacking else None
+
+
+class RuleTests(TestCase):
+    """The alert rules by themselves."""
+
+    skip = missing("promtool")
+
+    async def promtool(self, *words: str) -> None:
+        output, errors, code = await getProcessOutputAndValue(
+            shutil.which("promtool") or "promtool", words
+        )
+        self.assertEqual(code, 0, (output + errors).decode())
+
+    async def test_rules(self) -> None:
+        """promtool accepts the rules."""
+        await self.promtool("check", "rules", str(RULES))
+
+    async def test_alerts(self) -> None:
+        """Each alert fires when it should, with its text, and not before."""
+        await self.promtool("test", "rules", str(Path(__file__).with_name("alerts_test.yaml")))
+
+
+class Typist(Protocol):
+    """A user who types a key each half a second."""
+
+    def connectionMade(self) -> None:
+        assert self.transport is not None
+        self._typing = LoopingCall(self.transport.write, b"x")
+        self._typing.start(0.5)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._typing.stop()
+
+
+class PrometheusTests(StandaloneCase):
+    """A Prometheus that scrapes an ``exec-standalone``."""
+
+    skip = missing("prometheus", "nginx")
+    timeout = 300
+
+    async def test_queries(self) -> None:
+        """Every query of the dashboard and of the alert rules is valid, and finds its series."""
+        await self.ready("--without-spaces")
+        await self.type()
+        port = self.start_prometheus(await self.jobs())
+        await deferLater(reactor, SECONDS)
+        targets = (await self.ask(port, "targets"))["activeTargets"]
+        self.assertEqual([each["lastError"] for each in targets], [""] * 3)
+        for query in queries_of_panels():
+            series = await self.series(port, query.expression)
+            if not any(map(_ABSENT.match, query.metrics)):
+                self.assertTrue(series, query)
+        for query in queries_of_rules():
+            await self.series(port, query.expression)
+            await self.check_series(port, query)
+        groups = (await self.ask(port, "rules"))["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        self.assertEqual({rule["health"] for rule in rules}, {"ok"})
+        self.assertEqual([rule["name"] for rule in rules if rule["state"] != "inactive"], [])
+
+    async def check_series(self, port: int, query: Query) -> None:
+        """Check that the metrics of an alert rule have series."""
+        for name in query.metrics:
+            # A metric with a label for a cause or a code has no series before the first one.
+            if not _ABSENT.match(name) and name != "twisted_exec_sessions_refused_total":
+                self.assertTrue(await self.series(port, name), name)
+
+    async def type(self) -> None:
+        """Open a console and type."""
+        endpoint = ConsoleEndpoint(self.config(), "default", "demo-shell", reactor)
+        typist = await connectProtocol(endpoint, Typist())
+        self.addCleanup(typist.transport.loseConnection)
+
+    async def jobs(self) -> list[dict[str, Any]]:
+        """Return the configuration of the scrapes."""
+        config = self.config()
+        client = self.client()
+        pool = await client.get(IRONCORE.pool, "local")
+        poollet = pool["status"]["daemonEndpoints"]["machinepoolletEndpoint"]["port"]
+        user = {"insecure_skip_verify": True}
+        for name, material in (("cert_file", config.certificate), ("key_file", config.key)):
+            path = Path(self.directory, name)
+            path.write_bytes(material.read())
+            user[name] = str(path)  # type: ignore[assignment]
+        scheme: dict[str, Any] = {"scheme": "https", "tls_config": user}
+        ports = {"apiserver": config.url.port, "poollet": poollet, "runtime": self.start_nginx()}
+        return [
+            {
+                "job_name": f"twisted-exec-{name}",
+                "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+                **(scheme if name != "runtime" else {}),
+            }
+            for name, port in ports.items()
+        ]
+
+    def start_nginx(self) -> int:
+        """Start nginx before the runtime's socket; return its port."""
+        port = unused_port()
+        (socket_path,) = Path(self.state).rglob("stream.sock")
+        text = (DEPLOY / "prometheus" / "runtime-metrics.nginx").read_text(encoding="utf-8")
+        text = text.replace("20254", f"127.0.0.1:{port}")
+        text = text.replace("/run/exec-runtime/stream.sock", str(socket_path))
+        path = Path(self.directory, "nginx.conf")
+        temporary = "".join(
+            f"{name}_temp_path {self.directory}/{name};"
+            for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        path.write_text(
+            f"daemon off; user root; pid {self.directory}/nginx.pid; error_log stderr; events {{}}\n"
+            f"http {{ access_log off; {temporary}\n{text} }}\n"
+        )
+        program = programs.start([shutil.which("nginx") or "nginx", "-c", str(path)])
+        self.addCleanup(program.stop)
+        return port
+
+    def start_prometheus(self, jobs: list[dict[str, Any]]) -> int:
+        """Start Prometheus; return its port."""
+        port = unused_port()
+        path = Path(self.directory, "prometheus.yml")
+        config = {
+            "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": jobs,
+        }
+        path.write_text(yaml.safe_dump(config))
+        program = programs.start(
+            [
+                shutil.which("prometheus") or "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={self.directory}/prometheus",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ]
+        )
+        self.addCleanup(program.stop)
+        return port
+
+    async def series(self, port: int, expression: str) -> list[Any]:
+        """Return the result of a query."""
+        text = (
+            expression.replace("$job", "twisted-exec-.*")
+            .replace("$instance", ".*")
+            .replace("$__rate_interval", "30s")
+        )
+        result: list[Any] = (await self.ask(port, "query", query=text))["result"]
+        return result
+
+    async def ask(self, port: int, path: str, **query: str) -> dict[str, Any]:
+        """Return the data of an answer of Prometheus; fail if it refuses the query."""
+        url = f"http://127.0.0.1:{port}/api/v1/{path}?{urlencode(query)}"
+        answer = await deferToThread(
+            subprocess.run, ["curl", "-s", url], check=True, capture_output=True
+        )
+        document = json.loads(answer.stdout)
+        self.assertEqual(document["status"], "success", (query, document))
+        data: dict[str, Any] = document["data"]
+        return data
+
+
+def unused_port() -> int:
+    """Return a port that nobody uses at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
