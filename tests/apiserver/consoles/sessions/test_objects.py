@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from twisted.logger import capturedLogs
+
 from tests.apiserver.support import EPOCH
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.conditions import CONSOLE_IN_USE, console_in_use, with_conditions
@@ -269,6 +271,18 @@ class LifeTests(ObjectsCase):
         stopping = self.objects.stopService()
         self.clock.advance(3)
         self.successResultOf(stopping)
+
+    def test_stop_before_the_store(self) -> None:
+        """Deletions that a closed store refuses after the stop are left to others, and not logged."""
+        self.storage.hold = True
+        self.begin().over()
+        stopping = self.objects.stopService()
+        self.clock.advance(3)
+        self.successResultOf(stopping)
+        with capturedLogs() as logs:
+            self.storage.broken = True
+            self.storage.go()
+        self.assertEqual(logs, [])
 
 
 class Resumable(Carried):

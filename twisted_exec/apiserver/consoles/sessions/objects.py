@@ -398,10 +398,15 @@ class SessionObjects(StoreFollower):
     # Errors
 
     def _trouble(self, failure: Failure | None) -> None:
-        """Log a failure once: sessions go on without objects."""
+        """
+        Log a failure once: sessions go on without objects.
+
+        A service that has stopped leaves what its store no longer takes to other servers, or to the next
+        start.
+        """
         if failure is not None and not failure.check(APIError):
             self._log.failure("cannot write console sessions", failure)
-        elif failure is not None and not self._troubled:
+        elif failure is not None and not self._troubled and self.running:
             why = failure.getErrorMessage()
             self._log.warn("cannot write console sessions: {why}", why=why)
         self._troubled = failure is not None
