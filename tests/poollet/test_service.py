@@ -430,6 +430,25 @@ class RefusalTests(PoolletCase):
         self.patch(self.runtime, "exec", lambda request, **facts: Deferred())
         self.assertIn("does not answer", await self.refused(504))
 
+    async def test_runtime_slow_for_open_session(self) -> None:
+        """A session that is open already waits for a slow runtime until the API server gives up."""
+        await self.start()
+        locator = self.poollet._proxy.locator
+        clock = Clock()
+        object.__setattr__(locator, "clock", clock)
+        departed: Deferred[Any] = Deferred()
+        self.patch(self.runtime, "exec", lambda request, **facts: departed)
+        refused = Deferred.fromCoroutine(
+            self.refused(
+                503, headers=[(b"X-Twisted-Exec-Rejoin", b"key=%b; received=0" % (b"k" * 43))]
+            )
+        )
+        await until(lambda: clock.getDelayedCalls())
+        clock.advance(RUNTIME_SECONDS + 1)
+        self.assertNoResult(refused)
+        departed.errback(ServiceUnavailable("the machine runtime is away"))
+        await refused
+
     async def test_runtime_slow_twice(self) -> None:
         """All calls to the runtime for one console share one timeout, shorter than the API server's."""
         self.assertLess(RUNTIME_SECONDS, apiserver.Settings.poollet_seconds)

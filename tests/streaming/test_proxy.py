@@ -850,6 +850,21 @@ class ResumeTests(ProxyTestCase):
         for key in (self.key, self.next_key):
             self.assertNotIn(key.decode(), repr(self.records.all) + repr(session.__dict__))
 
+    def test_busy_hop(self) -> None:
+        """A session that goes on gets the time of the hop before, which leaves first; a new one does not."""
+        self.proxy.continue_seconds = 60
+        client = self.ask(self.request(self.resumed))
+        self.clock.advance(59)
+        self.assertFalse(self.backend.transport.aborted)
+        client.lose()
+        self.assertTrue(self.backend.transport.aborted)
+        self.backend = OneConnection()
+        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        refused = self.ask(self.request(b"marks"))
+        self.clock.advance(10)
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(refused.responses()[0].code, 504)
+
     def test_old_hop(self) -> None:
         """Without an answer of the next hop the session is an ordinary one."""
         client = self.answered(b"marks", b"")

@@ -8,11 +8,14 @@ from typing import Any
 
 from twisted.internet.defer import succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, Ending
+from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.testing.http import MemoryClient
 from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import Right, Terms
@@ -210,6 +213,66 @@ class LostTests(RejoinableTestCase):
         )
         self.assertIn(b"there is no stream to rejoin", self.client.received())
         self.assertTrue(self.client.closed)
+
+
+@implementer(IStreamClientEndpoint)
+class Restarted:
+    """The address of a hop that was started again; ``connections`` are those that it has accepted."""
+
+    def __init__(self) -> None:
+        self.connections: list[OneConnection] = []
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Any:
+        self.connections.append(OneConnection())
+        return self.connections[-1].connect(protocolFactory)
+
+
+class TurnTests(RejoinableTestCase):
+    """Many streams of one hop are lost at once."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sessions.openings = Openings(at_once=2)
+        machines = []
+        for _ in range(5):
+            self.backend = OneConnection()
+            self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+            self.opened()
+            machines.append(self.backend)
+        self.hop = Restarted()
+        self.locator.endpoints[:] = [("10.0.0.1:1", self.hop)]
+        for machine in machines:
+            machine.transport.protocol.connectionLost(Failure(ConnectionLost()))
+
+    def rejoin(self, number: int) -> None:
+        """Accept a stream over one of the connections."""
+        self.backend = self.hop.connections[number]
+        self.switch(received_text(0).encode())
+
+    def test_some_at_once(self) -> None:
+        """Some are rejoined at a time, so that the first of them are soon; the others follow at once."""
+        for number in range(5):
+            self.assertEqual(len(self.hop.connections), min(5, number + 2))
+            self.rejoin(number)
+        self.assertEqual((len(self.sessions), len(self.sessions.openings)), (5, 0))
+        self.assertEqual(self.records.ends(), [])
+
+    def test_long_queue(self) -> None:
+        """A stream waits for its turn for longer than a user who opens a console would."""
+        self.clock.advance(9)
+        self.rejoin(0)
+        self.rejoin(1)
+        self.clock.advance(9)
+        self.assertEqual(len(self.hop.connections), 4)
+        for number in (2, 3, 4):
+            self.rejoin(number)
+        self.assertEqual(self.records.ends(), [])
+
+    def test_user_leaves(self) -> None:
+        """A stream whose user leaves while it waits gives up its turn."""
+        for session in self.sessions.live():
+            session.cut()
+        self.assertEqual((len(self.sessions), len(self.sessions.openings)), (0, 0))
 
 
 class WithdrawnTests(RejoinableTestCase):

@@ -45,7 +45,13 @@ from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.denials import Denials
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
-from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, gate_of, proxy_of
+from twisted_exec.poollet.consoles.exec_route import (
+    CONTINUE_SECONDS,
+    ExecLocator,
+    PoolAccess,
+    gate_of,
+    proxy_of,
+)
 from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
 from twisted_exec.poollet.consoles.policies import PoolPolicies
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
@@ -340,6 +346,7 @@ class Poollet(Service):
             hop="poollet",
             sessions=self.sessions,
             clock=reactor,
+            continue_seconds=CONTINUE_SECONDS,
             caller_of=proxy_of(gate, self._proxies),
             credential_headers=gate.credential_headers.current,
         )

@@ -102,6 +102,7 @@ class Passage:
     _session: Session
     _location: Location
     _sent: UpgradeRequest
+    _continues: bool  # the session is open already
     _resumption: Resumption | None  # what the next hop learns about resuming
 
     def __init__(self, proxy: Proxy, context: RequestContext) -> None:
@@ -122,6 +123,7 @@ class Passage:
 
     async def _open(self) -> None:
         sessions = self._proxy.sessions
+        self._continues = self._context.continues_session
         self._resumption = resumption = self._passable_resumption()
         self._context.has_session = True
         self._session = sessions.open(
@@ -194,7 +196,7 @@ class Passage:
                 connection,
                 head,
                 clock=self._proxy.clock,
-                timeout_seconds=self._proxy.answer_seconds,
+                timeout_seconds=self._limit(self._proxy.answer_seconds),
             )
         except UpgradeRefused as refused:
             if refused.code == Unauthorized.code and self._location.refusal is None:
@@ -233,8 +235,13 @@ class Passage:
         return await connect_first(
             self._location.endpoints,
             clock=self._proxy.clock,
-            timeout_seconds=self._proxy.connect_seconds,
+            timeout_seconds=self._limit(self._proxy.connect_seconds),
         )
+
+    def _limit(self, seconds: float) -> float:
+        """Return the time limit of a step: there may be another one for requests that continue a session."""
+        longer = self._proxy.continue_seconds
+        return seconds if longer is None or not self._continues else longer
 
     def _head(self, upgrade: bytes) -> UpgradeRequest:
         request, location = self._request, self._location

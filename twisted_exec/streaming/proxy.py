@@ -58,6 +58,9 @@ class Proxy:
     :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         hop before this one waits for its answer.
+    :param continue_seconds: instead of the limits of connections and answers for requests that
+        continue an open session.  The hop before waits longer at each attempt and leaves first, so a
+        shorter limit would fail all of them while the next hop is busy.  ``None``: no other limits.
     :param end_seconds: from the decision to end a session until the session is cut; longer if nobody
         has lost a right, see :mod:`~twisted_exec.streaming.carried`.  The sessions of a next hop that
         is silent are cut earlier: :data:`~twisted_exec.streaming.http.control.SILENCE_SECONDS`.
@@ -82,6 +85,7 @@ class Proxy:
         connect_seconds: float = 5,
         answer_seconds: float = 10,
         wait_seconds: float = 3,
+        continue_seconds: float | None = None,
         end_seconds: float = END_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
         leave_seconds: float | None = None,
@@ -94,7 +98,7 @@ class Proxy:
         self.paths = Paths(clock)
         sessions.when_drained.append(self.control.close)
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
-        self.wait_seconds = wait_seconds
+        self.wait_seconds, self.continue_seconds = wait_seconds, continue_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
         self.leave_seconds = leave_seconds
         self.cuts_when_refused = cuts_when_refused

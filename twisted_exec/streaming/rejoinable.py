@@ -101,7 +101,20 @@ class RejoinableStream(SplicedStream):
 
     async def _reach(self, text: str) -> Upgraded:
         """
-        Send the request that rejoins the stream.
+        Send the request that rejoins the stream, in turn.
+
+        A hop that all its streams rejoin at once would answer each so late that none is rejoined in time.
+        """
+        hop, openings = self._location.subject.pool, self._proxy.sessions.openings
+        await openings.begin(hop, self._proxy.clock, self._answer.seconds)
+        try:
+            return await self._ask(text)
+        finally:
+            openings.end(hop)
+
+    async def _ask(self, text: str) -> Upgraded:
+        """
+        Send the request.
 
         It has the present terms: they may have changed since, or while there was no connection.
         """

@@ -68,6 +68,12 @@ Timeout for all calls to the runtime for one console.  An API server waits 5 s f
 receive our error instead of its own timeout.
 """
 
+CONTINUE_SECONDS = 60.0
+"""
+The same for a session that is open already, for each step.  An API server waits longer at each attempt, and
+leaves first: while this host is busy, a shorter limit would fail all attempts.
+"""
+
 PERMISSIONS = {
     "exec": ("create", "exec"),
     "log": ("get", "log"),
@@ -262,7 +268,7 @@ class ExecLocator:
         :param is_open: for a session that is open already, which may wait until the machine is on.
         """
         try:
-            target = await self._in_time(Deferred.fromCoroutine(self._target(subject)))
+            target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
         except APIError:
             await self._check_again(subject, is_open)  # a deleted Machine explains the error better
             raise
@@ -389,8 +395,9 @@ class ExecLocator:
         )
         return str(answer.url)
 
-    async def _in_time(self, endpoint: Deferred[Target]) -> Target:
+    async def _in_time(self, endpoint: Deferred[Target], is_open: bool = False) -> Target:
+        seconds = CONTINUE_SECONDS if is_open else self.runtime_seconds
         try:
-            return await endpoint.addTimeout(self.runtime_seconds, self.clock)
+            return await endpoint.addTimeout(seconds, self.clock)
         except TimeoutError:
             raise GatewayTimeout("the machine runtime does not answer") from None

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
 
 _PATH = b"/streams"
-_TIMEOUT_SECONDS = 5.0
+_TIMEOUT_SECONDS = 60.0
+"""
+Longest wait for the process that serves the stream.  The hop before waits longer at each attempt, and
+leaves first: a shorter limit here would fail all attempts while this host is busy.
+"""
 _DRAIN_SECONDS = 1.0
 _PASSED = frozenset({b"connection", b"upgrade", b"x-stream-protocol-version", REJOIN.lower()})
 _WEBSOCKET = b"sec-websocket-"
