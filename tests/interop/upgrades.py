@@ -3,8 +3,8 @@ Programs that are replaced again and again, while users work at consoles through
 
 ``UPGRADES`` is the number of hand-overs (12 without it; none begins after ``UPGRADE_SECONDS``),
 ``SESSIONS`` that of the sessions (20 without it; half of them are of stock kubectls, of the oldest and the newest version), and ``PROGRAMS``
-names the programs if not all of ``api poollet runtime`` are to be replaced.  Each machine
-has ten sessions, of which one types.  A kubectl leaves after each hand-over, and another one comes, so
+names the programs if not all of ``api poollet runtime`` are to be replaced; ``spacemanager`` may be among
+them, and then manages a Space.  Each machine has ten sessions, of which one types.  A kubectl leaves after each hand-over, and another one comes, so
 that several old processes have sessions at once.  The output of each session is compared with what
 the machine has printed, what the machine has got with what was typed, and no machine was started
 twice.
@@ -12,6 +12,7 @@ twice.
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import re
@@ -33,6 +34,9 @@ from tests.flows.busy_machine import LINE_BYTES
 from tests.flows.deployment import Deployment, pause
 from tests.flows.programs import Program, terminal, twistd
 from tests.flows.resuming import Typist
+from twisted_exec.api.kinds import SECRETS, SPACES
+from twisted_exec.api.spaces import KUBECONFIG_KEY
+from twisted_exec.kube.interfaces import Object
 
 from .numbered import END, Output
 
@@ -51,6 +55,8 @@ _PATIENCE_SECONDS = 100.0
 _COMPARE_SECONDS = 45.0
 OPENED_AT_ONCE = 20
 _PROGRAMS = tuple(os.environ.get("PROGRAMS", "api poollet runtime").split())
+_CREDENTIALS = "credentials"
+_STOPPED = ("spacemanager", "poollet", "api", "runtime")
 _FIRST_LINE = re.compile(rb"(?:^|\n)(\d{%d}\n)" % (LINE_BYTES - 1))
 
 _CLASS = """\
@@ -60,6 +66,10 @@ _CLASS = """\
   same_user: true
   capabilities: {{cpu: "1", memory: 64Mi}}
 """
+
+
+def _object(kind: str, version: str, name: str) -> Object:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
 
 
 class UpgradedDeployment(Deployment):
@@ -105,9 +115,36 @@ class UpgradedDeployment(Deployment):
         await self.start_api()
         await self.start_runtime()
         await self.start_poollet()
+        if "spacemanager" in _PROGRAMS:
+            await self.start_spacemanager()
         for number in range(self.machines):
             await self.create_class(f"busy-{number}", "64Mi")
             await self.create_machine(f"m{number}", f"busy-{number}")
+
+    async def start_spacemanager(self) -> None:
+        """Start a space manager, and let it manage this API server as an imported Space."""
+        self.spacemanager = self.twistd(
+            "exec-spacemanager",
+            f"--kubeconfig={self.admin}",
+            f"--state-dir={self.path('spaces')}",
+        )
+        await self.spacemanager.until(rb"managing Spaces")
+        secret = _object("Secret", "v1", _CREDENTIALS)
+        content = base64.b64encode(Path(self.admin).read_bytes()).decode()
+        secret["data"] = {KUBECONFIG_KEY: content}
+        await self.client.create(SECRETS.resource, secret, "default")
+        await self.import_space()
+
+    async def import_space(self) -> None:
+        """Create one more Space; fires once all Spaces are Ready."""
+        space = _object("Space", SPACES.resource.api_version, f"space-{len(self._replaced)}")
+        space["spec"] = {"Type": "imported", "externalSecretRef": {"name": _CREDENTIALS}}
+        await self.client.create(SPACES.resource, space, "default")
+        while True:
+            spaces = (await self.client.list(SPACES.resource))["items"]
+            if all(each.get("status", {}).get("Phase") == "Ready" for each in spaces):
+                return
+            await pause()
 
     async def upgrade(self, name: str) -> float:
         """Replace a program; return how long it took."""
@@ -121,6 +158,8 @@ class UpgradedDeployment(Deployment):
                 raise AssertionError(f"{name} was not replaced: {program.output[-4000:].decode()}")
             await pause()
         self._replaced.append(before)
+        if name == "spacemanager":
+            await self.import_space()
         return float(reactor.seconds() - began)
 
     @property
@@ -133,13 +172,13 @@ class UpgradedDeployment(Deployment):
         for number in range(self.machines):
             (self.load(number) / "stop").touch()
         await self._close_client()
-        newest = [self.pid(name) for name in ("poollet", "api", "runtime") if hasattr(self, name)]
+        newest = [self.pid(name) for name in _STOPPED if hasattr(self, name)]
         for pid in [*newest, *self._replaced]:
             if procfs.is_alive(pid):
                 os.kill(pid, signal.SIGTERM)
             while procfs.is_alive(pid):
                 await pause()
-        for name in ("poollet", "api", "runtime"):
+        for name in _STOPPED:
             if hasattr(self, name):
                 await getattr(self, name).stop()
 

@@ -308,7 +308,23 @@ def _seconds_between(text: str, least: int, most: int) -> float:
     return seconds
 
 
-class SessionOptions(ProgramOptions):
+class ReplaceableOptions(ProgramOptions):
+    """Options of a program that a successor may replace."""
+
+    group = "Hand-over"
+
+    optParameters = [
+        [
+            "handover-seconds",
+            None,
+            HANDOVER_SECONDS,
+            "Seconds that a successor may take to start, and then to become ready.",
+            partial(_seconds_between, least=1, most=3600),
+        ],
+    ]
+
+
+class SessionOptions(ReplaceableOptions):
     """
     Options of a program that serves sessions.
 
@@ -342,13 +358,6 @@ class SessionOptions(ProgramOptions):
             "Seconds that sessions may take to end in a process that a successor has replaced "
             "(SIGUSR2).",
             partial(_seconds_between, least=0, most=_WEEK_SECONDS),
-        ],
-        [
-            "handover-seconds",
-            None,
-            HANDOVER_SECONDS,
-            "Seconds that a successor may take to start, and then to become ready.",
-            partial(_seconds_between, least=1, most=3600),
         ],
     ]
 

@@ -10,12 +10,12 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import PROVIDER_TYPES
-from twisted_exec.program.options import ProgramOptions, port_range
+from twisted_exec.program.options import ReplaceableOptions, port_range
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.service import LEASE, NAMESPACE, Settings
 
 
-class Options(ProgramOptions):
+class Options(ReplaceableOptions):
     """Command line of the space manager."""
 
     program = PROGRAM
