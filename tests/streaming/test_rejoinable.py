@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, Ending
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.testing.http import MemoryClient
 from twisted_exec.wire.rejoin import Rejoin, received_text
@@ -300,6 +300,18 @@ class WithdrawnTests(RejoinableTestCase):
         self.machine.transport.protocol.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(self.records.ends(), [(REVOKED, None)])
         self.assertEqual(len(self.sessions), 0)
+
+    def test_machine_deleted(self) -> None:
+        """A user whose machine or pool is deleted learns it as soon."""
+        for number, reason in enumerate((MACHINE_DELETED, POOL_DELETED), 2):
+            self.locator.endpoints[:] = []
+            self.backend = self.add_backend()
+            client = self.opened()
+            self.locator.endpoints[:] = [("10.0.0.1:1", OneConnection())]
+            *_, session = self.sessions.live()
+            session.end(Ending(reason, f"number {number} is deleted"))
+            self.assertIn(b"number %d is deleted" % number, client.received())
+            self.assertTrue(client.closed)
 
     def test_silent_hop(self) -> None:
         """A hop that does not end its session loses the connection in time."""

@@ -18,7 +18,14 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask,
     connect_first,
 )
-from twisted_exec.streaming.interfaces import REVOKED, USER_LEFT, Ending, Location
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POOL_DELETED,
+    REVOKED,
+    USER_LEFT,
+    Ending,
+    Location,
+)
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import session_id
 from twisted_exec.streaming.sessions.resuming import REJOIN
@@ -35,6 +42,11 @@ if TYPE_CHECKING:
 OFFERED = (REJOIN, OFFER.encode("ascii"))
 """The header with which this hop offers to rejoin a stream."""
 
+_TOLD_HERE = (REVOKED, MACHINE_DELETED, POOL_DELETED)
+"""
+Reasons that the user gets from this hop, at once.  What the machine still prints is not for a user
+without the right to see it, and a machine that is deleted has nothing more to say.
+"""
 _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
 
 
@@ -181,5 +193,5 @@ class RejoinableStream(SplicedStream):
             self.stream.give_up(ending)
         else:
             super()._end(ending)
-            if ending.reason == REVOKED:  # what the machine still prints is not for this user
+            if ending.reason in _TOLD_HERE:
                 self.stream.tell_user(ending)
