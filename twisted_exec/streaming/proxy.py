@@ -150,6 +150,8 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("the hop before this one neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
+        if self.sessions.on_asked is not None:
+            self.sessions.on_asked()
 
         def handle(request: Request | FurtherRequest) -> None:
             session, change = parse(request.args)

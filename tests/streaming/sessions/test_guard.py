@@ -34,6 +34,7 @@ from twisted_exec.streaming.sessions.guard import (
     FIRST_HINT_SECONDS,
     HINT_SECONDS,
     LATER_HOP_SECONDS,
+    LONGEST_HINT_SECONDS,
     LOOK_SECONDS,
     OPENING_SECONDS,
     REVIEW_SECONDS,
@@ -513,8 +514,8 @@ class SpacingTests(GuardCase):
         self.clock.advance(0.01)
         self.assertEqual(self.reviewer.reviewed, ["a"] * 2)
 
-    def test_hint_in_a_later_hop(self) -> None:
-        """A hop behind another one leaves it time to end the sessions."""
+    def be_later(self) -> None:
+        """Let the guard be that of a hop behind another one, with a session and a hint."""
         self.successResultOf(self.guard.stopService())
         self.guard = SessionGuard(
             self.sessions, self.reviewer, self.clock, hint_seconds=LATER_HOP_SECONDS
@@ -523,6 +524,41 @@ class SpacingTests(GuardCase):
         self.addCleanup(self.guard.stopService)
         self.open("a")
         self.guard.review_soon()
+
+    def ask(self) -> None:
+        """Ask to end sessions, as the hop before does."""
+        assert self.sessions.on_asked is not None
+        self.sessions.on_asked()
+
+    def test_hop_before_is_busy(self) -> None:
+        """A hop behind another one waits while that ends sessions, but not for long."""
+        self.be_later()
+        step = LATER_HOP_SECONDS / 2
+        passed = 0.0
+        while passed + step < LONGEST_HINT_SECONDS:
+            self.clock.advance(step)
+            passed += step
+            self.ask()
+        self.assertEqual(self.reviewer.reviewed, [])
+        self.clock.advance(LONGEST_HINT_SECONDS - passed)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+        self.ask()
+        self.clock.advance(LONGEST_HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+
+    def test_hop_before_has_ended_its_work(self) -> None:
+        """The review follows soon after the last request of the hop before."""
+        self.be_later()
+        self.clock.advance(LATER_HOP_SECONDS / 2)
+        self.ask()
+        self.clock.advance(LATER_HOP_SECONDS - 0.01)
+        self.assertEqual(self.reviewer.reviewed, [])
+        self.clock.advance(0.01)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+
+    def test_hint_in_a_later_hop(self) -> None:
+        """A hop behind another one leaves it time to end the sessions."""
+        self.be_later()
         self.clock.advance(LATER_HOP_SECONDS - 0.01)
         self.assertEqual(self.reviewer.reviewed, [])
         self.clock.advance(0.01)

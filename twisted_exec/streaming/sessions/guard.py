@@ -58,8 +58,11 @@ FIRST_HINT_SECONDS = 0.02
 LATER_HOP_SECONDS = 0.3
 """
 The same in a poollet: the API server before it gets the same hints, and ends or limits most sessions
-meanwhile.  Reviews of all of them in the poollet would slow that down.
+meanwhile.  Reviews of all of them in the poollet would slow that down.  The time begins anew with each
+request of the API server about sessions.
 """
+LONGEST_HINT_SECONDS = 0.7
+"""The longest time from a hint to its review, if the hop before goes on asking to end sessions."""
 LOOK_SECONDS = 0.2
 """
 From one look at the files to the next: one stat(2) for each, 0.1 % of a core for six.  A watch by the kernel
@@ -203,6 +206,7 @@ class SessionGuard(Service):
         """Review from now on; the first round is due after :data:`REVIEW_SECONDS`."""
         super().startService()
         self._sessions.on_opened = self._opened
+        self._sessions.on_asked = self._asked
         self._expect(min((each.expires for each in self._sessions.live()), default=math.inf))
         if files := self._files():
             self._versions = [each.look() for each in files]
@@ -212,7 +216,7 @@ class SessionGuard(Service):
     def stopService(self) -> Deferred[None]:
         """Cancel the round that is under way; fires when nothing is left."""
         super().stopService()
-        self._sessions.on_opened = None
+        self._sessions.on_opened = self._sessions.on_asked = None
         for timer in (self._expiry, self._look):
             if timer is not None and timer.active():
                 timer.cancel()
@@ -238,6 +242,16 @@ class SessionGuard(Service):
         seconds = max(self._hint_seconds, self._round_ended + HINT_SECONDS - now)
         if timer.getTime() - now > seconds:
             timer.reset(seconds)
+
+    def _asked(self) -> None:
+        """Let the hop before end and change sessions first, if it follows the same hint."""
+        timer = self._timer
+        if self._hinted_at is None or timer is None or not timer.active():
+            return
+        now = self._clock.seconds()
+        due = min(now + self._hint_seconds, self._hinted_at + LONGEST_HINT_SECONDS)
+        if due > timer.getTime():
+            timer.reset(due - now)
 
     def end(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """

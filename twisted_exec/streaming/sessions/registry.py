@@ -53,6 +53,7 @@ class Sessions:
     :ivar openings: the turns of streams that are being opened.
     :ivar when_drained: called at the end of :meth:`drain`.
     :ivar on_opened: is called with each new session.
+    :ivar on_asked: is called when the hop before asks to end or change sessions.
     :ivar on_carried: is called with each session whose stream is up; the stream's owner may still be
         setting it up.
     :param metrics: ``None`` for metrics that no registry publishes.
@@ -73,6 +74,7 @@ class Sessions:
         self.limits = limits or SessionLimits.fitting()
         self.openings = Openings()
         self.on_opened: Callable[[Session], None] | None = None
+        self.on_asked: Callable[[], None] | None = None
         self.on_carried: Callable[[Session], None] | None = None
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
