@@ -93,6 +93,7 @@ class Poollet(Dispatcher):
     :ivar headers: of each request, by lower-case name.
     :ivar logs: requests for logs, which go on as the test says.
     :ivar serves_logs: if not, logs are an unknown path, as for ironcore's poollet (a Go server).
+    :ivar content: of a recording.
     :ivar answer: what it answers instead of an upgrade, if anything.
     :ivar holds: whether it holds sessions to their terms, and can change them.
     :ivar protocol: the subprotocol of a complete WebSocket handshake; empty for none.
@@ -106,6 +107,7 @@ class Poollet(Dispatcher):
         self.serves_logs = True
         self.answer: tuple[int, Object] | None = None
         self.silent = False
+        self.content = b'{"version":3}\n'
         self.holds = True
         self.protocol = ""
 
@@ -141,13 +143,15 @@ class Poollet(Dispatcher):
             await Deferred()
         elif self.answer is not None:
             respond_json(request, *self.answer)
-        elif request.path.endswith((b"/log", b"/screen")) and not self.serves_logs:
+        elif request.path.endswith((b"/log", b"/screen", b"/content")) and not self.serves_logs:
             request.setResponseCode(404)
             request.setHeader(b"Content-Type", b"text/plain; charset=utf-8")
             request.write(b"404 page not found\n")
             request.finish()
         elif request.path.endswith(b"/screen") and self.serves_logs:
             respond(request, 200, b"<svg/>", "text/plain")
+        elif request.path.endswith(b"/content"):
+            respond(request, 200, self.content, "application/x-asciicast")
         elif request.path.endswith(b"/log"):
             request.setHeader(b"Content-Type", b"text/plain")
             request.write(b"hello\n")

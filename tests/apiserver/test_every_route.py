@@ -23,6 +23,7 @@ STREAMS = {
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/exec",
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/log",
     "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/screen",
+    "/apis/console.twisted-exec.dev/v1alpha1/namespaces/{}/consolerecordings/{}/content",
     "/apis/console.twisted-exec.dev/v1alpha1/namespaces/{}/deletedconsoles/{}/log",
     "/api/v1/namespaces/{}/pods/{}/attach",
     "/api/v1/namespaces/{}/pods/{}/exec",

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, connect_first
+from twisted_exec.streaming.http.upgrade_client import AskingFactory, UpgradeRequest, connect_first
 from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
 
 reactor: Any = _reactor
@@ -35,14 +35,17 @@ class Reader:
         self.complete = complete
 
 
-async def read(endpoint: IStreamClientEndpoint, head: UpgradeRequest) -> Reader:
+async def read(
+    endpoint: IStreamClientEndpoint, head: UpgradeRequest, factory: AskingFactory = DOWNLOADS
+) -> Reader:
     """
     Ask; the head has come.
 
+    :param factory: decides which responses are texts.
     :raises UpgradeRefused: the server says no.
     """
     _, connection = await connect_first(
-        [("the server", endpoint)], clock=reactor, timeout_seconds=10, factory=DOWNLOADS
+        [("the server", endpoint)], clock=reactor, timeout_seconds=10, factory=factory
     )
     reader = Reader()
     reader.download = await fetch(connection, head, clock=reactor, timeout_seconds=20)

@@ -24,6 +24,7 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.apiserver.auditing.policy import Policy
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
+from twisted_exec.apiserver.consoles import contents
 from twisted_exec.apiserver.consoles.connect import (
     Backend,
     DeletedLogLocator,
@@ -39,6 +40,7 @@ from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.consoles.screens import ANSWER_SECONDS, ScreenLocator, add_screens
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
+from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordings
 from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
 from twisted_exec.apiserver.controllers.event_recorder import Reports
@@ -324,7 +326,11 @@ def assemble(
         services = control_plane.leader_controllers(registry, bare, reactor, now)
         services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
         consoles = DeletedConsoles(dialects, storage, bare, reactor, now, days=deleted_console_days)
-        services += [consoles, ConsoleRequests(dialects, storage, bare, reactor, now)]
+        services += [
+            consoles,
+            ConsoleRequests(dialects, storage, bare, reactor, now),
+            ConsoleRecordings(dialects, storage, reactor, now),
+        ]
         if scheduling:
             services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
         return services
@@ -399,6 +405,11 @@ def assemble(
             routes, dialect, relay(ScreenLocator(dialect, *places), answer_seconds=ANSWER_SECONDS)
         )
     add_deleted_logs(routes, relay(DeletedLogLocator(gate, storage, logs.values(), limits)))
+    recorded = contents.ContentLocator(gate, storage, locators.values(), limits)
+    contents.add_contents(
+        routes,
+        relay(recorded, answer_seconds=contents.ANSWER_SECONDS, downloads=ANY_DOWNLOADS),
+    )
     if has_pods:
         pods = PodStorage(storage, names)
         followers.append(pods)

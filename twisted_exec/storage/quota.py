@@ -3,8 +3,8 @@ Limits of what objects use, per namespace and in total.
 
 The size of an object is that of its JSON.  Three rules keep users from locking out the system:
 
-* Leases, Events, ConsoleSessions, DeletedConsoles and CertificateSigningRequests have budgets of
-  their own in each namespace, half as large as the budget of all other kinds, and outside the
+* Leases, Events, ConsoleSessions, ConsoleRecordings, DeletedConsoles and CertificateSigningRequests
+  have budgets of their own in each namespace, half as large as the budget of all other kinds, and outside the
   total.
 * The total does not apply to cluster-scoped objects and to namespaces ``kube-...``.
 * Updates that add little, such as a status, may exceed the budget of the namespace by a tenth, and
@@ -30,7 +30,14 @@ TOTAL_BYTES = "256Mi"
 """Default limit of all namespaces together."""
 
 _OWN_BUDGETS = frozenset(
-    ["leases", "events", "consolesessions", "deletedconsoles", "certificatesigningrequests"]
+    [
+        "leases",
+        "events",
+        "consolesessions",
+        "consolerecordings",
+        "deletedconsoles",
+        "certificatesigningrequests",
+    ]
 )
 _SYSTEM = "kube-"
 _LITTLE_BYTES = 64 << 10

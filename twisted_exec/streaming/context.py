@@ -46,6 +46,7 @@ class RequestContext:
     :ivar resume_headers: the request's, if the gate has taken them out of it.
     :ivar rejoin: what a hop before this one says about rejoining the stream: the value of its header.
     :ivar wants_recording: the input that the user wants to be recorded; empty without such a wish.
+    :ivar recorded: the input that is recorded; empty if the session is not recorded.
     """
 
     user: User
@@ -56,6 +57,7 @@ class RequestContext:
     resume_headers: Sequence[bytes] | None = None
     rejoin: bytes = b""
     wants_recording: str = ""
+    recorded: str = ""
 
     def __init__(
         self,

@@ -170,7 +170,7 @@ class Location:
         ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
         answers 404 without a Status, or with that of an unknown path.  ``None`` passes that on, too.
-    :param answer_headers: headers of the user's response, if it is a text.
+    :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
     """
 
     subject: Subject

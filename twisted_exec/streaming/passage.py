@@ -354,6 +354,7 @@ class Passage:
             splice.pause_user()  # before its early bytes pass
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
         headers = [*forwarded_response_headers(upgraded.headers), audit_id]
+        headers += self._location.answer_headers
         if text := confirmed_terms(upgraded.headers).text():
             headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
         if resumption is not None:

@@ -20,6 +20,12 @@ from urllib.parse import parse_qsl, urlencode
 from twisted_exec.wire.errors import RemoteProtocolError
 
 TERMS_HEADER = "X-Twisted-Exec-Terms"
+RECORDED_HEADER = "X-Twisted-Exec-Recorded"
+"""
+In the 101 of an API server: the session is recorded, with this input (:data:`RECORDED_INPUT`).
+
+It is for the user's client alone, and also there if the recording is optional, which is no term.
+"""
 
 MAY_ONLY_OBSERVE = (
     "you may only observe this console"

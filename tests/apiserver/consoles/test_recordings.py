@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from tests.apiserver.chain import POD, ChainTestCase, Poollet
+from twisted.internet.endpoints import connectProtocol
+
+from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet, UserEnd
 from tests.apiserver.consoles.test_connect import BINDINGS, binding
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -107,6 +109,24 @@ class RecordedTests(ChainTestCase):
         self.poollet_.holds = False
         await self.open(user="jane", query=STDIN)
         self.assertEqual((self.term(), len(await self.recordings())), ("", 1))
+
+    async def test_header(self) -> None:
+        """The client learns from the answer how much is recorded, also if that is optional."""
+        await self.open(user="jane", query=STDIN)
+        self.assertNotIn(b"Recorded", await self.answer_head())
+        await self.make_policy(mode="Optional", input="all")
+        self.assertIn(b"X-Twisted-Exec-Recorded: all\r\n", await self.answer_head())
+
+    async def answer_head(self) -> bytes:
+        """The head of the answer to a WebSocket of jane."""
+        end: Any = await connectProtocol(self.endpoint("jane"), UserEnd())
+        lines = [f"GET {EXEC.format('vm')}{STDIN} HTTP/1.1", "Host: server"]
+        lines += [f"{name.decode()}: {value.decode()}" for name, value in WEBSOCKET]
+        end.transport.write("\r\n".join([*lines, "Connection: Upgrade", "", ""]).encode())
+        await self.until(lambda: b"\r\n\r\n" in end.received)
+        end.transport.loseConnection()
+        head: bytes = end.received.partition(b"\r\n\r\n")[0] + b"\r\n"
+        return head
 
     async def test_foreign(self) -> None:
         """A poollet that makes no recordings gets no session that needs one."""

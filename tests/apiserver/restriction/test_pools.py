@@ -186,6 +186,7 @@ class PoolRestrictionTests(APITestCase):
         self.patch(f"{own}/status", status)
         self.patch(f"{other}/status", status, 403)
         self.patch(own, {"spec": {"ended": True}}, 403)
+        self.refused(403, "GET", f"{own}/content", user=self.user)
         self.refused(403, "DELETE", own, user=self.user)
 
     def test_console_policies(self) -> None:

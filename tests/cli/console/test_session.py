@@ -42,6 +42,7 @@ class FakeStream:
         self.can_half_close = can_half_close
         self.told: list[Any] = []
         self.sent = b""
+        self.recorded = ""
         self.flow: Any = None
 
     def write(self, data: bytes) -> None:

@@ -79,6 +79,15 @@ class StatusTests(OutageCase):
         stream.overdue_seconds = 7.04
         self.assertIn("  round trip  unknown; no answer for 7.0 s", self.status())
 
+    def test_recorded(self) -> None:
+        """The user reads once that the console is recorded, and the status says it again."""
+        self.begin()
+        stream = FakeStream()
+        stream.recorded = "masked"
+        self.session.attached(stream)
+        self.assertEqual(self.said, ["This console is recorded (input: masked)."])
+        self.assertIn("  recorded    yes; input: masked", self.status())
+
     def test_attendance(self) -> None:
         """The status says who has had the floor for how long, and how many sessions are open."""
         self.begin()

@@ -64,6 +64,18 @@ class OpenConsoleTests(ConsolesCase):
             error = await self.assertFailure(opening, APIError)
             self.assertEqual((error.code, error.message), (403, "user test may not"))
 
+    async def test_must_record(self) -> None:
+        """A server that ignores the wish for a recording opens no console."""
+        attachment = RecordingAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        user = RecordingUser()
+        opening = open_console(self.config, "default", "vm", user, reactor, record="all")
+        error = await self.assertFailure(opening, APIError)
+        self.assertEqual(error.code, 501)
+        self.assertIn("has opened the console without a recording", error.message)
+        self.assertIn(b"&record=all", self.consoles.queries[-1])
+        self.assertIsNone(user.stream)
+
     async def test_smaller_request(self) -> None:
         """If a host refuses a user who may only observe, the error names the request that works."""
         refusal = 'vm is forbidden: User "eve" cannot get resource "machines/exec"'

@@ -73,7 +73,7 @@ from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.wire.channel import TERMINAL
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right, Terms
 
 _LARGEST_PORT = 65535
 _USERS = 256
@@ -185,6 +185,9 @@ class MachineLocator:
         terms = FULL if access is None else await self._terms(context, access, right, machine)
         uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
         headers = (*headers, uid, *reason_headers(context.subject.reason))
+        if context.recorded:
+            recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
+            location = replace(location, answer_headers=(recorded,))
         if self.resumes:
             location = replace(location, resumes=True, anew=self._anew(target, location))
         return replace(location, headers=headers, terms=terms)
@@ -257,9 +260,7 @@ class MachineLocator:
         if self._recordings is None:
             namespace = machine["metadata"]["namespace"]
             raise NotImplementedByBackend(f"{demand.rule(namespace)}, and this server makes none")
-        return await self._recordings.term(
-            self._dialect, machine, context.user.name, demand, context.subject.reason
-        )
+        return await self._recordings.term(context, self._dialect, machine, demand)
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""

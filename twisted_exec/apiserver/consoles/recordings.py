@@ -94,13 +94,14 @@ class OpenRecordings(StoreFollower):
             del self._open[uid]
 
     async def term(
-        self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
+        self, context: RequestContext, dialect: Dialect, machine: Object, demand: Demand
     ) -> str:
         """
         Join a recording, and return the term of the session; empty if it may go on without.
 
         :raises APIError: as :meth:`join` fails, if the recording is required.
         """
+        user, reason = context.user.name, context.subject.reason
         try:
             recording = await self.join(dialect, machine, user, demand, reason)
         except APIError as error:
@@ -108,6 +109,7 @@ class OpenRecordings(StoreFollower):
                 raise
             self._log.warn("a console is not recorded: {why}", why=error.message)
             return ""
+        context.recorded = demand.input
         if not demand.is_required:
             return ""
         return f"{recording['metadata']['uid']}/{recording['spec']['input']}"

@@ -23,7 +23,9 @@ from twisted_exec.cli.machine_options import (
     possible_dialects,
 )
 from twisted_exec.cli.space.options import add_space_options, requires_space
+from twisted_exec.wire.session_terms import RECORDED_INPUT
 
+_MASKED = RECORDED_INPUT[1]
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Every key goes to the
 machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists other
@@ -124,6 +126,19 @@ def make_parser() -> argparse.ArgumentParser:
         help="why, such as the number of a ticket; it is recorded, and policies may require it",
     )
     parser.add_argument(
+        "--record",
+        action="store_true",
+        help="record the console while there are sessions; the session is refused if that is not "
+        "possible, see 'twisted-exec recording'",
+    )
+    parser.add_argument(
+        "--record-input",
+        metavar="INPUT",
+        choices=RECORDED_INPUT,
+        help="record this much of what users type, and imply --record: none, masked (only what the "
+        "machine echoed; the default), or all, with passwords",
+    )
+    parser.add_argument(
         "--request",
         action="store_true",
         help="ask another user for the approval that a policy requires, wait for it, and open the "
@@ -205,6 +220,12 @@ def add_loss_options(parser: argparse.ArgumentParser) -> None:
         help="a connection over which the server has sent nothing for this time is lost; at least "
         f"{LEAST_SILENCE_SECONDS:.0f}s (default: {DEFAULT_LOST_AFTER})",
     )
+
+
+def wanted_recording(options: argparse.Namespace) -> str:
+    """Return the input to record; empty for no recording."""
+    wanted: str = getattr(options, "record_input", None) or ""
+    return wanted or (_MASKED if getattr(options, "record", False) else "")
 
 
 def _silence(text: str) -> float:

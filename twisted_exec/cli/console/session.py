@@ -208,6 +208,8 @@ class ConsoleSession:
         self._stream, self._connecting = stream, None
         self._attached_at = self._clock.seconds()
         self._greet()
+        if recorded := getattr(stream, "recorded", ""):
+            self._display.inform(f"This console is recorded (input: {recorded}).")
         self._display.open(stream)
         self.window_changed()
         self._input.open(stream)

@@ -43,6 +43,7 @@ def status(
         "hops": _hops(getattr(stream, "round_trips", ())),
         "echo": _echo(getattr(stream, "echo_seconds", None)),
         "output": _offset(getattr(stream, "position", None)),
+        "recorded": _recorded(getattr(stream, "recorded", "")),
         "resumable": "no: the session ends if its connection is lost",
     }
     if getattr(stream, "is_resumable", False):
@@ -98,6 +99,10 @@ def _milliseconds(seconds: float) -> str:
 
 def _offset(position: Position | None) -> str:
     return "" if position is None else f"at byte {position.offset}"
+
+
+def _recorded(recorded: str) -> str:
+    return f"yes; input: {recorded}" if recorded else ""
 
 
 def _resumable(resumes: int) -> str:

@@ -1,5 +1,7 @@
 """
-``twisted-exec recording``: export, verify, play and cut recordings of consoles.
+``twisted-exec recording``: list, export, verify, play and cut recordings of consoles.
+
+Recordings are files, or ConsoleRecordings of a cluster.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from twisted_exec.cli.cluster_options import since_time
+from twisted_exec.cli.cluster_options import add_cluster_options, since_time
 from twisted_exec.cli.command import InputError, failed
 from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.machine_options import add_namespace_option
+from twisted_exec.cli.recording.cluster import Use, is_file, register_list, use_content
 
 if TYPE_CHECKING:
     from twisted_exec.recording.chain import Head
@@ -24,14 +29,18 @@ if TYPE_CHECKING:
 _NOT_CLOSED = 2
 _MILLISECOND = 1_000_000
 _MAX_HEAD_BYTES = 64 << 10
+_PIECE_BYTES = 1 << 20
 
 _EXPORT = """\
-Write a range of a journal to FILE as a recording, signed with the certificate of a recorder. It is
-an asciicast (version 3), which asciinema plays. Run it on the host of the runtime, as its user; the
-runtime may run meanwhile, and the journal is not changed.
+Write a ConsoleRecording of a cluster to FILE; or, with --certificate, a range of a journal as a
+recording, signed with the certificate of a recorder. It is an asciicast (version 3), which asciinema
+plays. Journals are on the host of the runtime: run it there, as the runtime's user; the runtime may
+run meanwhile, and the journal is not changed.
 """
 _VERIFY = """\
-Verify a recording with the CA of its recorder alone. Every change, also of one byte, is found.
+Verify a recording with the CA of its recorder alone. Every change, also of one byte, is found. A
+ConsoleRecording of a cluster is compared with the head in its status as well, so it is noticed if its
+end is missing.
 """
 _VERIFY_EPILOG = """\
 Exit code: 0 if the recording is verified and closed; 2 if all of it is verified, but it is not
@@ -47,6 +56,7 @@ Write a part of a closed recording to OUTPUT. It consists of whole blocks of up 
 verified like the whole recording. Of each other block it has a digest, which says nothing about the
 content.
 """
+_FILE_OR_NAME = "the recording: a file, or else the name of a ConsoleRecording"
 _TIME = "a time such as 2026-11-20T08:00:00Z, or how long ago, such as 30d or 1h30m"
 
 
@@ -54,22 +64,23 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``recording`` to a program's commands.  Its options have ``run(options) -> int``."""
     parser = subparsers.add_parser(
         "recording",
-        help="export, verify and play recordings of consoles",
-        description="Export, verify and play recordings of consoles.",
+        help="list, export, verify and play recordings of consoles",
+        description="List, export, verify and play recordings of consoles.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    register_list(commands)
 
-    export = commands.add_parser(
-        "export", help="write a range of a journal as a recording", description=_EXPORT
-    )
+    export = commands.add_parser("export", help="write a recording to a file", description=_EXPORT)
     export.add_argument(
-        "journal", metavar="JOURNAL", help="directory of the journal, .../consoles/UID"
+        "journal",
+        metavar="NAME|JOURNAL",
+        help="the ConsoleRecording, or the directory of the journal, .../consoles/UID",
     )
     export.add_argument("file", metavar="FILE", help="the recording; created with mode 0600")
     export.add_argument(
-        "--certificate", required=True, metavar="FILE", help="of 'twisted-exec pki recorder'"
+        "--certificate", default="", metavar="FILE", help="of 'twisted-exec pki recorder'"
     )
-    export.add_argument("--key", required=True, metavar="FILE", help="key of the certificate")
+    export.add_argument("--key", default="", metavar="FILE", help="key of the certificate")
     export.add_argument(
         "--machine", metavar="NAMESPACE/NAME", default="", help="name of the machine, for the title"
     )
@@ -78,12 +89,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--since", metavar="TIME", type=since_time, help=f"only output since {_TIME}"
     )
     _add_between(times, required=False)
+    _add_cluster(export)
     export.set_defaults(run=_run(_export))
 
     verify = commands.add_parser(
         "verify", help="verify a recording", description=_VERIFY, epilog=_VERIFY_EPILOG
     )
-    verify.add_argument("file", metavar="FILE", help="the recording")
+    verify.add_argument("file", metavar="FILE|NAME", help=_FILE_OR_NAME)
     verify.add_argument(
         "--ca", required=True, metavar="FILE", help="CA of the recorder, the ca.crt of the PKI"
     )
@@ -93,10 +105,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="a head of the recording that was stored elsewhere, a line '# head ...': the recording "
         "must have that block, so it is noticed if its end is missing",
     )
+    _add_cluster(verify)
     verify.set_defaults(run=_run(_verify))
 
     play = commands.add_parser("play", help="play a recording", description=_PLAY)
-    play.add_argument("file", metavar="FILE", help="the recording")
+    play.add_argument("file", metavar="FILE|NAME", help=_FILE_OR_NAME)
     play.add_argument(
         "--speed", type=_positive, default=1.0, metavar="FACTOR", help="default: %(default)s"
     )
@@ -108,6 +121,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="shorten pauses of the console to this",
     )
     play.add_argument("--at", metavar="TIME", type=since_time, help=f"begin at {_TIME}")
+    _add_cluster(play)
     play.set_defaults(run=_run(_play))
 
     cut = commands.add_parser("cut", help="write a part of a recording", description=_CUT)
@@ -115,6 +129,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     cut.add_argument("output", metavar="OUTPUT", help="the excerpt; created with mode 0600")
     _add_between(cut, required=True)
     cut.set_defaults(run=_run(_cut))
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    add_namespace_option(parser)
+    add_cluster_options(parser)
 
 
 def _add_between(parser: argparse._ActionsContainer, *, required: bool) -> None:
@@ -139,34 +158,42 @@ def _positive(text: str) -> float:
 
 
 def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    def run(options: argparse.Namespace) -> int:
-        from twisted_exec.journal.snapshot import NotAJournal
-        from twisted_exec.recording.chain import InvalidRecording
-        from twisted_exec.recording.export import NothingPrinted
-        from twisted_exec.recording.signatures import UnusableCertificate
-        from twisted_exec.tls.errors import TLSConfigError
+    return lambda options: _answering(options, lambda: command(options))
 
-        try:
-            return command(options)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            return failed("recording", f"{error.filename or options.file}: {error.strerror}")
-        except InvalidRecording as error:
-            return failed("recording", f"{options.file}: not valid: {error}")
-        except (
-            InputError,
-            NotAJournal,
-            NothingPrinted,
-            TLSConfigError,
-            UnusableCertificate,
-        ) as error:
-            return failed("recording", str(error))
 
-    return run
+def _answered(use: Use) -> Use:
+    return lambda options, file, head: _answering(options, lambda: use(options, file, head))
+
+
+def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
+    """Run a command, and report its errors on one line."""
+    from twisted_exec.journal.snapshot import NotAJournal
+    from twisted_exec.recording.chain import InvalidRecording
+    from twisted_exec.recording.export import NothingPrinted
+    from twisted_exec.recording.signatures import UnusableCertificate
+    from twisted_exec.tls.errors import TLSConfigError
+
+    try:
+        return command()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return failed("recording", f"{error.filename or options.file}: {error.strerror}")
+    except InvalidRecording as error:
+        return failed("recording", f"{options.file}: not valid: {error}")
+    except (
+        InputError,
+        NotAJournal,
+        NothingPrinted,
+        TLSConfigError,
+        UnusableCertificate,
+    ) as error:
+        return failed("recording", str(error))
 
 
 def _export(options: argparse.Namespace) -> int:
+    if not options.certificate:
+        return _export_object(options)
     from twisted_exec.journal.snapshot import Snapshot
     from twisted_exec.recording.export import export
     from twisted_exec.recording.signatures import Signer
@@ -198,6 +225,28 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+def _export_object(options: argparse.Namespace) -> int:
+    path = options.file
+    if os.path.isdir(options.journal):
+        raise InputError(
+            f"{options.journal} is a directory: to export a journal, give --certificate and --key"
+        )
+    if options.key or options.since or options.between or options.machine:
+        raise InputError(
+            "--key, --machine, --since and --between are for a journal, with --certificate; of a "
+            "ConsoleRecording, 'twisted-exec recording cut' makes a part"
+        )
+
+    def save(_: argparse.Namespace, content: BinaryIO, head: str) -> int:
+        _write(path, iter(partial(content.read, _PIECE_BYTES), b""))
+        return 0
+
+    if os.path.exists(path):
+        raise _exists(path)
+    options.file = options.journal
+    return use_content(options, _answered(save))
+
+
 def _between(options: argparse.Namespace) -> tuple[int, int]:
     first, last = options.between
     if last < first:
@@ -217,7 +266,7 @@ def _created(path: str) -> Iterator[BinaryIO]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise InputError(f"{path} exists already: remove it, or give another name") from None
+        raise _exists(path) from None
     try:
         with open(descriptor, "wb") as file:
             yield file
@@ -228,7 +277,18 @@ def _created(path: str) -> Iterator[BinaryIO]:
         raise
 
 
+def _exists(path: str) -> InputError:
+    return InputError(f"{path} exists already: remove it, or give another name")
+
+
 def _verify(options: argparse.Namespace) -> int:
+    if not is_file(options.file):
+        return use_content(options, _answered(_verify_content))
+    with open(options.file, "rb") as file:
+        return _verify_content(options, file, "")
+
+
+def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int:
     from twisted_exec.recording.playback import end_time
     from twisted_exec.recording.signatures import Trust
     from twisted_exec.recording.verification import verify
@@ -237,9 +297,10 @@ def _verify(options: argparse.Namespace) -> int:
 
     authorities = pem.certificates(read_file(options.ca, "CA"), f"CA {options.ca!r}")
     stored = _head(options.head) if options.head else None
-    with open(options.file, "rb") as file:
-        report = verify(file, Trust(authorities), stored)
-        end = end_time(file)
+    if stored is None and head:
+        stored = _decoded(head.encode() + b"\n", "the head in the status of the ConsoleRecording")
+    report = verify(file, Trust(authorities), stored)
+    end = end_time(file)
     # Names come from the file.
     sys.stdout.write(
         "".join(f"{name:<11}{one_line(text)}\n" for name, text in _summary(report, end))
@@ -258,16 +319,19 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _head(path: str) -> Head:
+    with open(path, "rb") as file:
+        return _decoded(file.read(_MAX_HEAD_BYTES), path)
+
+
+def _decoded(line: bytes, source: str) -> Head:
     from twisted_exec.recording.chain import HEAD, InvalidRecording, decode_head
 
-    with open(path, "rb") as file:
-        line = file.read(_MAX_HEAD_BYTES)
     try:
         if not line.startswith(HEAD):
             raise InvalidRecording
         return decode_head(line)[0]
     except InvalidRecording:
-        raise InputError(f"{path} is not one line '# head ...' of a recording") from None
+        raise InputError(f"{source} is not one line '# head ...' of a recording") from None
 
 
 def _summary(report: Report, end: int) -> Iterator[tuple[str, str]]:
@@ -291,22 +355,28 @@ def _summary(report: Report, end: int) -> Iterator[tuple[str, str]]:
 
 
 def _play(options: argparse.Namespace) -> int:
+    if not is_file(options.file):
+        return use_content(options, _answered(_play_content))
+    with open(options.file, "rb") as file:
+        return _play_content(options, file, "")
+
+
+def _play_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int:
     from twisted_exec.cli.recording.player import Player
     from twisted_exec.recording.playback import frames
 
-    with open(options.file, "rb") as file:
-        if not sys.stdout.isatty():
-            start = options.at // _MILLISECOND if options.at else 0
-            for frame in frames(file):
-                if frame.code == "o" and frame.time >= start:
-                    sys.stdout.buffer.write(frame.data)
-            sys.stdout.flush()
-            return 0
-        from twisted_exec.cli.recording.terminal import play
+    if not sys.stdout.isatty():
+        start = options.at // _MILLISECOND if options.at else 0
+        for frame in frames(file):
+            if frame.code == "o" and frame.time >= start:
+                sys.stdout.buffer.write(frame.data)
+        sys.stdout.flush()
+        return 0
+    from twisted_exec.cli.recording.terminal import play
 
-        player = Player(file, speed=options.speed, idle_seconds=options.idle)
-        at = options.at // _MILLISECOND if options.at else None
-        return play(player, sys.stdin.fileno(), sys.stdout.fileno(), at)
+    player = Player(file, speed=options.speed, idle_seconds=options.idle)
+    at = options.at // _MILLISECOND if options.at else None
+    return play(player, sys.stdin.fileno(), sys.stdout.fileno(), at)
 
 
 def _cut(options: argparse.Namespace) -> int:

@@ -98,6 +98,7 @@ def open_console(
     among: Sequence[Dialect] = DIALECTS,
     agent: str = AGENT,
     reason: str = "",
+    record: str = "",
     resume: bool = True,
     silence_seconds: float = SILENCE_SECONDS,
     give_up_seconds: float | None = None,
@@ -118,6 +119,8 @@ def open_console(
         order.
     :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param record: the input to record, see :mod:`twisted_exec.api.recordings`; empty for no recording.
+        A server that ignores it, because it does not know it, opens no console.
     :param resume: after a loss of the connection open the next one, if the server can resume
         sessions: at the same path, with current credentials, at the addresses of the server's name
         in turn.
@@ -135,6 +138,8 @@ def open_console(
     query = options.query()
     if reason:
         query += f"&reason={quote(reason, safe='')}".encode("ascii")
+    if record:
+        query += f"&record={record}".encode("ascii")
 
     async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleStream:
         try:
@@ -224,6 +229,7 @@ def open_console(
                 protocols=its_protocols,
                 resume=header,
                 silence_seconds=silence_seconds,
+                must_record=bool(record),
             )
 
     opening = opened_among(opened, config, reactor, among, timeout_seconds, server)
@@ -240,7 +246,7 @@ async def _again(
         network either.
     """
     try:
-        return await _with_current_credentials(config, reactor, opened)
+        return await with_current_credentials(config, reactor, opened)
     except KubeConfigError as problem:
         raise BadGateway(str(problem)) from None
 
@@ -248,7 +254,7 @@ async def _again(
 T = TypeVar("T")
 
 
-async def _with_current_credentials(
+async def with_current_credentials(
     config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[T]]
 ) -> T:
     """Open something; after a 401 once more, if there are other credentials then."""
@@ -281,7 +287,7 @@ async def opened_among(
         def opened_once(shown_config: ClientConfig) -> Awaitable[T]:
             return opened(shown_config, dialect)
 
-        return await _with_current_credentials(config, reactor, opened_once)
+        return await with_current_credentials(config, reactor, opened_once)
 
     first, *others = among
     try:

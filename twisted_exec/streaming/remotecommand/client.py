@@ -30,7 +30,7 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
 )
 
-from twisted_exec.api.status import BadGateway
+from twisted_exec.api.status import BadGateway, NotImplementedByBackend
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -62,6 +62,7 @@ from twisted_exec.wire.resume import (
     Resumable,
     parse_answer,
 )
+from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
 from twisted_exec.wire.upgrade import Headers, last_value, values
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def connect(
     protocols: Sequence[str] = ATTEMPTS,
     resume: str = "",
     silence_seconds: float = SILENCE_SECONDS,
+    must_record: bool = False,
 ) -> Deferred[ConsoleClient]:
     """
     Open a console.
@@ -156,6 +158,7 @@ def connect(
         resumed, or resumes one; empty for neither.  The user is then a :class:`MarkUser`.
     :param silence_seconds: silence of the server after which a session that can be resumed counts as
         lost.
+    :param must_record: open no console that is not recorded.
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's, or 502 and 504 if it cannot be
         reached or speaks none of ``protocols``.  Cancelling closes the connection.
@@ -176,6 +179,13 @@ def connect(
                 )
                 chosen = attempt.chosen(upgraded)
                 answer = _answer(upgraded) if asks else None
+                recorded = _recorded(upgraded.headers)
+                if must_record and not recorded:
+                    upgraded.abort()
+                    raise NotImplementedByBackend(
+                        "the server has opened the console without a recording: it is of an older release, "
+                        "or of another make"
+                    )
             except UpgradeRefused as refusal:
                 refused = refusal.as_api_error()
                 if not of_the_protocol(refusal):
@@ -186,6 +196,7 @@ def connect(
                 client = ConsoleClient(
                     user, _session(upgraded.headers), clock, answer, silence_seconds
                 )
+                client.recorded = recorded
                 upgraded.hand_over(client.over(protocol, chosen, timeout_seconds))
                 return await client.opening
         raise refused
@@ -198,6 +209,11 @@ _RESUMABLE = (V5, V4)
 
 def _session(headers: Headers) -> str:
     return last_value(headers, b"audit-id").decode("ascii", "replace")
+
+
+def _recorded(headers: Headers) -> str:
+    recorded = last_value(headers, RECORDED_HEADER.encode("ascii")).decode("ascii", "replace")
+    return recorded if recorded in RECORDED_INPUT else ""
 
 
 def _answer(upgraded: Upgraded) -> Resumable | None:
@@ -221,12 +237,14 @@ class ConsoleClient:
     A session's stream at the user's end; made by :func:`connect`.
 
     :ivar session: id of the session on every hop, for support; may be empty.
+    :ivar recorded: the input that is recorded; empty if the session is not recorded.
     :ivar resumable: the server's answer if the session can be resumed.
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached; fails with 502.
     """
 
     carrier: ClientCarrier
+    recorded = ""
 
     def __init__(
         self,

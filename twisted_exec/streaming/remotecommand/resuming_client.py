@@ -121,6 +121,7 @@ class ResumingClient:
         self._ended = False  # the server has sent a status
         self._lost_at = 0.0
         self._leave_timer: IDelayedCall | None = None
+        self.recorded = ""
 
     def start(self, stream: ConsoleClient) -> None:
         """Take over the first connection, whose server has agreed, and attach the user."""
@@ -283,7 +284,7 @@ class ResumingClient:
     def adopted(self, stream: ConsoleClient) -> None:
         """Use a connection's key and session from now on, even if the connection is lost again."""
         assert stream.resumable is not None
-        self.session = stream.session
+        self.session, self.recorded = stream.session, stream.recorded
         self._keys = [(stream.resumable, stream.session), *self._keys[:1]]
         self.transport, self.protocol = stream.transport, stream.protocol
         self.can_half_close = stream.can_half_close

@@ -198,11 +198,17 @@ def _end(recording: Object) -> str | None:
     return None if end is None else times.timestamp(end)
 
 
-def _bytes(recording: Object) -> str:
+def size_of(recording: Object) -> int | None:
+    """Return the number of bytes of output; ``None`` if it is not known."""
     status = recording.get("status", {})
     if "endOffset" not in status:
-        return "<none>"
-    return str(max(int(status["endOffset"]) - int(status.get("firstOffset", 0)), 0))
+        return None
+    return max(int(status["endOffset"]) - int(status.get("firstOffset", 0)), 0)
+
+
+def _bytes(recording: Object) -> str:
+    size = size_of(recording)
+    return "<none>" if size is None else str(size)
 
 
 def _policies(recording: Object) -> str:

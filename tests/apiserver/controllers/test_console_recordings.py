@@ -1,0 +1,107 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.controllers.console_recordings`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.apiserver.policies.test_recordings import RECORDINGS, RecordingTestCase
+from tests.apiserver.support import MACHINES
+from twisted_exec.api.kinds import CONSOLERECORDINGS, CONSOLESESSIONS, Object
+from twisted_exec.api.kinds.policies.consolerecordings import state_of
+from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.controllers.deletion import EXPIRED_SECONDS, LOOK_SECONDS
+
+DAY = 86_400
+
+
+class ConsoleRecordingsTests(RecordingTestCase):
+    """A machine with a recording that the server made for its sessions."""
+
+    def make_shared(self) -> None:
+        made = self.make("r", "admin")
+        joined = {"endsWithSessions": True, "lastSessionTime": timestamp(self.clock.seconds())}
+        made["spec"] |= {**joined, "policies": ["p"]}
+        self.successResultOf(self.storage.update(CONSOLERECORDINGS.resource, made))
+
+    def make_session(self, name: str) -> Object:
+        """A session at the machine, as an API server writes it."""
+        resource = CONSOLESESSIONS.resource
+        obj: Object = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": name,
+                "creationTimestamp": timestamp(self.clock.seconds()),
+            },
+            "spec": {"session": name, "machineUID": self.machine["metadata"]["uid"]},
+            "status": {
+                "renewTime": timestamp(self.clock.seconds()),
+                "leaseDurationSeconds": 10 * DAY,
+            },
+        }
+        made: Object = self.successResultOf(self.storage.create(resource, obj))
+        return made
+
+    def pass_time(self, duration: float) -> None:
+        for _ in range(int(duration / LOOK_SECONDS)):
+            self.clock.advance(LOOK_SECONDS)
+
+    def state(self) -> str:
+        return state_of(self.stored(CONSOLERECORDINGS, "r"))
+
+    def report(self, **status: Any) -> None:
+        path = f"{RECORDINGS}/r/status"
+        self.answer("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
+
+    def test_last_session(self) -> None:
+        """It goes on while there are sessions, and for a minute after the last one."""
+        self.make_shared()
+        sessions = [self.make_session(name) for name in ("s-1", "s-2")]
+        self.pass_time(300)
+        for session in sessions:
+            self.assertEqual(self.state(), "Pending")
+            self.successResultOf(self.storage.delete(CONSOLESESSIONS.resource, session))
+            self.pass_time(LOOK_SECONDS)
+        self.assertEqual(self.state(), "Pending")
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual(self.state(), "Ending")
+        self.assertIn("endedTime", self.stored(CONSOLERECORDINGS, "r")["spec"])
+
+    def test_no_session(self) -> None:
+        """It ends if the session for which it was made was never opened."""
+        self.make_shared()
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual(self.state(), "Pending")
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertEqual(self.state(), "Ending")
+
+    def test_by_hand(self) -> None:
+        """A recording of a user goes on without sessions, and ends with its machine."""
+        self.make()
+        self.pass_time(600)
+        self.assertEqual(self.state(), "Pending")
+        self.answer("DELETE", f"{MACHINES}/vm-1")
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual(self.state(), "Ending")
+
+    def test_retention(self) -> None:
+        """It is deleted after its retention, also if a policy required it."""
+        self.make_shared()
+        self.report(phase="Closed", endTime=timestamp(self.clock.seconds()))
+        self.pass_time(30 * DAY)
+        self.assertEqual(self.state(), "Closed")
+        self.pass_time(EXPIRED_SECONDS + 2 * LOOK_SECONDS)
+        self.refused(404, "GET", f"{RECORDINGS}/r")
+
+    def test_no_end(self) -> None:
+        """A recording that goes on has no end of its retention; one that never closes has."""
+        self.make(retentionDays=1)
+        self.pass_time(2 * DAY)
+        self.assertEqual(self.state(), "Pending")
+        self.patch({"spec": {"ended": True}})
+        self.pass_time(DAY + EXPIRED_SECONDS + 2 * LOOK_SECONDS)
+        self.refused(404, "GET", f"{RECORDINGS}/r")

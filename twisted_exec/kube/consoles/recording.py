@@ -1,0 +1,64 @@
+"""
+The content of a ConsoleRecording, from the user's side of an API server.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.kinds.policies.consolerecordings import CONTENT
+from twisted_exec.api.status import BadGateway
+from twisted_exec.kube.consoles.exec import (
+    TIMEOUT_SECONDS,
+    naming_server,
+    request_head,
+    with_current_credentials,
+)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.transport.connection import endpoint
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, connect
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
+
+
+async def read_recording(
+    config: ClientConfig,
+    namespace: str,
+    name: str,
+    file: BinaryIO,
+    reactor: Any,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    agent: str = "twisted-exec",
+) -> None:
+    """
+    Write the content of a recording to a file.
+
+    :raises APIError: the server refuses, cannot be reached, or sends a part only.
+    :raises KubeConfigError: there are no usable credentials.
+    """
+
+    async def opened(config: ClientConfig) -> Download:
+        where = CONSOLERECORDINGS.resource.path(namespace, name, CONTENT)
+        head = request_head(config, where, b"", agent)
+        server = endpoint(config, reactor, timeout_seconds=timeout_seconds)
+        try:
+            with naming_server(config):
+                connection = await connect(
+                    server, clock=reactor, timeout_seconds=timeout_seconds, factory=ANY_DOWNLOADS
+                )
+                return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+        except UpgradeRefused as refused:
+            raise refused.as_api_error() from None
+
+    download = await with_current_credentials(config, reactor, opened)
+    ended: Deferred[bool] = Deferred(lambda _: download.abort())
+
+    def take(data: bytes) -> None:
+        file.write(data)
+
+    download.deliver(take, ended.callback)
+    if not await ended:
+        raise BadGateway(f'recording "{name}" is incomplete: the connection was lost; try again')
