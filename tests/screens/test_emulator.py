@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.screens.emulator` and :mod:`twisted_exec.screens.pr
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hypothesis import given
@@ -102,6 +103,15 @@ class ScreenTests(SynchronousTestCase):
         self.assertEqual(emulator.screen().cursor, Cursor(2, 2))
         emulator.resize(8, 2)
         self.assertEqual([line_text(each) for each in emulator.screen().lines], [" text", "$"])
+
+    def test_tab_stops(self) -> None:
+        """A wider terminal has the usual tab stops, unless a program has set others."""
+        set_stops = "\x1b[5W" + "".join(f"\x1b[{column}`\x1b[W" for column in (5, 89, 97))
+        for output, stops in (("", ""), ("\x1b[3g\x1b[5G\x1bH", set_stops)):
+            emulator = AvtScreen(80, 24)
+            emulator.feed(output)
+            emulator.resize(100, 24)
+            self.assertEqual("".join(re.findall(r"\x1b\[5W.*W", emulator.key_frame())), stops)
 
     def test_unprintable(self) -> None:
         """A screen has no character that would be a control or is not valid in XML."""

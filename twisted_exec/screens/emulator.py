@@ -28,6 +28,9 @@ _ROOM = 150
 """Rows."""
 
 _CONTROLS = re.compile("[\x80-\x9f]")
+_STOP = re.compile("\x1b\\[([0-9]+)`")
+_TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
+"""In a key frame."""
 _UNSHOWN = ("Cc", "Cs")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
@@ -40,6 +43,7 @@ class AvtScreen:
     def __init__(self, columns: int, rows: int) -> None:
         self._terminal: Any = avt.Vt(columns, rows, 0)
         self._modes = Modes()  # the emulator ignores those that it does not show
+        self._is_resized = False
 
     def feed(self, text: str) -> None:
         """See :meth:`IScreen.feed`."""
@@ -57,6 +61,7 @@ class AvtScreen:
         # blank; so there is room at first.
         self._terminal.resize(columns, max(rows, _ROOM))
         self._terminal.resize(columns, rows)
+        self._is_resized = True
 
     def key_frame(self) -> str:
         """See :meth:`IScreen.key_frame`."""
@@ -64,6 +69,9 @@ class AvtScreen:
         frame = _CONTROLS.sub(
             lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
         )
+        if self._is_resized:
+            # A wider terminal lacks one of the stops that each eighth column has in a new one.
+            frame = _TAB_STOPS.sub(_without_usual_stops, frame)
         # The modes first: the end may be an incomplete sequence.
         return self._modes.reports().decode() + frame
 
@@ -78,6 +86,11 @@ class AvtScreen:
             Cursor(cursor.row, min(cursor.col, columns - 1), cursor.visible),
             [_runs(line.cells) for line in self._terminal.view()],
         )
+
+
+def _without_usual_stops(stops: re.Match[str]) -> str:
+    columns = [int(column) for column in _STOP.findall(stops[0])]
+    return "" if columns and all(column % 8 == 1 for column in columns) else stops[0]
 
 
 def _runs(cells: Sequence[Any]) -> Sequence[Run]:
