@@ -8,6 +8,7 @@ runtime through nginx, with the configuration in ``docs/deploy``.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -31,7 +32,10 @@ from tests.docs.monitoring import RULES, Query, queries_of_panels, queries_of_ru
 from tests.flows import programs
 from tests.standalone.test_program import StandaloneCase
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError
 from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint
+from twisted_exec.runtimes.host import STREAM_SOCKET
+from twisted_exec.tls.unix import runtime_directory
 
 reactor: Any = _reactor
 
@@ -109,12 +113,13 @@ class PrometheusTests(StandaloneCase):
     async def check_series(self, port: int, query: Query) -> None:
         """Check that the metrics of an alert rule have series."""
         for name in query.metrics:
-            # A metric with a label for a cause or a code has no series before the first one.
-            if not _ABSENT.match(name) and name != "twisted_exec_sessions_refused_total":
+            if not _ABSENT.match(name):
                 self.assertTrue(await self.series(port, name), name)
 
     async def type(self) -> None:
-        """Open a console and type."""
+        """Open a console and type, after another one was refused."""
+        missing = ConsoleEndpoint(self.config(), "default", "missing", reactor)
+        await self.assertFailure(connectProtocol(missing, Typist()), APIError)
         endpoint = ConsoleEndpoint(self.config(), "default", "demo-shell", reactor)
         typist = await connectProtocol(endpoint, Typist())
         self.addCleanup(typist.transport.loseConnection)
@@ -144,10 +149,11 @@ class PrometheusTests(StandaloneCase):
     def start_nginx(self) -> int:
         """Start nginx before the runtime's socket; return its port."""
         port = unused_port()
-        (socket_path,) = Path(self.state).rglob("stream.sock")
+        directory = runtime_directory(os.path.join(self.state, "runtime"))
+        socket_path = os.path.join(directory, STREAM_SOCKET)
         text = (DEPLOY / "prometheus" / "runtime-metrics.nginx").read_text(encoding="utf-8")
         text = text.replace("20254", f"127.0.0.1:{port}")
-        text = text.replace("/run/exec-runtime/stream.sock", str(socket_path))
+        text = text.replace("/run/exec-runtime/stream.sock", socket_path)
         path = Path(self.directory, "nginx.conf")
         temporary = "".join(
             f"{name}_temp_path {self.directory}/{name};"
@@ -166,7 +172,11 @@ class PrometheusTests(StandaloneCase):
         port = unused_port()
         path = Path(self.directory, "prometheus.yml")
         config = {
-            "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
+            "global": {
+                "scrape_interval": "2s",
+                "scrape_timeout": "2s",
+                "evaluation_interval": "5s",
+            },
             "rule_files": [str(RULES)],
             "scrape_configs": jobs,
         }
