@@ -60,8 +60,7 @@ _SPEC = struct(
         ),
         "input": string(
             "input says how much of the input of users is recorded besides the output: none; masked, which is "
-            "only the number of the typed characters, and those that the machine echoed; or all, which includes "
-            "passwords.",
+            "only what the machine echoed, so no password that is typed blindly; or all.",
             enum=list(RECORDED_INPUT),
             default="masked",
         ),
