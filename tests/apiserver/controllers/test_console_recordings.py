@@ -64,8 +64,9 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.pass_time(300)
         for session in sessions:
             self.assertEqual(self.state(), "Pending")
+            self.clock.advance(1)
             self.successResultOf(self.storage.delete(CONSOLESESSIONS.resource, session))
-            self.pass_time(LOOK_SECONDS)
+            self.clock.advance(LOOK_SECONDS - 1)
         self.assertEqual(self.state(), "Pending")
         self.pass_time(LOOK_SECONDS)
         self.assertEqual(self.state(), "Ending")

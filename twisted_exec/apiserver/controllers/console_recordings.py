@@ -104,6 +104,7 @@ class ConsoleRecordings(ExpiryController):
             self._numbers[uid] -= 1
             if not self._numbers[uid]:
                 del self._numbers[uid]
+                self._without_since[uid] = self._clock.seconds()
 
     def _machine_changed(self, event: Event) -> None:
         uid = event.obj["metadata"]["uid"]

@@ -57,7 +57,7 @@ def _row(recording: Object) -> list[str]:
     from twisted_exec.api.kinds.policies.consolerecordings import end_of, size_of, state_of
 
     spec, status = recording["spec"], recording.get("status", {})
-    begin, end = status.get("startTime", ""), end_of(recording)
+    begin, end, size = status.get("startTime", ""), end_of(recording), size_of(recording)
     length = times.human(end - times.seconds(begin)) if begin and end is not None else ""
     values = (
         recording["metadata"]["name"],
@@ -66,7 +66,7 @@ def _row(recording: Object) -> list[str]:
         state_of(recording),
         begin,
         length,
-        size_of(recording) or "",
+        "" if size is None else size,
         ",".join(spec.get("users", ())) or spec.get("user", ""),
         ",".join(spec.get("policies", ())),
     )

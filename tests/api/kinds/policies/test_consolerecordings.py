@@ -103,3 +103,4 @@ class ConsoleRecordingTests(KindTestCase):
             for column in self.kind.columns
         }
         self.assertEqual((cells["Bytes"], cells["Policies"], cells["Users"]), ("7", "p", "<none>"))
+        self.assertEqual((cells["State"], cells["Ended"]), ("Recording", "<none>"))

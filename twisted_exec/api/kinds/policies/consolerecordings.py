@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted_exec.api import fields, times
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
+from twisted_exec.api.kinds.kind import NOTHING, Column, Kind, Object, cell
 from twisted_exec.api.kinds.policies.consolepolicies import (
     GROUP,
     LONGEST_RETENTION_DAYS,
@@ -192,9 +192,9 @@ def _validate_status(new: Object, old: Object) -> list[Cause]:
     return []
 
 
-def _end(recording: Object) -> str | None:
+def _end(recording: Object) -> str:
     end = end_of(recording)
-    return None if end is None else times.timestamp(end)
+    return NOTHING if end is None else times.timestamp(end)
 
 
 def size_of(recording: Object) -> int | None:
