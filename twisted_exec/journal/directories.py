@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .layer import opened
@@ -35,10 +35,12 @@ class Directories:
 
     :param layer: the module ``os``, or a stand-in.
     :param path: of the store.
+    :ivar removing: called with the path of each segment before it is removed, maybe in a thread.
     """
 
     def __init__(self, layer: Any, path: str) -> None:
         self._layer, self._path = layer, path
+        self.removing: Callable[[str], None] = lambda path: None
 
     def file(self, *names: str) -> str:
         """Return the path of a file of the store."""
@@ -106,8 +108,10 @@ class Directories:
     def remove_segment(self, key: str, first: int) -> None:
         """Remove a segment of a journal that is not in use; with the last one, all of it."""
         for kind in ("open", "sealed"):
+            path = self.file(key, f"{first:016x}.{kind}")
+            self.removing(path)
             try:
-                self._layer.unlink(self.file(key, f"{first:016x}.{kind}"))
+                self._layer.unlink(path)
             except FileNotFoundError:
                 pass
         if not any(_SEGMENT.fullmatch(name) for name in self._layer.listdir(self.file(key))):
@@ -116,5 +120,7 @@ class Directories:
     def remove(self, key: str) -> None:
         """Remove a journal that is not in use."""
         for name in self._layer.listdir(self.file(key)):
+            if _SEGMENT.fullmatch(name):
+                self.removing(self.file(key, name))
             self._layer.unlink(self.file(key, name))
         self._layer.rmdir(self.file(key))

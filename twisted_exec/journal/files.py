@@ -51,12 +51,15 @@ class Place:
     :param path: the directory; created if missing.
     :param run: number of this run of the program.
     :param cut: number of the last run that a power cut ended; 0 if there was none.
+    :param removing: called with the path of a segment before it is removed, because it is too old or the
+        journal is too large.
     """
 
     layer: Any
     path: str
     run: int = 1
     cut: int = 0
+    removing: Callable[[str], None] = lambda path: None
 
 
 class Files:
@@ -351,6 +354,7 @@ class Files:
         self._sizes.pop(first, None)
         del self.firsts[0]
         for kind in ("open", "sealed"):
+            self.place.removing(self.path(first, kind))
             try:
                 self._layer.unlink(self.path(first, kind))
             except FileNotFoundError:

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     JOIN = "join"
     LEAVE = "leave"
     ROLE = "role"
+    INPUT = "input"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Event:
     * ``join``: ``session``, ``user``, ``role``
     * ``leave``: ``session``
     * ``role``: ``session``, ``role``
+    * ``input``: ``session``, and ``data``, the bytes in Base64; only while a recording needs it
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
@@ -191,6 +193,14 @@ class IJournal(Interface):
 
     def role_changed(session: str, role: str) -> None:
         """Record that a viewer may write from now on, or no longer."""
+
+    def typed(session: str, data: bytes) -> bool:
+        """
+        Record input of a viewer.
+
+        :param data: at most 4 KiB.
+        :return: whether the disk has it; false also for a journal in memory.
+        """
 
     def events(first: int, last: int) -> Iterator[Event]:
         """Iterate over the events from offset ``first`` to ``last``, both included, oldest first."""

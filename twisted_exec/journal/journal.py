@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from base64 import b64encode
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -418,6 +419,15 @@ class Journal:
 
     def role_changed(self, session: str, role: str) -> None:
         self._record(Kind.ROLE, session=session, role=role)
+
+    def typed(self, session: str, data: bytes) -> bool:
+        if self.closed or self.files is None or self.failure or not self._files_take_events():
+            return False
+        self._record(Kind.INPUT, session=session, data=b64encode(data).decode("ascii"))
+        return not self.failure
+
+    def _files_take_events(self) -> bool:
+        return self._files is not None and self._files.open.takes_events
 
     def _record(self, kind: Kind, **data: Any) -> Event:
         event = Event(self.end, self._time(), kind, data)

@@ -185,6 +185,11 @@ class OpenSegment:
             or self._events_count >= _MAX_EVENTS
         )
 
+    @property
+    def takes_events(self) -> bool:
+        """False if there are too many events without output in between."""
+        return self._events_count < _MAX_EVENTS * 10
+
     def close(self) -> None:
         """Close the descriptor and forget the index; the next use opens it again."""
         self._positions = None
@@ -224,7 +229,7 @@ class OpenSegment:
 
         :raises OSError: the disk is full, or not writable; then nothing changed.
         """
-        if self._events_count >= _MAX_EVENTS * 10:
+        if not self.takes_events:
             return
         encoded = encode_event(event, self._event_position, self._seed)
         self._write(encoded, self.position)
@@ -368,7 +373,7 @@ class OpenSegment:
         """Return the events, by the chain of their records."""
         found: list[Event] = []
         position = self._event_position
-        for _ in range(_MAX_EVENTS + 1):
+        for _ in range(_MAX_EVENTS * 10 + 1):
             if not position:
                 break
             try:

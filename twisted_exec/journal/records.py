@@ -55,6 +55,7 @@ class RecordKind(IntEnum):
     ROLE = 7
     MOVE = 8
     INDEX = 9
+    INPUT = 10
 
 
 _EVENT_KINDS = {RecordKind[kind.name]: kind for kind in Kind}

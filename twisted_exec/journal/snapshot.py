@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,15 +55,28 @@ class Snapshot:
 
     :param directory: of one journal, in ``consoles`` of a state directory.
     :param layer: the module ``os``, or a stand-in.
+    :param retained: further directories with segments of the journal.
+    :param epoch: of the journal, if it is known; then the directory may be missing.
     :raises NotAJournal: the directory has no epoch.
     :raises OSError: it cannot be read.
     """
 
-    def __init__(self, directory: str, layer: Any = os) -> None:
-        self._directory, self._layer = directory, layer
+    def __init__(
+        self,
+        directory: str,
+        layer: Any = os,
+        *,
+        retained: Sequence[str] = (),
+        epoch: str = "",
+    ) -> None:
+        self._directories, self._layer = (directory, *retained), layer
+        self.epoch: str = epoch or self._read_epoch(directory)
+
+    def _read_epoch(self, directory: str) -> str:
+        layer = self._layer
         try:
             with opened(layer, os.path.join(directory, "epoch")) as descriptor:
-                epoch = layer.pread(descriptor, 64, 0).strip()
+                epoch: bytes = layer.pread(descriptor, 64, 0).strip()
         except (FileNotFoundError, NotADirectoryError):
             epoch = b""
         if not _EPOCH.fullmatch(epoch):
@@ -70,18 +84,20 @@ class Snapshot:
                 f"{directory!r} is not the directory of a journal, such as consoles/UID in the "
                 "state directory of a runtime"
             )
-        self.epoch: str = epoch.decode("ascii")
+        return epoch.decode("ascii")
 
-    def entries(self) -> Iterator[Output | Event]:
+    def entries(self, begin: int = 0) -> Iterator[Output | Event]:
         """
         Iterate over everything that is retained, in order.
 
         Missing output is an event of the kind ``gap``, whether the journal has it or not.
 
+        :param begin: leave out segments that end before this offset.
         :raises OSError: a file cannot be read.
         """
         expected: int | None = None
-        for first in self._firsts():
+        firsts = self._firsts()
+        for first in firsts[max(0, bisect_left(firsts, begin) - 1) :]:
             for entry in self._segment(first):
                 if isinstance(entry, Output):
                     if expected is not None and entry.offset > expected:
@@ -93,25 +109,35 @@ class Snapshot:
                 yield entry
 
     def _firsts(self) -> list[int]:
-        names = (_SEGMENT.fullmatch(name) for name in self._layer.listdir(self._directory))
-        return sorted({int(match[1], 16) for match in names if match})
+        firsts: set[int] = set()
+        for directory in self._directories:
+            try:
+                names = self._layer.listdir(directory)
+            except FileNotFoundError:
+                continue
+            firsts |= {int(match[1], 16) for name in names if (match := _SEGMENT.fullmatch(name))}
+        return sorted(firsts)
 
     def _segment(self, first: int) -> Iterator[Output | Event]:
         """Iterate over a segment; over nothing, if it was removed or is damaged."""
-        stem = os.path.join(self._directory, f"{first:016x}")
         epoch = bytes.fromhex(self.epoch)
-        # The runtime may seal the segment meanwhile: then the open file is gone.
-        for suffix in ("sealed", "open", "sealed"):
-            path = f"{stem}.{suffix}"
+        names = [
+            os.path.join(directory, f"{first:016x}.{suffix}")
+            for directory in self._directories
+            # The runtime may seal the segment meanwhile: then the open file is gone.
+            for suffix in ("sealed", "open", "sealed")
+        ]
+        for path in names:
+            is_open = path.endswith(".open")
             try:
-                if suffix == "open":
+                if is_open:
                     data = self._read(path)
                     check_segment(decode_header(data, OPEN_MAGIC), first, epoch)
                 else:
                     segment = SealedSegment(self._layer, path, first, epoch)
             except (FileNotFoundError, Damaged):
                 continue
-            yield from _open(data) if suffix == "open" else _sealed(segment)
+            yield from _open(data) if is_open else _sealed(segment)
             return
 
     def _read(self, path: str) -> bytes:

@@ -287,6 +287,26 @@ class JournalStore:
             self._clock.addSystemEventTrigger("during", "shutdown", self._stop_pool)
         return deferToThreadPool(self._clock, self._pool, function)
 
+    # Recordings.
+
+    def directory(self, key: str) -> str:
+        """Return the directory of a journal, which may not exist."""
+        return self._directories.file(key)
+
+    def before_removal(self, removing: Callable[[str], None]) -> None:
+        """
+        Call a function with the path of each segment before it is removed, maybe in a thread.
+
+        It may link the file to another name.  It must not fail.
+        """
+        self._directories.removing = removing
+
+    async def sync(self) -> None:
+        """Force what was printed until now to the disk, as far as the disk works."""
+        await self._syncing.ended()
+        self._syncing.start()
+        await self._syncing.ended()
+
     # Forcing output to the disk.
 
     def _sync_pass(self) -> None:
@@ -476,7 +496,11 @@ class _Place:
     def open(self, journal: Journal) -> Files:
         run = self._store._require_run()
         place = Place(
-            self._store._layer, self._store._directories.file(self._key), run.number, run.cut
+            self._store._layer,
+            self._store._directories.file(self._key),
+            run.number,
+            run.cut,
+            self._store._directories.removing,
         )
         return Files(place, journal.now(), self._is_full, journal.memory_epoch)
 

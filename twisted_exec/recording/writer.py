@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from base64 import b64encode
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
+from typing import Protocol
 
 from twisted_exec.journal.interfaces import Event, Kind
 
@@ -22,17 +24,60 @@ from .chain import (
     RAW,
     Head,
     Info,
+    InvalidRecording,
     block_line,
     certificate_line,
     compact,
+    decode_head,
     link,
 )
-from .signatures import Signer
 
 BLOCK_BYTES = 64 << 10
 """A block ends after so much output."""
 _BLOCK_TEXT_BYTES = 512 << 10
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def random_salt(number: int) -> str:
+    """Return the salt of a block: 128 random bits."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """
+    The state of a writer after a signed head, from which another one goes on.
+
+    :param number: of the newest block.
+    :param chain: link of that block, in hexadecimal digits.
+    :param offset: after the newest byte.
+    :param time: of the newest event, in milliseconds since the epoch.
+    :param columns: of the terminal now.
+    :param rows: see ``columns``.
+    :param head: the line of the head, which is in the text of the next block.
+    """
+
+    number: int
+    chain: str
+    offset: int
+    time: int
+    columns: int
+    rows: int
+    head: str
+
+
+class Signing(Protocol):
+    """The part of a :class:`.Signer` that a writer needs."""
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate in DER."""
+
+    def require_valid(self, time: int) -> None:
+        """:raises UnusableCertificate: the certificate is not valid then."""
+
+    def sign(self, head: Head) -> bytes:
+        """Return the signature of a head."""
 
 
 class Writer:
@@ -45,13 +90,21 @@ class Writer:
     :param columns: of the terminal at the begin.
     :param rows: see ``columns``.
     :param title: for players.
+    :param salt: returns the salt of the block with a number.
     """
 
     def __init__(
-        self, info: Info, signer: Signer, *, columns: int = 80, rows: int = 24, title: str = ""
+        self,
+        info: Info,
+        signer: Signing,
+        *,
+        columns: int = 80,
+        rows: int = 24,
+        title: str = "",
+        salt: Callable[[int], str] = random_salt,
     ) -> None:
         self._info, self._signer = info, signer
-        self._title = title
+        self._title, self._salt = title, salt
         self._first_size = self._size = columns, rows
         self._offset = info.first
         self._time = info.time
@@ -60,6 +113,30 @@ class Writer:
         self._block_first, self._text_bytes = info.first, 0
         self._is_begun = False
         self._character = b"", 0
+
+    def go_on(self, progress: Progress) -> None:
+        """Continue the text of a writer that has written a head; called first."""
+        self._number, self._chain = progress.number, bytes.fromhex(progress.chain)
+        self._offset, self._time = progress.offset, progress.time
+        self._size = progress.columns, progress.rows
+        self._add(progress.head.encode() + b"\n")
+
+    def progress(self, head: bytes) -> Progress:
+        """
+        Return the state after a head.
+
+        :param head: the line of the head, which is the last one that was written.
+        """
+        columns, rows = self._size
+        return Progress(
+            self._number,
+            self._chain.hex(),
+            self._offset,
+            self._time,
+            columns,
+            rows,
+            head.decode().rstrip("\n"),
+        )
 
     def begin(self) -> bytes:
         """Return the first block, which has no output."""
@@ -127,6 +204,9 @@ class Writer:
         if event.kind == Kind.SIZE:
             self._size = event.data["columns"], event.data["rows"]
             text += self._event(event.time_ns, "r", "{}x{}".format(*self._size))
+        elif event.kind == Kind.INPUT:
+            typed = b64decode(event.data["data"]).decode(errors="replace")
+            text += self._event(event.time_ns, "i", typed)
         else:
             text += self._event(event.time_ns, "m", label(event))
         is_gap = event.kind == Kind.GAP
@@ -145,7 +225,22 @@ class Writer:
         self._signer.require_valid(now_ns // MILLISECOND)
         return self._flush() + self._end_block() + self._head(now_ns, closed=False)
 
-    def renew(self, signer: Signer) -> bytes:
+    def repeat(self, head: bytes) -> bytes:
+        """
+        Write a head that was signed before.
+
+        :param head: its line.
+        :raises InvalidRecording: the text until here is not that of the head.
+        """
+        decoded, _ = decode_head(head)
+        text = self._flush() + (self._end() if decoded.closed else self._end_block())
+        if (decoded.block, decoded.chain) != (self._number, self._chain.hex()):
+            raise InvalidRecording(
+                f"the journal is not as it was when block {decoded.block} of the recording was signed"
+            )
+        return text + self._add(head)
+
+    def renew(self, signer: Signing) -> bytes:
         """Sign with another certificate from now on."""
         text = self._flush() + self._end_block()
         self._signer = signer
@@ -158,10 +253,13 @@ class Writer:
         :raises UnusableCertificate: the certificate of the signer is not valid now; nothing changed.
         """
         self._signer.require_valid(now_ns // MILLISECOND)
-        text = self._flush() + self._begin_block()
+        return self._flush() + self._end() + self._head(now_ns, closed=True)
+
+    def _end(self) -> bytes:
+        """Write the end of the recording, and end its block."""
+        text = self._begin_block()
         end = {"offset": self._offset, "time": max(self._time, self._info.time)}
-        text += self._add(END + compact(end) + b"\n")
-        return text + self._end_block() + self._head(now_ns, closed=True)
+        return text + self._add(END + compact(end) + b"\n") + self._end_block()
 
     def _head(self, now_ns: int, *, closed: bool) -> bytes:
         head = Head(
@@ -190,7 +288,7 @@ class Writer:
             "offset": self._offset,
             "rows": rows,
             # Excerpts have the digests of other blocks, which must not allow to check a guess.
-            "salt": secrets.token_hex(16),
+            "salt": self._salt(self._number + 1),
             "time": self._time,
         }
         text = self._add(AT + compact(state) + b"\n")
@@ -235,6 +333,8 @@ def label(event: Event) -> str:
             return f"session {data.get('session')} left"
         case Kind.ROLE:
             return f"session {data.get('session')} is {data.get('role')} now"
+        case Kind.INPUT:
+            return f"session {data.get('session')} typed"
     return str(event.kind)
 
 

@@ -1,0 +1,180 @@
+"""
+Tests for :mod:`twisted_exec.recording.ranges`: a recording that grows has the same text each time, however
+often its process was killed and however the journal stores the output.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.journal.support import ManualDisk, close_segments
+from tests.recording.support import NOW, SECOND, info, signer, trust
+from tests.recording.test_writer import played
+from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.snapshot import Snapshot
+from twisted_exec.recording.chain import InvalidRecording, decode_head
+from twisted_exec.recording.ranges import (
+    MissingOutput,
+    Position,
+    Range,
+    RangeReader,
+    Seal,
+    decode_seal,
+    render,
+)
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.verification import verify
+
+steps = st.lists(
+    st.one_of(
+        st.binary(min_size=1, max_size=20),
+        st.sampled_from(["é".encode()[:1], "é".encode()[1:], b"x" * 70_000, b"y" * 1_100_000]),
+        st.sampled_from(["tick", "size", "join", "type", "seal", "renew"]),
+    ),
+    max_size=25,
+)
+
+
+class Grown:
+    """A recording of a journal on disk."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.now = path, NOW
+        self.disk = ManualDisk(path)
+        self.journal = Journal(lambda: self.now, self.disk)
+        self.signer: Signer = signer()
+        self.certificate = b""
+        self.seals: list[bytes] = []
+
+    def begin(self) -> None:
+        self.journal.append(b"before")
+        self.journal.joined("s0", "eve", "writer")
+        position = self.here()
+        self.range = Range(info(position.offset), 80, 24, b"secret")
+        self.add(self.range.begin(position, self.signer, self.now))
+
+    def here(self) -> Position:
+        end = self.journal.end
+        return Position(end, len(list(self.journal.events(end, end))))
+
+    def add(self, seal: Seal) -> None:
+        self.seals.append(seal.encode())
+        self.certificate = seal.certificate or self.certificate
+
+    def reader(self, position: Position) -> RangeReader:
+        return RangeReader(Snapshot(self.path).entries(position.offset), position)
+
+    def seal(self, *, closed: bool = False) -> None:
+        """Sign what was printed, from nothing but what is on disk."""
+        last, here = decode_seal(self.seals[-1]), self.here()
+        sealing = self.range.go_on(last, self.signer, self.certificate)
+        for entry in self.reader(last.position).until(here):
+            sealing.add(entry)
+        self.add(sealing.end(here, self.signer, self.now, closed=closed))
+
+    def text(self, count: int | None = None) -> bytes:
+        seals = [decode_seal(line) for line in self.seals[:count]]
+        return b"".join(render(self.range, iter(seals), self.reader(seals[0].position)))
+
+
+class RangeTests(SynchronousTestCase):
+    """Tests for :func:`render`."""
+
+    def setUp(self) -> None:
+        self.addCleanup(close_segments)
+
+    def grown(self) -> Grown:
+        grown = Grown(os.path.abspath(self.mktemp()))
+        grown.begin()
+        return grown
+
+    @settings(deadline=None, max_examples=60)
+    @given(steps)
+    def test_same_text_each_time(self, given_steps: list[bytes | str]) -> None:
+        """The text up to a head never changes, and has all output of the range once."""
+        grown = self.grown()
+        printed = b""
+        for step in given_steps:
+            if isinstance(step, bytes):
+                grown.journal.append(step)
+                printed += step
+            elif step == "tick":
+                grown.now += SECOND
+            elif step == "size":
+                grown.journal.resized(30, 100)
+            elif step == "join":
+                grown.journal.joined("s1", "ada", "writer")
+            elif step == "type":
+                self.assertTrue(grown.journal.typed("s1", b"ls\r"))
+            elif step == "renew":
+                grown.signer = signer("metal-b")
+            else:
+                grown.seal()
+        texts = [grown.text(count) for count in range(1, len(grown.seals) + 1)]
+        grown.seal(closed=True)
+        whole = grown.text()
+        grown.disk.seal_all()
+        self.assertEqual(grown.text(), whole)
+        for text in texts:
+            self.assertTrue(whole.startswith(text))
+        self.assertEqual(played(whole), printed)
+        report = verify(io.BytesIO(whole), trust())
+        self.assertTrue(report.is_closed)
+        self.assertEqual(report.head.offset, grown.journal.end)
+
+    def test_heads_are_in_the_text(self) -> None:
+        """Each head that was signed is found in the text, so a copy without its end is noticed."""
+        grown = self.grown()
+        grown.journal.append(b"one")
+        grown.seal()
+        stored, _ = decode_head(decode_seal(grown.seals[-1]).progress.head.encode() + b"\n")
+        early = grown.text(1)
+        grown.journal.append(b"two")
+        grown.seal()
+        self.assertEqual(verify(io.BytesIO(grown.text()), trust(), stored).head.offset, 12)
+        error = self.assertRaises(InvalidRecording, verify, io.BytesIO(early), trust(), stored)
+        self.assertIn("truncated", str(error))
+
+    def test_changed_journal(self) -> None:
+        """A journal that was changed after the signature is found when the text is rendered."""
+        grown = self.grown()
+        grown.journal.append(b"one")
+        grown.seal()
+        copy = Grown(os.path.abspath(self.mktemp()))
+        copy.begin()
+        copy.journal.append(b"two")
+        copy.seals, copy.range = grown.seals, grown.range
+        error = self.assertRaises(InvalidRecording, copy.text)
+        self.assertIn("not as it was when block", str(error))
+
+    def test_missing_output(self) -> None:
+        """Output that is no longer retained is named by its offsets."""
+        grown = self.grown()
+        for _ in range(3):
+            grown.journal.append(b"x" * 1_100_000)
+        grown.seal()
+        grown.journal.drop(0)
+        error = self.assertRaises(MissingOutput, grown.text)
+        self.assertIn("from offset 6 to", str(error))
+
+    def test_expired_certificate(self) -> None:
+        """Nothing is signed with a certificate that is not valid, and the recording can go on."""
+        grown = self.grown()
+        grown.signer = signer(days=1)
+        grown.now += 90_000 * SECOND
+        grown.journal.append(b"late")
+        self.assertRaises(UnusableCertificate, grown.seal)
+        grown.signer = signer()
+        grown.seal(closed=True)
+        self.assertEqual(played(grown.text()), b"late")
+
+    def test_torn_line(self) -> None:
+        """A line of a head that was not written completely is not taken for one."""
+        line = self.grown().seals[0]
+        for text in (line[:-1], line[: len(line) // 2] + b"\n", b"{}\n", b"[]\n"):
+            self.assertRaises(ValueError, decode_seal, text)

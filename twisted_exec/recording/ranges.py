@@ -1,0 +1,304 @@
+"""
+Recordings that grow: a range of a journal, and the heads that were signed in it, sans I/O.
+
+The text of such a recording is not stored.  It is rendered from the journal, as often as it is needed, and
+is the same each time: output of one time is joined, and is cut only at heads and at fixed offsets, however
+the journal stores it; and the salts are made from a secret of the recording.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.snapshot import Output
+
+from .chain import Info, decode_head
+from .signatures import Signer
+from .writer import Progress, Signing, Writer
+
+_PIECE_BYTES = 64 << 10
+
+
+class MissingOutput(Exception):
+    """The journal no longer has a part of the range; the message says which."""
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """
+    A place in a journal.
+
+    :param offset: of the next byte.
+    :param events: the number of events with this offset that are before the place.
+    """
+
+    offset: int
+    events: int = 0
+
+
+class RangeReader:
+    """
+    Reads a journal from one position to the next.
+
+    :param entries: from a segment that begins at or before the first position.
+    """
+
+    def __init__(self, entries: Iterator[Output | Event], first: Position) -> None:
+        self._entries = _numbered(entries)
+        self._next: tuple[Output | Event, int] | None = None
+        self._position = first
+
+    def until(self, last: Position) -> Iterator[Output | Event | None]:
+        """
+        Iterate over the entries up to a position; ``None`` while nothing is found.
+
+        :raises MissingOutput: the journal does not have them.
+        """
+        joined = _Joined()
+        while (item := self._next or next(self._entries, None)) is not None:
+            self._next = None
+            entry, number = item
+            if not isinstance(entry, Output):
+                at = Position(entry.offset, number)
+                if at > last:
+                    self._next = item
+                    break
+                if at <= self._position:
+                    yield None
+                    continue
+                yield from joined.take()
+                yield entry
+                is_gap = entry.kind == Kind.GAP and entry.data["end"] > entry.offset
+                self._position = Position(entry.data["end"]) if is_gap else at
+                continue
+            if entry.offset >= last.offset:
+                self._next = item
+                break
+            end = entry.offset + len(entry.data)
+            if end <= self._position.offset:
+                yield None
+                continue
+            if entry.offset > self._position.offset:
+                break
+            data = entry.data[self._position.offset - entry.offset :]
+            if end > last.offset:
+                self._next = item
+                data = data[: last.offset - self._position.offset]
+            yield from joined.add(self._position.offset, entry.time_ns, data)
+            self._position = Position(self._position.offset + len(data))
+            if self._next is not None:
+                break
+        yield from joined.take()
+        if self._position != last:
+            raise MissingOutput(
+                f"the output from offset {self._position.offset} to {last.offset} is no longer retained"
+            )
+
+
+def _numbered(entries: Iterator[Output | Event]) -> Iterator[tuple[Output | Event, int]]:
+    """Number the events at each offset, from 1."""
+    offset, number = -1, 0
+    for entry in entries:
+        if not isinstance(entry, Output):
+            number = number + 1 if entry.offset == offset else 1
+            offset = entry.offset
+        yield entry, number
+
+
+class _Joined:
+    """Contiguous output of one time, cut at fixed offsets."""
+
+    def __init__(self) -> None:
+        self._offset = self._time = 0
+        self._data = bytearray()
+
+    def add(self, offset: int, time_ns: int, data: bytes) -> Iterator[Output]:
+        if self._data and (time_ns != self._time or offset != self._offset + len(self._data)):
+            yield from self.take()
+        if not self._data:
+            self._offset, self._time = offset, time_ns
+        self._data += data
+        while len(self._data) >= (room := _PIECE_BYTES - self._offset % _PIECE_BYTES):
+            yield Output(self._offset, self._time, bytes(self._data[:room]))
+            del self._data[:room]
+            self._offset += room
+
+    def take(self) -> Iterator[Output]:
+        if self._data:
+            yield Output(self._offset, self._time, bytes(self._data))
+            self._data.clear()
+
+
+@dataclass(frozen=True)
+class Seal:
+    """
+    A head that was signed, and its place in the journal.
+
+    :param certificate: of the recorder, in DER, if it is new in the recording; else empty.
+    """
+
+    position: Position
+    progress: Progress
+    certificate: bytes = b""
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the recording ends here."""
+        return decode_head(self.progress.head.encode() + b"\n")[0].closed
+
+    @property
+    def time(self) -> int:
+        """When it was signed, in milliseconds since the epoch."""
+        return decode_head(self.progress.head.encode() + b"\n")[0].time
+
+    def encode(self) -> bytes:
+        """Return one line of JSON."""
+        fields = {
+            "position": asdict(self.position),
+            "progress": asdict(self.progress),
+            "certificate": b64encode(self.certificate).decode("ascii"),
+        }
+        return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_seal(line: bytes) -> Seal:
+    """
+    Undo :meth:`Seal.encode`.
+
+    :raises ValueError: the line is not complete.
+    """
+    if not line.endswith(b"\n"):
+        raise ValueError("the line is not complete")
+    fields = json.loads(line)
+    try:
+        return Seal(
+            Position(**fields["position"]),
+            Progress(**fields["progress"]),
+            b64decode(fields["certificate"], validate=True),
+        )
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"the line is not that of a signed head: {error}") from None
+
+
+@dataclass(frozen=True)
+class Range:
+    """
+    The facts about a recording that grows.
+
+    :param secret: makes the salts of its blocks; whoever knows it can check guesses of blocks that are
+        left out of an excerpt.
+    """
+
+    info: Info
+    columns: int
+    rows: int
+    secret: bytes
+
+    def writer(self, signer: Signing) -> Writer:
+        """Return a writer of the text."""
+        machine = self.info.machine
+        names = [machine[key] for key in ("namespace", "name") if key in machine]
+        return Writer(
+            self.info,
+            signer,
+            columns=self.columns,
+            rows=self.rows,
+            title="/".join(names),
+            salt=self._salt,
+        )
+
+    def _salt(self, number: int) -> str:
+        return hmac.digest(self.secret, b"salt %d" % number, "sha256")[:16].hex()
+
+    def begin(self, position: Position, signer: Signer, now_ns: int) -> Seal:
+        """
+        Sign the begin of the recording.
+
+        :raises UnusableCertificate: the certificate of the signer is not valid now.
+        """
+        writer = self.writer(signer)
+        writer.begin()
+        return Seal(position, writer.progress(writer.seal(now_ns)), signer.certificate)
+
+    def go_on(self, last: Seal, signer: Signer, certificate: bytes) -> Sealing:
+        """
+        Continue after a head.
+
+        :param certificate: of the head, in DER.
+        """
+        writer = self.writer(signer)
+        writer.go_on(last.progress)
+        is_new = certificate != signer.certificate
+        return Sealing(writer, signer.certificate if is_new else b"")
+
+
+class Sealing:
+    """The way from one head to the next; see :meth:`Range.go_on`."""
+
+    def __init__(self, writer: Writer, certificate: bytes) -> None:
+        self._writer, self._certificate = writer, certificate
+
+    def add(self, entry: Output | Event | None) -> None:
+        """Add an entry of the journal."""
+        write(self._writer, entry)
+
+    def end(self, position: Position, signer: Signer, now_ns: int, *, closed: bool) -> Seal:
+        """
+        Sign the head.
+
+        :raises UnusableCertificate: the certificate of the signer is not valid now.
+        """
+        writer = self._writer
+        signer.require_valid(now_ns // 1_000_000)
+        if self._certificate:
+            writer.renew(signer)
+        text = writer.close(now_ns) if closed else writer.seal(now_ns)
+        head = text[text.rindex(b"# head ") :]
+        return Seal(position, writer.progress(head), self._certificate)
+
+
+def write(writer: Writer, entry: Output | Event | None) -> bytes:
+    """Write an entry of a journal."""
+    if entry is None:
+        return b""
+    if isinstance(entry, Output):
+        return writer.output(entry.time_ns, entry.offset, entry.data)
+    return writer.event(entry)
+
+
+def render(range_: Range, seals: Iterator[Seal], reader: RangeReader) -> Iterator[bytes]:
+    """
+    Iterate over the text of a recording up to the last head.
+
+    Pieces may be empty: there is work for each of them.
+
+    :param reader: at the position of the first seal.
+    :raises MissingOutput: the journal no longer has all of it.
+    :raises InvalidRecording: the journal is not as it was when a head was signed.
+    """
+    first = next(seals)
+    writer = range_.writer(_Repeated(first.certificate))
+    yield writer.begin() + writer.repeat(first.progress.head.encode() + b"\n")
+    for seal in seals:
+        for entry in reader.until(seal.position):
+            yield write(writer, entry)
+        text = writer.renew(_Repeated(seal.certificate)) if seal.certificate else b""
+        yield text + writer.repeat(seal.progress.head.encode() + b"\n")
+
+
+class _Repeated:
+    """The certificate of a head that was signed before."""
+
+    def __init__(self, certificate: bytes) -> None:
+        self.certificate = certificate
+
+    def require_valid(self, time: int) -> None:
+        raise NotImplementedError
+
+    def sign(self, head: object) -> bytes:
+        raise NotImplementedError
