@@ -27,6 +27,7 @@ interface                      implementation or purpose
 :class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
+:class:`IConsoleRecorder`      records what a console's users type, and refuses unrecorded ones
 :class:`IRecoveringTransport`  a transport that says why its line is lost for a while
 :class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
 :class:`IBreakable`            a console line that can send BREAK
@@ -106,7 +107,11 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rbac.authorizer import IRuleSource
-from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
+from twisted_exec.console.interfaces import (
+    IConsoleRecorder,
+    ILineTransport,
+    IRecoveringTransport,
+)
 from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
@@ -240,6 +245,7 @@ __all__ = [
     "IConsole",
     "IConsoleAlerts",
     "IConsolePolicies",
+    "IConsoleRecorder",
     "IConsoleRecordings",
     "ICursor",
     "IDriverMaker",

@@ -36,6 +36,7 @@ from twisted_exec.observe.metrics import (
 )
 from twisted_exec.poollet.alerts.controller import AlertMetrics
 from twisted_exec.poollet.machines import actor, plan, references
+from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.metrics import ShippingMetrics
 from twisted_exec.shipping.shipper import Shipper
@@ -108,6 +109,7 @@ class ObservingPageTests(SynchronousTestCase):
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         KeptSessions(Clock(), 60, registry)
         JournalMetrics(registry, JournalStore("", Clock()))
+        RecordingMetrics(registry, lambda: None)
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
         self.register_spaces(registry)

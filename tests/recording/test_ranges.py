@@ -110,7 +110,7 @@ class RangeTests(SynchronousTestCase):
             elif step == "join":
                 grown.journal.joined("s1", "ada", "writer")
             elif step == "type":
-                self.assertTrue(grown.journal.typed("s1", b"ls\r"))
+                self.assertTrue(grown.journal.typed("s1", b"ls\r", echoed=False))
             elif step == "renew":
                 grown.signer = signer("metal-b")
             else:

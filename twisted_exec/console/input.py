@@ -1,8 +1,8 @@
 """
 The input of one session: whether it reaches the machine, and what its user reads if it does not.
 
-Input is discarded while the session is an observer, while a ConsolePolicy misses people, while the line
-is lost, and while what arrives may have been typed before the machine started again.  The user reads the
+Input is discarded while the session is an observer, while a ConsolePolicy misses people or a recording,
+while the line is lost, and while what arrives may have been typed before the machine started again.  The user reads the
 reason once, and again when it has changed.
 """
 
@@ -26,6 +26,8 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 from . import acts
 from .floor import LINE_AGAIN, TYPED_BEFORE, display_name, not_sent, notice
+
+_NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole
@@ -98,9 +100,13 @@ class Input:
 
     def send(self, data: bytes) -> None:
         """Send input to the machine, or discard it."""
-        if self._is_accepted():
-            self.bytes_to_machine += len(data)
-            self._console.typed(data, self._viewer)
+        if not self._is_accepted():
+            return
+        if not self._console.recorder.typed(self._viewer.joined_as, data):
+            self._discard(INPUT_DENIED, _NOT_WRITTEN, not_sent(_NOT_WRITTEN))
+            return
+        self.bytes_to_machine += len(data)
+        self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:
         """Return whether a BREAK reaches the machine, also over a line that is lost; otherwise tell why not."""
@@ -114,13 +120,19 @@ class Input:
         """
         if self._viewer.role is not Role.WRITER:
             self.refuse()
-        elif missing := self._console.missing_people:
+        elif missing := self._console.missing_people or self._missing_recording:
             self._discard(INPUT_DENIED, missing, not_sent(missing))
         elif (outage or self.is_behind) and (why := self.outage):
             self._discard(LINE_LOST, why, not_sent(why))
         else:
             return True
         return False
+
+    @property
+    def _missing_recording(self) -> str:
+        """Why the recording that a policy requires is not written at present; otherwise empty."""
+        recording = self._viewer.terms.recording
+        return str(self._console.recorder.problem(recording)) if recording else ""
 
     def refuse(self) -> None:
         """Discard the input of an observer."""

@@ -60,6 +60,28 @@ class ILineTransport(Interface):
         """Call ``dataReceived`` again, first with the output that was held back."""
 
 
+class IConsoleRecorder(Interface):
+    """Records a console.  ``recording`` is that of :class:`~twisted_exec.wire.session_terms.Terms`."""
+
+    def require(recording: str) -> None:
+        """
+        Record the console from now on, for a session that requires it.
+
+        :raises APIError: that is not possible.
+        """
+
+    def problem(recording: str) -> str:
+        """Return why the console is not recorded as a session requires; empty if it is."""
+
+    def typed(session: str, data: bytes) -> bool:
+        """
+        Record input, as far as recordings need it, before the machine gets it.
+
+        :param session: the id of the session in the journal.
+        :return: false if a recording needs it, and it cannot be written.
+        """
+
+
 class IRecoveringTransport(ILineTransport):
     """The transport of a line that may be lost for a while, in which input is discarded."""
 

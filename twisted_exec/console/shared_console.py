@@ -51,6 +51,7 @@ from .lifecycle import build
 from .limits import DEFAULT_LIMITS, Limits
 from .line import Line, LineEnded
 from .pacing import Pacing
+from .recorder import UnrecordedConsole
 from .viewer import Viewer
 from .viewers import Viewers
 
@@ -71,6 +72,8 @@ class SharedConsole:
     :param acted: called with take-overs and with discarded input, see :mod:`.acts`.
     :param restarts: returns whether another line follows one that ended by itself.  Called with its
         ending, and whether that is the exit code of a process.
+    :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
+        recorded.
     :ivar ending: how the console ended; ``None`` while it lasts.
     :ivar is_new_boot: the machine of the line starts with it, and does not run already.
     :ivar interruption: lets sessions wait for the next line.
@@ -88,9 +91,11 @@ class SharedConsole:
         before_output: Callable[[], None] | None = None,
         acted: Callable[[Act], None] = ignore,
         restarts: Callable[[Ending, bool], bool] = _never,
+        recorder: Any = None,
     ) -> None:
         self.clock = clock
         self.reports = ActReports(acted, clock.seconds)
+        self.recorder: Any = UnrecordedConsole() if recorder is None else recorder
         self._before_output = before_output
         self._is_silent = True  # the line has printed nothing
         self._restarts = restarts

@@ -14,12 +14,13 @@ The journal names the session by the id of the stream with which it joined.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.api.status import BadRequest, TooManyRequests
+from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
@@ -172,11 +173,16 @@ class Viewer:
         """
         Check whether there is a place for one more session; a session that resumes has one.
 
+        A recording that the session requires begins now.
+
         :raises TooManyRequests: there is none.
+        :raises APIError: the console cannot be recorded.
         """
         if self._options is None and (why := self._viewers.missing_place(terms)):
             # Without a time to come again: the other sessions may last for hours.
             raise TooManyRequests(why, retry_after_seconds=None)
+        if terms.recording:
+            self._console.recorder.require(terms.recording)
 
     def check(self, position: Position) -> None:
         journal = self._console.journal
@@ -355,7 +361,11 @@ class Viewer:
 
     def terms_changed(self, terms: Terms) -> None:
         could_write = self.may_write
+        is_recorded_elsewhere = terms.recording != self.terms.recording
         self.terms = terms
+        if terms.recording and is_recorded_elsewhere:
+            with suppress(APIError):  # the user reads the problem with the next input
+                self._console.recorder.require(terms.recording)
         self._follow_rights(could_write)
 
     def _follow_rights(self, could_write: bool) -> None:

@@ -24,7 +24,7 @@ from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.session_terms import Terms
 
-EXEC, LOG = "exec", "log"
+EXEC, LOG, RECORDING = "exec", "log", "recording"
 """Purposes of a token."""
 
 _TOKEN_BYTES = 32
@@ -36,11 +36,11 @@ class Grant:
     """
     The rights of a token.
 
-    :param machine_id: the runtime's id of the machine.
+    :param machine_id: the runtime's id of the machine; for :data:`RECORDING` the UID of the recording.
     :param machine_uid: UID of the API object, or empty if unknown.
     :param user: the user who may use it, or empty if unknown.
     :param session: the session's id in audit records of every hop, or empty.
-    :param purpose: :data:`EXEC` or :data:`LOG`.
+    :param purpose: :data:`EXEC`, :data:`LOG` or :data:`RECORDING`.
     """
 
     machine_id: str

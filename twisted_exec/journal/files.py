@@ -296,6 +296,11 @@ class Files:
             self.roll()
         self.open.record(event)
 
+    @property
+    def takes_events(self) -> bool:
+        """False if there are too many events without output in between."""
+        return self.open.is_full or self.open.takes_events
+
     def roll(self) -> None:
         """Begin another segment, unless the newest is empty."""
         old = self.open

@@ -38,7 +38,8 @@ class Event:
     * ``join``: ``session``, ``user``, ``role``
     * ``leave``: ``session``
     * ``role``: ``session``, ``role``
-    * ``input``: ``session``, and ``data``, the bytes in Base64; only while a recording needs it
+    * ``input``: ``session``; ``data``, the bytes in Base64; and ``echoed``, whether it is only the input
+      that was echoed; each of both forms only while a recording needs it
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
@@ -194,11 +195,12 @@ class IJournal(Interface):
     def role_changed(session: str, role: str) -> None:
         """Record that a viewer may write from now on, or no longer."""
 
-    def typed(session: str, data: bytes) -> bool:
+    def typed(session: str, data: bytes, *, echoed: bool) -> bool:
         """
         Record input of a viewer.
 
         :param data: at most 4 KiB.
+        :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
         :return: whether the disk has it; false also for a journal in memory.
         """
 

@@ -265,6 +265,11 @@ class Journal:
             self.files  # noqa: B018 - opens them
         return self._tail.end
 
+    @property
+    def last_time(self) -> int:
+        """The time of the newest entry, which changes with each entry unless two have one time."""
+        return self._last_time
+
     def append(self, data: bytes) -> None:
         if self.closed:
             return
@@ -420,14 +425,13 @@ class Journal:
     def role_changed(self, session: str, role: str) -> None:
         self._record(Kind.ROLE, session=session, role=role)
 
-    def typed(self, session: str, data: bytes) -> bool:
-        if self.closed or self.files is None or self.failure or not self._files_take_events():
+    def typed(self, session: str, data: bytes, *, echoed: bool) -> bool:
+        files = self.files
+        if self.closed or files is None or self.failure or not files.takes_events:
             return False
-        self._record(Kind.INPUT, session=session, data=b64encode(data).decode("ascii"))
+        text = b64encode(data).decode("ascii")
+        self._record(Kind.INPUT, session=session, data=text, echoed=echoed)
         return not self.failure
-
-    def _files_take_events(self) -> bool:
-        return self._files is not None and self._files.open.takes_events
 
     def _record(self, kind: Kind, **data: Any) -> Event:
         event = Event(self.end, self._time(), kind, data)

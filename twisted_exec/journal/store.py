@@ -500,7 +500,7 @@ class _Place:
             self._store._directories.file(self._key),
             run.number,
             run.cut,
-            self._store._directories.removing,
+            lambda path: self._store._directories.removing(path),
         )
         return Files(place, journal.now(), self._is_full, journal.memory_epoch)
 

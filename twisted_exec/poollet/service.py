@@ -43,6 +43,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.poollet.client_certificate import ClientCertificate
+from twisted_exec.poollet.consoles.content_route import ContentLocator
 from twisted_exec.poollet.consoles.denials import Denials
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
 from twisted_exec.poollet.consoles.exec_route import (
@@ -64,6 +65,7 @@ from twisted_exec.poollet.machines.references import Domain, Unread
 from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
 from twisted_exec.poollet.pool.class_matching import choice
 from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
+from twisted_exec.poollet.recordings.controller import RecordingController
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.listening import LISTENING
@@ -249,6 +251,16 @@ class Poollet(Service):
             look_again=self.loop.look_again,
             registry=self.registry,
         )
+        self.recordings = RecordingController(
+            self._client,
+            self._runtime_with_alerts,
+            self._reactor,
+            settings.dialect,
+            settings.pool,
+            has_machine=self._has_machine,
+            synced=synced,
+            now=now,
+        )
         self.runtime_events = RuntimeEvents(
             self._runtime,
             self._reactor,
@@ -375,6 +387,7 @@ class Poollet(Service):
             relay(LogLocator(*parts)),
             relay(ScreenLocator(*parts)),
             relay(DeletedLogLocator(*parts)),
+            relay(ContentLocator(*parts)),
             self.health,
             self.registry,
         )
@@ -498,7 +511,12 @@ class Poollet(Service):
     async def _rest(self) -> None:
         """Stop everything that acts for the pool; sessions and their reviews go on."""
         self.runtime_events.stop()
-        stopping = [self.alerts.stop(), self.registration.stop(), self.loop.stop()]
+        stopping = [
+            self.alerts.stop(),
+            self.recordings.stop(),
+            self.registration.stop(),
+            self.loop.stop(),
+        ]
         if self.serving is not None:
             stopping.append(self.serving.stop())
         await DeferredList(stopping)
@@ -565,6 +583,10 @@ class Poollet(Service):
         self.loop.start(config)
         self.runtime_events.start()
         self.alerts.start()
+        self.recordings.start()
+
+    def _has_machine(self, uid: str) -> bool:
+        return any(each["metadata"]["uid"] == uid for each in self.machines)
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
         ending = self._ending_rules.machine_ending(before, after)

@@ -31,7 +31,13 @@ from twisted_exec.program.options_file import CONFIG, arguments_from, path_in
 from twisted_exec.wire.upgrade import read_origin
 
 _WEEK_SECONDS = 7 * 24 * 3600
-_CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
+_CERTIFICATES = (
+    "cert-file",
+    "ca-file",
+    "client-certificate",
+    "certificate-authority",
+    "recorder-certificate",
+)
 
 
 _LEVEL_HELP = f"Least level of the log: {', '.join(LEVELS)}"

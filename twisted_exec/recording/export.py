@@ -76,7 +76,7 @@ def export(
             if entry.offset - sealed >= SEAL_BYTES:
                 yield writer.seal(now())
                 sealed = entry.offset
-        else:
+        elif entry.kind != Kind.INPUT:  # it is for the recordings that asked for it
             yield writer.event(entry)
     if writer is None:
         raise NothingPrinted("the journal has no output in this range")

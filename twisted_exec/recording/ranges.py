@@ -192,12 +192,27 @@ class Range:
 
     :param secret: makes the salts of its blocks; whoever knows it can check guesses of blocks that are
         left out of an excerpt.
+    :param input: which input is in it: ``none``, ``masked`` or ``all``.
     """
 
     info: Info
     columns: int
     rows: int
     secret: bytes
+    input: str = "none"
+
+    def write(self, writer: Writer, entry: Output | Event | None) -> bytes:
+        """Write an entry of the journal, unless it is input that the recording leaves out."""
+        if entry is None:
+            return b""
+        if isinstance(entry, Output):
+            return writer.output(entry.time_ns, entry.offset, entry.data)
+        if entry.kind == Kind.INPUT:
+            # Input that was echoed is in the journal twice if another recording has all input.
+            wanted = "masked" if entry.data["echoed"] else "all"
+            if self.input != wanted:
+                return b""
+        return writer.event(entry)
 
     def writer(self, signer: Signing) -> Writer:
         """Return a writer of the text."""
@@ -234,18 +249,18 @@ class Range:
         writer = self.writer(signer)
         writer.go_on(last.progress)
         is_new = certificate != signer.certificate
-        return Sealing(writer, signer.certificate if is_new else b"")
+        return Sealing(self, writer, signer.certificate if is_new else b"")
 
 
 class Sealing:
     """The way from one head to the next; see :meth:`Range.go_on`."""
 
-    def __init__(self, writer: Writer, certificate: bytes) -> None:
-        self._writer, self._certificate = writer, certificate
+    def __init__(self, range_: Range, writer: Writer, certificate: bytes) -> None:
+        self._range, self._writer, self._certificate = range_, writer, certificate
 
     def add(self, entry: Output | Event | None) -> None:
         """Add an entry of the journal."""
-        write(self._writer, entry)
+        self._range.write(self._writer, entry)
 
     def end(self, position: Position, signer: Signer, now_ns: int, *, closed: bool) -> Seal:
         """
@@ -260,15 +275,6 @@ class Sealing:
         text = writer.close(now_ns) if closed else writer.seal(now_ns)
         head = text[text.rindex(b"# head ") :]
         return Seal(position, writer.progress(head), self._certificate)
-
-
-def write(writer: Writer, entry: Output | Event | None) -> bytes:
-    """Write an entry of a journal."""
-    if entry is None:
-        return b""
-    if isinstance(entry, Output):
-        return writer.output(entry.time_ns, entry.offset, entry.data)
-    return writer.event(entry)
 
 
 def render(range_: Range, seals: Iterator[Seal], reader: RangeReader) -> Iterator[bytes]:
@@ -286,7 +292,7 @@ def render(range_: Range, seals: Iterator[Seal], reader: RangeReader) -> Iterato
     yield writer.begin() + writer.repeat(first.progress.head.encode() + b"\n")
     for seal in seals:
         for entry in reader.until(seal.position):
-            yield write(writer, entry)
+            yield range_.write(writer, entry)
         text = writer.renew(_Repeated(seal.certificate)) if seal.certificate else b""
         yield text + writer.repeat(seal.progress.head.encode() + b"\n")
 

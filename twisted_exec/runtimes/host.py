@@ -19,7 +19,11 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import Act
 from twisted_exec.console.limits import Limits
-from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import (
+    IConsoleAlerts,
+    IMachineLogs,
+    IMachineRuntime,
+)
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions.registry import IRONCORE
@@ -37,6 +41,8 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.handover.service import RuntimeHandOver
+from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
+from twisted_exec.runtimes.recordings.service import NO_RECORDINGS, RecordingSettings
 from twisted_exec.runtimes.serving.resume_keys import read_secret
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
@@ -83,6 +89,7 @@ class Settings:
         is lost; 0 disables that.
     :param last_line_seconds: how often the last line of a console is shown to all users who may read
         its machine; 0 for never.
+    :param recording: how consoles are recorded.
     """
 
     classes: Sequence[ClassConfig]
@@ -101,6 +108,7 @@ class Settings:
     resume_seconds: int = RESUME_SECONDS
     rejoin_seconds: int = REJOIN_SECONDS
     last_line_seconds: int = 0
+    recording: RecordingSettings = NO_RECORDINGS
 
 
 # Forwards all methods to ``runtime``; start and stop are those of Starting.
@@ -153,6 +161,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             limits=Limits(restart_seconds=settings.resume_seconds),
             last_line_seconds=settings.last_line_seconds,
             is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
+            recording=settings.recording,
+            recording_url=lambda token: self.streams.recording_url(token),
         )
         self._screen_processes = ScreenProcesses(reactor)
         self.streams = StreamServer(
@@ -167,6 +177,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             resume_seconds=settings.resume_seconds,
             rejoin_seconds=settings.rejoin_seconds,
             screens=Screens(self._screen_processes, reactor),
+            recordings=lambda: self.runtime.recordings,
         )
         self.iri = IRIServer(
             self.runtime,
@@ -182,6 +193,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             self.shipping = Shipping(settings.shipping, self.streams.registry, reactor)
         self._handover = RuntimeHandOver(self, reactor)
         JournalMetrics(self.streams.registry, self.runtime.journals)
+        RecordingMetrics(self.streams.registry, lambda: self.runtime.machines.recordings)
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)
         self.streams.health.add("iri", self._probe_iri)

@@ -25,19 +25,31 @@ import twisted_exec
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
+    NotFound,
     ServiceUnavailable,
 )
 from twisted_exec.console.acts import Act, ignore
 from twisted_exec.console.limits import DEFAULT_LIMITS, Limits
-from twisted_exec.iri.interfaces import IConsoleAlerts, IMachineLogs, IMachineRuntime
+from twisted_exec.iri.interfaces import (
+    IConsoleAlerts,
+    IConsoleRecordings,
+    IMachineLogs,
+    IMachineRuntime,
+)
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
+from twisted_exec.iri.request_cache import LOG, RECORDING, Grant, RequestCache
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
+from twisted_exec.runtimes.recordings.service import (
+    NO_RECORDINGS,
+    ConsoleRecordings,
+    RecordingSettings,
+)
+from twisted_exec.runtimes.recordings.signer import SignerFiles
 from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
     SHUTTING_DOWN,
@@ -75,7 +87,7 @@ def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferr
     return call
 
 
-@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts)
+@implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings)
 class MachineRuntime(Service):
     """
     Runs machines on this host.
@@ -95,6 +107,8 @@ class MachineRuntime(Service):
     :param is_awaited: returns whether a session at a machine waits for its user; called with the
         user's name, and the machine's UID or its id here.
     :param last_line_seconds: see :class:`.LastLines`.
+    :param recording: how consoles are recorded.
+    :param recording_url: returns the URL of a recording for a token.
     :ivar machines: those that exist.
     :ivar journals: the output of the machines' consoles, on disk.
     """
@@ -120,7 +134,10 @@ class MachineRuntime(Service):
         acted: Callable[[Act], None] = ignore,
         is_awaited: Callable[[str, str], bool] = lambda user, uid: False,
         last_line_seconds: int = 0,
+        recording: RecordingSettings = NO_RECORDINGS,
+        recording_url: Callable[[str], str] = lambda token: "",
     ) -> None:
+        self._recording_url = recording_url
         self.classes = list(classes)
         self._table, self._cache = table, cache
         self._now_nanoseconds = now_nanoseconds
@@ -145,6 +162,14 @@ class MachineRuntime(Service):
             journal_opened=journal_opened,
             acted=acted,
             last_line_seconds=last_line_seconds,
+            make_recordings=lambda path: ConsoleRecordings(
+                path,
+                self.journals,
+                reactor,
+                SignerFiles(recording.certificate, recording.key),
+                now_nanoseconds,
+                limit_bytes=recording.limit_bytes,
+            ),
         )
         self._machines, self._supervisors = self.machines.records, self.machines.supervisors
         self._deleting, self._save = self.machines.deleting, self.machines.save
@@ -376,6 +401,43 @@ class MachineRuntime(Service):
         if self.machines.alerts is None:
             raise ServiceUnavailable("the machine runtime is starting")
         return self.machines.alerts
+
+    # IConsoleRecordings.
+
+    @_as_deferred
+    def set_recordings(
+        self, request: console_pb2.SetRecordingsRequest
+    ) -> Deferred[console_pb2.SetRecordingsResponse]:
+        return self.recordings.set_recordings(request)
+
+    @_as_deferred
+    def list_recordings(
+        self, request: console_pb2.ListRecordingsRequest
+    ) -> Deferred[console_pb2.ListRecordingsResponse]:
+        return self.recordings.list_recordings(request)
+
+    @_as_deferred
+    def recording(
+        self,
+        request: console_pb2.RecordingRequest,
+        *,
+        user: str = "",
+        machine_uid: str = "",
+        session: str = "",
+    ) -> Deferred[console_pb2.RecordingResponse]:
+        facts = self.recordings.facts(request.uid)
+        if machine_uid and machine_uid != facts.key:
+            raise NotFound("consolerecordings", request.uid)
+        grant = Grant(request.uid, machine_uid, user, session, RECORDING)
+        url = self._recording_url(self._cache.insert(grant))
+        return succeed(console_pb2.RecordingResponse(url=url))
+
+    @property
+    def recordings(self) -> ConsoleRecordings:
+        """:raises ServiceUnavailable: the runtime is starting."""
+        if self.machines.recordings is None:
+            raise ServiceUnavailable("the machine runtime is starting")
+        return self.machines.recordings
 
     # Machines.
 

@@ -21,6 +21,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import Retention
 from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
+from twisted_exec.runtimes.recordings.consoles import MachineRecorder
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings, RecordedMachine
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
 
@@ -52,7 +54,9 @@ class SupervisedMachines:
     :ivar records: the machines as the runtime interface shows them.
     :ivar supervisors: by the id of the machine.
     :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
+    :param make_recordings: returns the recordings for a directory; called at each start.
     :ivar alerts: searches the machines' output; ``None`` before :meth:`start_alerts`.
+    :ivar recordings: records the consoles; ``None`` before :meth:`start_recordings`.
     """
 
     _log = Logger()
@@ -69,6 +73,7 @@ class SupervisedMachines:
         now_nanoseconds: Callable[[], int],
         journal_opened: Callable[[Mapping[str, str], IJournal], None],
         acted: Callable[[Act], None],
+        make_recordings: Callable[[str], ConsoleRecordings],
         last_line_seconds: int = 0,
     ) -> None:
         self._offered, self.state, self._reactor = offered, state, reactor
@@ -81,6 +86,9 @@ class SupervisedMachines:
         self.supervisors: dict[str, Supervisor] = {}
         self.deleting: dict[str, list[Deferred[None]]] = {}
         self.alerts: ConsoleAlerts | None = None
+        self.recordings: ConsoleRecordings | None = None
+        self._make_recordings = make_recordings
+        self._recorders: dict[str, MachineRecorder] = {}
         self._journals.failed = self._journal_failed
         self._journals.recovered = self._journal_recovered
 
@@ -98,6 +106,7 @@ class SupervisedMachines:
         """
         retained = self._retained() if inherited is None else self._continued(inherited)
         self._journals.open()
+        self.start_recordings()
         leaders = await self.state.read_leaders()
         machines = [each.machine for each in retained]
         ids = {each.metadata.id for each in machines if each.spec.power == pb.POWER_ON}
@@ -153,6 +162,44 @@ class SupervisedMachines:
         if self.alerts is not None:
             self.alerts.stop()
 
+    # Recordings.
+
+    def start_recordings(self) -> None:
+        """Go on with the recordings on disk."""
+        if self.recordings is not None:
+            self.recordings.abandon()
+        path = os.path.join(self.state.path, "recordings")
+        recordings = self.recordings = self._make_recordings(path)
+        recordings.on_change(self._follow_recordings)
+        recordings.start()
+        for record in self.records:
+            self._record(record)
+
+    async def stop_recordings(self) -> None:
+        """Sign what was printed until now, and record nothing any more."""
+        recordings = self.recordings
+        if recordings is not None:
+            await recordings.stop()
+
+    def _follow_recordings(self) -> None:
+        for recorder in self._recorders.values():
+            recorder.follow()
+
+    def _record(self, record: Record) -> None:
+        """Let a machine be recorded."""
+        supervisor = self.supervisors[record.id]
+
+        def size() -> tuple[int, int] | None:
+            size = None if supervisor.console is None else supervisor.console.size
+            return None if size is None else (size.columns, size.rows)
+
+        if self.recordings is not None and record.journal_key == record.uid:
+            facts = record.facts()
+            names = {"namespace": record.namespace, "name": facts["machine"], "uid": record.uid}
+            machine = RecordedMachine(record.uid, self._journals.journal(record.uid), names, size)
+            self.recordings.add(machine)
+            self._recorders[record.id].follow()
+
     # The life of a machine.
 
     def add(self, record: Record) -> None:
@@ -201,6 +248,9 @@ class SupervisedMachines:
         journal = self._journals.journal(
             record.journal_key, runtime_class.retention or self._retention
         )
+        recorder = self._recorders[record.id] = MachineRecorder(
+            record.journal_key, journal, lambda: self.recordings, self._reactor.seconds
+        )
         supervisor = Supervisor(
             runtime_class.driver,
             self._facts(record, directory, journal),
@@ -211,11 +261,13 @@ class SupervisedMachines:
             adopted=adopted,
             unsent=unsent,
             acted=lambda act: self._acted(record, act),
+            recorder=recorder,
         )
         self.supervisors[record.id] = supervisor
         self._journal_opened(record.facts(), journal)
         if self.alerts is not None:
             self.alerts.add(record.uid, supervisor.journal)
+        self._record(record)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
         else:
@@ -287,6 +339,8 @@ class SupervisedMachines:
         )
         # Readers of the log end now; later output of the dying processes is dropped.
         self._journals.deleted(record.journal_key, record.facts())
+        if self.recordings is not None:
+            self.recordings.remove(record.journal_key)
         record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:
@@ -305,6 +359,7 @@ class SupervisedMachines:
         self.records.remove(record.id)
         self.supervisors.pop(record.id, None)
         self._last_lines.forget(record.id)
+        self._recorders.pop(record.id, None)
 
     async def stop(self, ending: Ending) -> None:
         """End every session with the reason, and every machine that cannot outlive the runtime."""
@@ -320,6 +375,7 @@ class SupervisedMachines:
                 labels=", ".join(sorted(record.label for record in continuing)[:10]),
             )
         await gatherResults([self._stop_or_release(record, ending) for record in self.records])
+        await self.stop_recordings()
 
     def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
         supervisor = self.supervisors[record.id]

@@ -59,6 +59,7 @@ class Supervisor:
     :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
     :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
+    :param recorder: see :class:`.SharedConsole`.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
@@ -79,10 +80,11 @@ class Supervisor:
         adopted: Sequence[Leader] | None = None,
         unsent: bytes = b"",
         acted: Callable[[Act], None] = ignore,
+        recorder: object = None,
     ) -> None:
         self._driver = driver
         self._unsent = unsent
-        self._acted = acted
+        self._acted, self._recorder = acted, recorder
         self._facts = facts
         self._clock = clock
         self._state_changed = state_changed
@@ -338,6 +340,7 @@ class Supervisor:
             before_output=self._record_boot,
             acted=self._acted,
             restarts=self._restarts_after,
+            recorder=self._recorder,
         )
         console.is_new_boot = is_new_boot
         if self._adopted is not None:

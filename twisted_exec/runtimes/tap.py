@@ -7,12 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.application.service import IService
+from twisted.python.usage import UsageError
 
 from twisted_exec.iri.target import TargetError
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required, days, size, whole_seconds
 from twisted_exec.program.start import make_service
+from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
 from twisted_exec.shipping import config as shipping
@@ -30,7 +32,7 @@ class Options(ServingOptions):
     """Command line of the runtime."""
 
     program = PROGRAM
-    paths = ("classes", "shipping", *FILES)
+    paths = ("classes", "shipping", "recorder-certificate", "recorder-key", *FILES)
     required = {"classes": Required()}
     group = "Machines"
     synopsis = "--classes=FILE --iri-listen=TARGET [options]"
@@ -84,6 +86,20 @@ class Options(ServingOptions):
             "Days for which the output of deleted machines is retained.",
             days,
         ],
+        [
+            "recorder-certificate",
+            None,
+            "",
+            "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
+        ],
+        ["recorder-key", None, "", "Its private key."],
+        [
+            "recording-bytes",
+            None,
+            None,
+            "Limit of the output that only recordings retain.  [default: a twentieth of the file system]",
+            size,
+        ],
     ]
     groups = {
         "Sessions": ["resume-seconds", "rejoin-seconds"],
@@ -94,6 +110,7 @@ class Options(ServingOptions):
             "journal-keep-free",
             "journal-deleted-days",
         ],
+        "Recordings": ["recorder-certificate", "recorder-key", "recording-bytes"],
     }
     optFlags = [
         ["keep-machines", None, "Let machines outlive this program, if their driver supports it."]
@@ -107,6 +124,8 @@ class Options(ServingOptions):
         """See :meth:`ServingOptions.postOptions`."""
         if self["config"] and not self.is_options_file(self["config"]):
             self["classes"] = self["classes"] or self["config"]
+        if bool(self["recorder-certificate"]) != bool(self["recorder-key"]):
+            raise UsageError("--recorder-certificate and --recorder-key go together")
         super().postOptions()
 
 
@@ -162,5 +181,10 @@ def settings(options: Options) -> Settings:
             options["journal-size"] or 0,
             options["journal-keep-free"],
             options["journal-deleted-days"],
+        ),
+        recording=RecordingSettings(
+            options["recorder-certificate"],
+            options["recorder-key"],
+            options["recording-bytes"] or 0,
         ),
     )

@@ -14,6 +14,7 @@ from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.standalone.machines import CLASSES, SHELLS
 from twisted_exec.standalone.pki import POOL, Certificates
 from twisted_exec.tls.pki.directory import CLIENT, FORWARDING_USER, PKI, SERVING
@@ -27,7 +28,9 @@ _LAST_WORD_SECONDS = 3.0
 """How long sessions may take to end when the program stops."""
 
 
-def runtime_settings(settings: Settings, directory: str, sockets: str) -> RuntimeSettings:
+def runtime_settings(
+    settings: Settings, directory: str, sockets: str, certificates: Certificates
+) -> RuntimeSettings:
     """
     Return the settings of the runtime.
 
@@ -42,6 +45,7 @@ def runtime_settings(settings: Settings, directory: str, sockets: str) -> Runtim
         sessions=settings.sessions,
         keep_machines=settings.keep_machines,
         last_line_seconds=settings.last_line_seconds,
+        recording=RecordingSettings(certificates.recorder.certificate, certificates.recorder.key),
     )
 
 

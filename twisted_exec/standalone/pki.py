@@ -55,11 +55,12 @@ class Certificates:
     poollet: Pair
     poollet_client: Pair
     admin: Pair
+    recorder: Pair
 
     def files(self) -> dict[str, str]:
         """Return the paths of all certificates, including authorities, by file name."""
         leaves = (self.apiserver, self.forwarding, self.poollet, self.poollet_client, self.admin)
-        pairs = (*leaves, *map(self.pki.pair, AUTHORITIES))
+        pairs = (*leaves, self.recorder, *map(self.pki.pair, AUTHORITIES))
         return {os.path.basename(pair.certificate): pair.certificate for pair in pairs}
 
 
@@ -79,6 +80,7 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
         pki.pair(f"poollet-{POOL}"),
         pki.pair(f"poollet-{POOL}-client"),
         pki.pair(f"user-{ADMIN}"),
+        pki.pair(f"recorder-{POOL}"),
     )
     if not _good(
         pki, now, (certificates.apiserver, SERVING), (certificates.forwarding, FORWARDING)
@@ -88,6 +90,8 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
         pki.issue_poollet(POOL, LOOPBACK, dialect=dialect, replace=True, now=now)
     if not _good(pki, now, (certificates.admin, CLIENT)):
         pki.issue_user(ADMIN, ADMIN_GROUPS, replace=True, now=now)
+    if not _good(pki, now, (certificates.recorder, SERVING)):
+        pki.issue_recorder(POOL, replace=True, now=now)
     return certificates
 
 

@@ -197,7 +197,7 @@ class Standalone(AsyncService):
         audit = JSONLinesAudit(self._state.file("audit.jsonl"), _AUDIT_ROTATION)
         audit.check()
 
-        runtime = self._runtime(audit)
+        runtime = self._runtime(certificates, audit)
         server = self._apiserver(certificates, audit)
         server.health.add("startup", self._probe)
         begun = [self._begin(server, APISERVER), self._begin(runtime, RUNTIME)]
@@ -239,8 +239,9 @@ class Standalone(AsyncService):
         self._running.append(service)
         return ready
 
-    def _runtime(self, audit: JSONLinesAudit) -> RuntimeHost:
-        settings = runtime_settings(self.settings, self._state.file("runtime"), self._sockets)
+    def _runtime(self, certificates: Certificates, audit: JSONLinesAudit) -> RuntimeHost:
+        directory = self._state.file("runtime")
+        settings = runtime_settings(self.settings, directory, self._sockets, certificates)
         return RuntimeHost(settings, audit, self._reactor)
 
     def _apiserver(self, certificates: Certificates, audit: JSONLinesAudit) -> APIServer:

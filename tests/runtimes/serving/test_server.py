@@ -422,9 +422,9 @@ class TermsTests(StreamCase):
         """A session with terms of a later release is refused, and its token is not used up."""
         await self.serve()
         token = self.token()
-        error = await self.refusal(token, X_Twisted_Exec_Terms="recording=yes")
+        error = await self.refusal(token, X_Twisted_Exec_Terms="colour=blue")
         self.assertEqual(error.code, 400)
-        self.assertIn("this release does not know the term 'recording'", error.message)
+        self.assertIn("this release does not know the term 'colour'", error.message)
         await self.open(token)
 
     async def test_changed(self) -> None:

@@ -121,7 +121,7 @@ class SetRecordingsRequest(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[WantedRecording, _Mapping]]] = ...) -> None: ...
 
 class WantedRecording(_message.Message):
-    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "until", "released", "with_sessions")
+    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "until", "released")
     UID_FIELD_NUMBER: _ClassVar[int]
     MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -132,7 +132,6 @@ class WantedRecording(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
-    WITH_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     uid: str
     machine_uid: str
     namespace: str
@@ -143,8 +142,7 @@ class WantedRecording(_message.Message):
     ended: bool
     until: int
     released: bool
-    with_sessions: bool
-    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: _Optional[bool] = ..., until: _Optional[int] = ..., released: _Optional[bool] = ..., with_sessions: _Optional[bool] = ...) -> None: ...
+    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: _Optional[bool] = ..., until: _Optional[int] = ..., released: _Optional[bool] = ...) -> None: ...
 
 class SetRecordingsResponse(_message.Message):
     __slots__ = ()
@@ -173,7 +171,7 @@ class ListRecordingsResponse(_message.Message):
     def __init__(self, instance: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[RecordingStatus, _Mapping]]] = ...) -> None: ...
 
 class RecordingStatus(_message.Message):
-    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time")
+    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time", "owner")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +183,7 @@ class RecordingStatus(_message.Message):
     HEAD_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     number: int
     uid: str
     machine_uid: str
@@ -196,7 +195,8 @@ class RecordingStatus(_message.Message):
     head: str
     start_time: int
     end_time: int
-    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class RecordingRequest(_message.Message):
     __slots__ = ("uid",)

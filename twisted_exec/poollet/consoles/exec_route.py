@@ -24,7 +24,8 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import DELETEDCONSOLES
+from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
+from twisted_exec.api.kinds.policies.consolerecordings import CONTENT
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -78,8 +79,14 @@ PERMISSIONS = {
     "exec": ("create", "exec"),
     "log": ("get", "log"),
     "screen": (Right.OBSERVE.verb, CONSOLE),
+    CONTENT: ("get", CONTENT),
 }
 """By the subresource of a request: the verb and the subresource that its user needs."""
+
+_OTHER_RESOURCES = {
+    kind.resource.qualified: kind.resource for kind in (DELETEDCONSOLES, CONSOLERECORDINGS)
+}
+"""Objects that are not machines, whose subresource users read."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +136,7 @@ class PoolAccess:
         """Return the user's permission on the machine."""
         dialect, subject = self.dialect, context.subject
         verb, subresource = PERMISSIONS[subject.subresource]
-        is_deleted = subject.resource == DELETEDCONSOLES.resource.qualified
-        resource = DELETEDCONSOLES.resource if is_deleted else dialect.workload
+        resource = _OTHER_RESOURCES.get(subject.resource, dialect.workload)
         return Attributes(
             context.user,
             verb,

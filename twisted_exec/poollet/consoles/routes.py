@@ -1,5 +1,5 @@
 """
-The HTTP resource of a poollet: consoles, logs, screens, probes and metrics.
+The HTTP resource of a poollet: consoles, logs, screens, recordings, probes and metrics.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from twisted_exec.api.kinds import DELETEDCONSOLES
+from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.kinds.deleted_consoles import log_path
+from twisted_exec.api.kinds.policies.consolerecordings import CONTENT, content_path
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
@@ -39,6 +40,7 @@ class PoolletRoutes(GatedDispatcher):
         logs: Relay,
         screens: Relay,
         deleted_logs: Relay,
+        recordings: Relay,
         health: Health,
         registry: MetricsRegistry,
     ) -> None:
@@ -64,6 +66,13 @@ class PoolletRoutes(GatedDispatcher):
             target=_values,
             session=self._deleted_facts,
         )
+        routes.add_session(
+            ["GET"],
+            content_path("{namespace}", "{name}"),
+            recordings.handle,
+            target=_values,
+            session=self._recording_facts,
+        )
         routes.add(["DELETE"], f"{machine}/exec", proxy.end, is_open=True)
         routes.add(["PATCH"], f"{machine}/exec", proxy.limit, is_open=True)
         routes.add(["GET"], "/healthz", self._healthz, is_open=True)
@@ -86,6 +95,13 @@ class PoolletRoutes(GatedDispatcher):
             **self._facts("log", values),
             "resource": DELETEDCONSOLES.resource.qualified,
             "noun": DELETEDCONSOLES.singular,
+        }
+
+    def _recording_facts(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **self._facts(CONTENT, values),
+            "resource": CONSOLERECORDINGS.resource.qualified,
+            "noun": CONSOLERECORDINGS.singular,
         }
 
     async def _healthz(self, context: RequestContext) -> None:

@@ -62,12 +62,16 @@ class MachinesHandOver:
         await gatherResults([each.when_settled() for each in supervisors])
 
     def stop_alerts(self) -> None:
-        """Search no output any more, and answer the calls that wait for matches."""
+        """Search no output any more, and answer the calls that wait for matches and recordings."""
         self._machines.stop_alerts()
+        if self._machines.recordings is not None:
+            self._machines.recordings.statuses.stop()
 
     def start_alerts(self) -> None:
         """Search the output again, once poollets have sent their patterns again."""
         self._machines.start_alerts()
+        if self._machines.recordings is not None:
+            self._machines.recordings.statuses.go_on()
 
     async def suspend(self) -> dict[str, Any]:
         """
@@ -82,6 +86,7 @@ class MachinesHandOver:
         self._unsent = {}
         for record in machines.records:
             self._unsent[record.id] = await machines.supervisors[record.id].suspend()
+        await machines.stop_recordings()
         values = {
             "machines": [self._export(record) for record in machines.records],
             "events": [_encode(each) for each in machines.records.events],
@@ -121,6 +126,7 @@ class MachinesHandOver:
         if not machines.state.is_open:
             machines.state.open()
             self._runtime.journals.open()
+        machines.start_recordings()
         self.start_alerts()
         leaders = await machines.state.read_leaders()
         for record in machines.records:

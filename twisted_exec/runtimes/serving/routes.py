@@ -1,5 +1,6 @@
 """
-The routes of a runtime's stream server: ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``.
+The routes of a runtime's stream server: ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and
+``/recording/TOKEN``.
 
 A token opens one console once, without further credentials.  So a request is validated before its
 token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
@@ -35,12 +36,15 @@ from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import (
     EXEC,
     LOG,
+    RECORDING,
     Grant,
     LiveStream,
     RequestCache,
     Reservation,
 )
 from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.runtimes.recordings.content import RecordingStream
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.serving.attachments import NotifyingAttachment
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
 from twisted_exec.runtimes.serving.rejoining import Rejoining
@@ -118,6 +122,7 @@ class StreamRoutes(ServerRoutes):
         kept_sessions: KeptSessions,
         read_log: ReadLog | None = None,
         screens: Screens | None = None,
+        recordings: Callable[[], ConsoleRecordings] | None = None,
     ) -> None:
         super().__init__(server)
         self._cache, self._sessions = cache, server.sessions
@@ -130,6 +135,8 @@ class StreamRoutes(ServerRoutes):
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
         if read_log is not None and screens is not None:
             self._routes.add(["GET"], "/screen/{token}", partial(self._show, read_log, screens))
+        if recordings is not None:
+            self._routes.add(["GET"], "/recording/{token}", partial(self._play, recordings))
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._audit_refusals(request):
@@ -210,23 +217,50 @@ class StreamRoutes(ServerRoutes):
         respond(request, 200, body, "text/plain")
         live.over(COMPLETED, bytes_to_user=len(body))
 
+    async def _play(
+        self,
+        recordings: Callable[[], ConsoleRecordings],
+        request: Request,
+        names: Mapping[str, str],
+    ) -> None:
+        def prepare(grant: Grant) -> tuple[Subject, str]:
+            facts = recordings().facts(grant.machine_id)
+            machine = facts.machine
+            subject = Subject(
+                session="",
+                namespace=machine.get("namespace", ""),
+                machine=machine.get("name", ""),
+                uid=facts.key,
+            )
+            return subject, facts.uid
+
+        reservation, live, uid = self._begin_reading(
+            request, names["token"], RECORDING, prepare, RECORDING
+        )
+        try:
+            await RecordingStream(request, uid, partial(recordings().read, uid)).run(live)
+        finally:
+            reservation.ended()
+
     def _begin_reading(
         self,
         request: Request,
         token: str,
         subresource: str,
         prepare: Callable[[Grant], tuple[Subject, _Prepared]],
+        purpose: str = LOG,
     ) -> tuple[Reservation, LiveSession, _Prepared]:
         """
         Open a session that reads what a machine has printed, and use its token up.
 
         :param prepare: returns the names of the machine, and what the session needs.
+        :param purpose: of the token.
         """
         request.subject = replace(request.subject, subresource=subresource)
         with self._audit_refusals(request):
             if request.method != b"GET":
                 raise MethodNotAllowed(f"a {subresource} is read with GET")
-            reservation = self._reserve(request, token, LOG)
+            reservation = self._reserve(request, token, purpose)
             try:
                 machine, prepared = prepare(reservation.grant)
             except APIError:

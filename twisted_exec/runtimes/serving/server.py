@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.runtimes.serving.routes import (
     Attach,
@@ -146,6 +147,10 @@ class TokenServer(Service):
         """Return the URL of a console's log; valid once the server listens."""
         return f"{self._base_url.rstrip('/')}/log/{token}"
 
+    def recording_url(self, token: str) -> str:
+        """Return the URL of a recording; valid once the server listens."""
+        return f"{self._base_url.rstrip('/')}/recording/{token}"
+
     async def listen(self) -> None:
         """
         Start to serve.
@@ -241,6 +246,7 @@ class StreamServer(TokenServer):
     :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
         disables that.
     :param screens: renders screens; ``None`` disables them.
+    :param recordings: returns the recordings of the runtime, or raises; ``None`` disables them.
     :ivar kept_sessions: the sessions that can be resumed.
     """
 
@@ -258,7 +264,9 @@ class StreamServer(TokenServer):
         rejoin_seconds: int = REJOIN_SECONDS,
         resume_seconds: int = RESUME_SECONDS,
         screens: Screens | None = None,
+        recordings: Callable[[], ConsoleRecordings] | None = None,
     ) -> None:
+        self._recordings = recordings
         self._attach, self._cache, self._read_log = attach, cache, read_log
         self._resume_seconds, self._screens = resume_seconds, screens
         super().__init__(
@@ -277,7 +285,13 @@ class StreamServer(TokenServer):
         self.sessions.latency = LatencyMetrics(self.registry)
         self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
         return StreamRoutes(
-            self, self._cache, self._attach, self.kept_sessions, self._read_log, self._screens
+            self,
+            self._cache,
+            self._attach,
+            self.kept_sessions,
+            self._read_log,
+            self._screens,
+            self._recordings,
         )
 
     async def _stop(self) -> None:

@@ -158,14 +158,16 @@ class PKI:
         issued = self.authority(SERVING).issue_server(names)
         return self._write_all((name, issued), replace=replace)[0]
 
-    def issue_recorder(self, recorder: str, *, replace: bool = False) -> Pair:
+    def issue_recorder(
+        self, recorder: str, *, replace: bool = False, now: datetime | None = None
+    ) -> Pair:
         """
         Issue a certificate that signs recordings.
 
         :param recorder: name of its files, and its common name, which verifiers print.
         """
         name = f"recorder-{_file_name(recorder, 'recorder')}"
-        issued = self.authority(SERVING).issue_recorder(recorder)
+        issued = self.authority(SERVING).issue_recorder(recorder, now=now)
         return self._write_all((name, issued), replace=replace)[0]
 
     def issue_user(

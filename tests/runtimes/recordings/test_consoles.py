@@ -1,0 +1,194 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.recordings.consoles`: a console whose sessions must be recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.console.doubles import MemoryConsole, MemoryStream
+from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
+from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.runtimes.recordings.consoles import MachineRecorder
+from twisted_exec.wire.session_terms import FULL, Terms
+
+from .support import KEY, UID, Case
+
+
+class ConsoleCase(Case):
+    """A console in front of the journal of the machine."""
+
+    def start(self) -> None:
+        super().start()
+        self.recorder_of_machine = MachineRecorder(
+            KEY, self.journal, lambda: self.recordings, self.clock.seconds
+        )
+        self.recordings.on_change(self.recorder_of_machine.follow)
+        self.recorder_of_machine.follow()
+        self.console = MemoryConsole()
+        self.shared = SharedConsole(
+            self.console, self.clock, journal=self.journal, recorder=self.recorder_of_machine
+        )
+        self.shared.open()
+
+    def open(self, input: str = "none", uid: str = UID, **options: Any) -> MemoryStream:
+        """Open a session that must be recorded."""
+        return self.attach(Terms(recording=f"{uid}/{input}"), **options)
+
+    def attach(self, terms: Terms = FULL, **options: Any) -> MemoryStream:
+        viewer = self.shared.viewer()
+        viewer.admit(terms)
+        return MemoryStream(viewer, terms=terms, **options)
+
+    def typed(self, uid: str = UID) -> bytes:
+        """Return the input in the recording, as players read it."""
+        lines = [line for line in self.text(uid).splitlines() if line.startswith(b"[")]
+        events = [json.loads(line) for line in lines]
+        return b"".join(data.encode() for _, code, data in events if code == "i")
+
+
+class RequiredTests(ConsoleCase):
+    """Sessions whose policy wants a recording."""
+
+    def test_begins_with_the_session(self) -> None:
+        """The recording has the session from its first byte, without a word of the poollet."""
+        self.console.says(b"before")
+        stream = self.open()
+        stream.viewer.data_received(b"ls\r")
+        self.console.says(b"ls\r\nfile")
+        self.assertEqual(self.console.heard(), b"ls\r")
+        self.end()
+        self.assertEqual(self.output(), b"ls\r\nfile")
+        self.assertIn(b"ann joined as", self.text())
+
+    def test_refused(self) -> None:
+        """A session is refused if it cannot be recorded."""
+        self.problem = "there is no certificate"
+        error = self.assertRaises(ServiceUnavailable, self.open)
+        self.assertIn("there is no certificate", error.message)
+        self.problem = ""
+        self.open()
+        self.end()
+        self.assertRaises(Conflict, self.open)
+
+    def test_other_sessions(self) -> None:
+        """Sessions that need no recording are opened, and type, whatever is wrong."""
+        self.problem = "there is no certificate"
+        self.attach().viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"x")
+
+    def test_fails_closed(self) -> None:
+        """While the recording cannot be written the machine gets no input, and the user reads why."""
+        stream = self.open()
+        self.console.says(b"x")
+        self.problem = "the certificate has expired"
+        self.wait(60)
+        stream.since()
+        stream.viewer.data_received(b"rm")
+        self.assertEqual(self.console.heard(), b"")
+        self.assertIn(b"the certificate has expired", stream.since())
+        self.console.says(b"still shown")
+        self.assertIn(b"still shown", stream.since())
+        self.problem = ""
+        self.wait(60)
+        stream.viewer.data_received(b"ls")
+        self.assertEqual(self.console.heard(), b"ls")
+
+    def test_journal_fails(self) -> None:
+        """The same while the journal cannot be written."""
+        stream = self.open("all")
+        self.journal.failure = "No space left on device"
+        stream.viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"")
+        self.assertIn(b"No space left on device", stream.since())
+
+    def test_ended_while_open(self) -> None:
+        """A session whose recording is ended by somebody may only watch from then on."""
+        stream = self.open()
+        self.end()
+        stream.viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"")
+        self.assertIn(b"has ended", stream.since())
+
+    def test_new_terms(self) -> None:
+        """A session that must be recorded from now on begins the recording."""
+        stream = self.attach()
+        stream.viewer.terms_changed(Terms(recording=f"{UID}/none"))
+        self.assertEqual(self.status().state, "Recording")
+        stream.viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"x")
+
+    def test_console_without_recorder(self) -> None:
+        """A console that cannot be recorded refuses such sessions."""
+        shared = SharedConsole(MemoryConsole(), self.clock)
+        terms = Terms(recording=f"{UID}/none")
+        self.assertRaises(APIError, shared.viewer().admit, terms)
+
+
+class InputTests(ConsoleCase):
+    """Input in recordings."""
+
+    def type(self, stream: MemoryStream, data: bytes, echo: bytes = b"") -> None:
+        stream.viewer.data_received(data)
+        if echo:
+            self.console.says(echo)
+
+    def login(self, stream: MemoryStream) -> None:
+        self.type(stream, b"root\r", b"root\r\nPassword: ")
+        self.type(stream, b"hunter2\r", b"\r\nWelcome, root\r\n# ")
+        self.type(stream, b"ls\r", b"ls\r\n")
+
+    def test_none(self) -> None:
+        """Without input nothing of it is in the journal."""
+        self.login(self.open("none"))
+        self.end()
+        self.assertEqual(self.typed(), b"")
+        self.assertNotIn("input", [each.kind for each in self.journal.events(0, 1000)])
+
+    def test_masked(self) -> None:
+        """Masked input is what was echoed; a password is neither in the recording nor on disk."""
+        self.login(self.open("masked"))
+        self.end()
+        self.assertEqual(self.typed(), b"root\rls\r")
+        self.assertNotIn(b"hunter2", self.text())
+        events = [dict(each.data) for each in self.journal.events(0, 1000)]
+        self.assertNotIn("aHVudGVyMg", json.dumps(events))  # hunter2
+
+    def test_all(self) -> None:
+        """All input is in the recording, in order, before what it causes."""
+        self.login(self.open("all"))
+        self.end()
+        self.assertEqual(self.typed(), b"root\rhunter2\rls\r")
+
+    def test_two_recordings(self) -> None:
+        """Each of two recordings has the input that it shall have, and once."""
+        other = UID.replace("1", "2")
+        self.set(uid=other, input="all")
+        self.login(self.open("masked"))
+        self.end()
+        self.end(other)
+        self.assertEqual(self.typed(), b"root\rls\r")
+        self.assertEqual(self.typed(other), b"root\rhunter2\rls\r")
+
+    def test_stops_with_the_recording(self) -> None:
+        """Nothing more is written when the recording has ended."""
+        self.set(input="all")
+        stream = self.attach()
+        self.type(stream, b"a")
+        self.end()
+        self.type(stream, b"b")
+        kinds = [each.kind for each in self.journal.events(0, 1000)]
+        self.assertEqual(kinds.count("input"), 1)
+        self.assertEqual(self.console.heard(), b"ab")
+
+    def test_too_much_input(self) -> None:
+        """Input that the journal cannot take does not reach the machine."""
+        stream = self.open("all")
+        for _ in range(4):
+            stream.viewer.data_received(b"x" * 3000 * 3072)
+        self.assertIn(b"cannot be written", stream.since())
+        self.assertLessEqual(len(self.console.heard()), 10_000 * 3072)
+        self.console.says(b"$ ")
+        stream.viewer.data_received(b"y")
+        self.assertEqual(self.console.heard(), b"y")

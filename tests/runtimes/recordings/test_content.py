@@ -1,0 +1,114 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.recordings.content`: a whole runtime that records a shell, asked by gRPC
+and read by HTTP.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from typing import Any
+
+from twisted.internet import reactor
+
+from tests.contracts.machine_runtime import machine
+from tests.recording.test_writer import played
+from tests.runtimes.support import open_console, open_log
+from tests.runtimes.test_host import HostCase
+from twisted_exec.api.status import APIError
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import console_pb2 as console
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.recording.chain import decode_head
+from twisted_exec.recording.signatures import Trust
+from twisted_exec.recording.verification import verify
+from twisted_exec.runtimes.recordings.service import RecordingSettings
+from twisted_exec.tls import pem
+from twisted_exec.tls.pki.authority import Authority
+
+UID = str(uuid.UUID(int=1))
+MACHINE = str(uuid.UUID(int=2))
+
+
+class ContentTests(HostCase):
+    """A runtime with a recorder."""
+
+    def recorder(self) -> RecordingSettings:
+        authority = Authority.create("ca")
+        issued = authority.issue_recorder("metal-a")
+        self.trust = Trust(pem.certificates(authority.certificate_pem, "ca"))
+        paths = [os.path.join(self.directory, name) for name in ("recorder.crt", "recorder.key")]
+        for path, text in zip(paths, (issued.certificate_pem, issued.key_pem), strict=True):
+            with open(path, "wb") as file:
+                file.write(text)
+        return RecordingSettings(*paths)
+
+    async def with_shell(self, **options: Any) -> Any:
+        """Start a runtime with a client and a shell."""
+        host = await self.ready(**options)
+        client = IRIClient(str(host.iri.target), reactor)
+        client.startService()
+        self.addCleanup(client.stopService)
+        shell = machine("x", "shell", uid=MACHINE)
+        answer = await client.create_machine(pb.CreateMachineRequest(machine=shell))
+        id = answer.machine.metadata.id
+        await self.until(lambda: host.runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+        return client, id
+
+    async def open(self, client: IRIClient, id: str, recording: str) -> Any:
+        answer = await client.exec(
+            pb.ExecRequest(machine_id=id), user="ann", machine_uid=MACHINE, session="s1"
+        )
+        terms = {"X_Twisted_Exec_Terms": f"recording={recording.replace('/', '%2F')}"}
+        user = await open_console(answer.url, **self.ann(), **terms)
+        self.addCleanup(lambda: user.stream.abort())
+        return user
+
+    def ann(self) -> dict[str, str]:
+        return {"X_Twisted_Exec_User": "ann", "X_Twisted_Exec_Machine_Uid": MACHINE}
+
+    async def content(self, client: IRIClient) -> bytes:
+        answer = await client.recording(
+            console.RecordingRequest(uid=UID), user="ann", machine_uid=MACHINE, session="s2"
+        )
+        reader = await open_log(answer.url, **self.ann())
+        await self.until(lambda: reader.complete is not None)
+        self.assertTrue(reader.complete)
+        return bytes(reader.got)
+
+    async def test_recorded_session(self) -> None:
+        """A session that must be recorded is, from its first byte; the content verifies, open and closed."""
+        client, id = await self.with_shell(recording=self.recorder())
+        user = await self.open(client, id, f"{UID}/masked")
+        user.stream.write(b"echo $((6 * 7))\r")
+        await self.until(lambda: b"42" in user.got)
+        text = await self.content(client)
+        self.assertIn(b"42\r\n", played(text))
+        self.assertFalse(verify(io.BytesIO(text), self.trust).is_closed)
+        wanted = console.WantedRecording(uid=UID, machine_uid=MACHINE, input="masked", ended=True)
+        await client.set_recordings(console.SetRecordingsRequest(owner="pool", recordings=[wanted]))
+        request = console.ListRecordingsRequest(owner="pool", wait_seconds=5)
+        status = (await client.list_recordings(request)).recordings[0]
+        while status.state != "Closed":
+            request.instance, request.acknowledged = "", 0
+            await self.pause()
+            status = (await client.list_recordings(request)).recordings[0]
+        text = await self.content(client)
+        stored = decode_head(status.head.encode() + b"\n")[0]
+        report = verify(io.BytesIO(text), self.trust, stored)
+        self.assertEqual(
+            (report.is_closed, report.signers, report.info.machine["uid"]),
+            (True, ["metal-a"], MACHINE),
+        )
+        with self.assertRaises(APIError) as caught:
+            await client.recording(console.RecordingRequest(uid="unknown"))
+        self.assertEqual(caught.exception.code, 404)
+
+    async def test_without_certificate(self) -> None:
+        """A runtime without a certificate refuses the session, and says what is missing."""
+        client, id = await self.with_shell()
+        with self.assertRaises(APIError) as caught:
+            await self.open(client, id, f"{UID}/none")
+        self.assertEqual(caught.exception.code, 503)
+        self.assertIn("--recorder-certificate", caught.exception.message)

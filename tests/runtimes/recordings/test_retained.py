@@ -1,0 +1,140 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.recordings.retained`: retention of journals leaves what recordings need.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.journal.retention import Retention
+
+from .support import KEY, UID, Case
+
+SEGMENT = 1_100_000
+
+
+class RetainedCase(Case):
+    """A journal that is smaller than what is recorded."""
+
+    def print(self, number: int) -> bytes:
+        """Print the content of one segment."""
+        data = b"%07d\n" % number * (SEGMENT // 8)
+        self.journal.append(data)
+        return data
+
+    def shrink(self) -> None:
+        """Remove everything but the newest segment from the journal."""
+        self.store.journal(KEY, Retention(30, 1))
+        removing = Deferred.fromCoroutine(self.store.remove_old())
+        self.wait(1)
+        self.successResultOf(removing)
+
+    def segments(self) -> list[str]:
+        directory = self.recordings.retained.directory(KEY)
+        return sorted(os.listdir(directory)) if os.path.exists(directory) else []
+
+
+class RetainedTests(RetainedCase):
+    """Within the limit."""
+
+    def test_open(self) -> None:
+        """An open recording has all its output, although the journal has removed it."""
+        self.print(0)
+        self.set()
+        printed = b"".join(self.print(number) for number in range(1, 4))
+        self.shrink()
+        self.assertGreater(self.journal.start, SEGMENT)
+        self.end()
+        self.assertEqual(self.output(), printed)
+        self.assertTrue(self.report().is_closed)
+
+    def test_closed(self) -> None:
+        """A closed recording is retained, also over a restart, until it is deleted."""
+        self.set()
+        printed = self.print(0)
+        self.end()
+        for number in range(1, 4):
+            self.print(number)
+        self.shrink()
+        self.kill()
+        self.start()
+        self.assertEqual(self.output(), printed)
+        self.assertEqual(len(self.segments()), 1)
+        self.assertGreater(self.recordings.retained.bytes, 0)
+        self.set(released=True)
+        self.assertEqual(self.segments(), [])
+        self.assertEqual(self.recordings.retained.bytes, 0)
+
+    def test_not_needed(self) -> None:
+        """Output before and after the range is removed."""
+        self.print(0)
+        self.print(1)
+        self.set()
+        self.end()
+        self.print(2)
+        self.print(3)
+        self.shrink()
+        self.assertLessEqual(len(self.segments()), 1)
+
+    def test_two_recordings(self) -> None:
+        """What another recording needs stays when one is deleted."""
+        other = UID.replace("1", "2")
+        self.set()
+        self.set(uid=other)
+        printed = self.print(0)
+        self.end()
+        self.end(other)
+        self.print(1)
+        self.print(2)
+        self.shrink()
+        self.set(released=True)
+        self.assertEqual(self.output(other), printed)
+
+    def test_deleted_machine(self) -> None:
+        """A recording survives the removal of the whole journal."""
+        self.set()
+        printed = self.print(0)
+        self.store.deleted(KEY)
+        self.recordings.remove(KEY)
+        self.wait(1)
+        self.clock.advance(8 * 86_400)
+        self.store._distrust_until = 0
+        removing = Deferred.fromCoroutine(self.store.remove_old())
+        self.wait(1)
+        self.successResultOf(removing)
+        self.assertFalse(self.store.has(KEY))
+        self.assertEqual(self.output(), printed)
+        self.assertTrue(self.report().is_closed)
+
+
+class LimitTests(RetainedCase):
+    """Beyond the limit."""
+
+    limit_bytes = 1000
+
+    def test_open(self) -> None:
+        """An open recording has failed, and its sessions may not type."""
+        self.set()
+        for number in range(4):
+            self.print(number)
+        self.shrink()
+        self.wait(60)
+        self.assertEqual(self.status().state, "Failed")
+        self.assertIn("--recording-bytes", self.status().message)
+        self.assertIn("has failed", self.recordings.problem(UID, "none", KEY))
+
+    def test_closed(self) -> None:
+        """A closed recording stays closed, and says what is missing."""
+        self.set()
+        self.print(0)
+        self.end()
+        for number in range(1, 4):
+            self.print(number)
+        self.shrink()
+        self.journal.append(b"x")
+        self.set(uid=UID.replace("1", "2"))
+        self.wait(60)
+        self.assertEqual(self.status().state, "Closed")
+        self.assertIn("no longer retained", self.status().message)

@@ -1,0 +1,360 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.recordings.service`.
+"""
+
+from __future__ import annotations
+
+from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.iri.protos import console_pb2 as pb
+
+from .support import KEY, OTHER, UID, Case, head_of
+
+
+class LifeTests(Case):
+    """Begin, heads and end of a recording."""
+
+    def test_whole_life(self) -> None:
+        """A recording has what is printed from its begin to its end, and is closed then."""
+        self.journal.append(b"before ")
+        self.set()
+        self.assertEqual((self.status().state, self.status().first), ("Recording", 7))
+        self.journal.append(b"during ")
+        self.end()
+        self.journal.append(b"after")
+        status = self.status()
+        self.assertEqual((status.state, status.first, status.end), ("Closed", 7, 14))
+        self.assertEqual(self.output(), b"during ")
+        report = self.report()
+        self.assertTrue(report.is_closed)
+        self.assertEqual(report.info.id, UID)
+        self.assertEqual(report.info.machine["name"], "vm-1")
+        self.assertIn(b'"cols":132', self.text())
+
+    def test_head_each_minute(self) -> None:
+        """The newest head is signed once a minute while there is output, and only then."""
+        self.set()
+        heads = [self.status().head]
+        for printed in (b"one", b"", b"two"):
+            if printed:
+                self.journal.append(printed)
+            self.wait(60)
+            heads.append(self.status().head)
+        self.assertEqual(heads[1], heads[2])
+        self.assertEqual(len({*heads}), 3)
+        self.assertEqual(self.report().head.offset, 6)
+        self.assertFalse(self.report().is_closed)
+
+    def test_earlier_output(self) -> None:
+        """A recording may begin with what was printed before it was set."""
+        self.journal.resized(50, 200)
+        self.journal.append(b"old\n")
+        self.wait(10)
+        since = self.now()
+        self.journal.append(b"new\n")
+        self.wait(10)
+        self.set(since=since)
+        self.end()
+        self.assertEqual(self.output(), b"new\n")
+
+    def test_events(self) -> None:
+        """Who joined is in the recording, from its begin on."""
+        self.journal.joined("s1", "eve", "writer")
+        self.set()
+        self.journal.joined("s2", "ada", "writer")
+        self.end()
+        text = self.text()
+        self.assertIn(b"ada joined", text)
+        self.assertNotIn(b'"eve"', text)
+
+    def test_until(self) -> None:
+        """A recording ends at its time."""
+        self.set(until=self.now() + 90 * 10**9)
+        self.wait(89)
+        self.assertEqual(self.status().state, "Recording")
+        self.wait(2)
+        self.assertEqual(self.status().state, "Closed")
+
+    def test_deleted_machine(self) -> None:
+        """The recording of a machine that is deleted is closed, and can be read."""
+        self.set()
+        self.journal.append(b"last words")
+        self.store.deleted(KEY)
+        self.recordings.remove(KEY)
+        self.wait(1)
+        self.assertEqual(self.status().state, "Closed")
+        self.assertEqual(self.output(), b"last words")
+
+    def test_machine_that_comes_later(self) -> None:
+        """A recording of a machine that the runtime does not have yet begins with it."""
+        self.set(machine_uid=OTHER)
+        self.assertEqual(self.list().recordings[:], [])
+        self.add(OTHER)
+        self.assertEqual(self.status().state, "Recording")
+
+    def test_ended_before_it_began(self) -> None:
+        """A recording that ends before it could begin has failed."""
+        self.set(machine_uid=OTHER)
+        self.set(machine_uid=OTHER, ended=True)
+        self.assertEqual(self.status().state, "Failed")
+        self.add(OTHER)
+        self.assertRaises(NotFound, self.recordings.facts, UID)
+
+    def test_released(self) -> None:
+        """A recording whose object is deleted is forgotten."""
+        self.set()
+        self.set(released=True)
+        self.assertRaises(NotFound, self.recordings.facts, UID)
+        self.assertEqual(self.list().recordings[:], [])
+        self.kill()
+        self.start()
+        self.assertRaises(NotFound, self.recordings.facts, UID)
+
+    def test_clock_goes_back(self) -> None:
+        """Times of heads never decrease, even if the clock does."""
+        self.set()
+        self.journal.append(b"one")
+        self.wait(60)
+        self.now = lambda: 1_700_000_000 * 10**9  # type: ignore[method-assign]
+        self.recordings._now = self.now
+        self.journal.append(b"two")
+        self.end()
+        self.assertTrue(self.report().is_closed)
+
+    def test_upload(self) -> None:
+        """The hook for stores gets each closed recording, also after a start."""
+        closed: list[str] = []
+        self.recordings.closed = closed.append
+        self.set()
+        self.end()
+        self.assertEqual(closed, [UID])
+
+
+class KillTests(Case):
+    """Kills and restarts."""
+
+    def test_killed_while_open(self) -> None:
+        """After a kill the recording goes on: nothing twice, nothing lost, no head is taken back."""
+        self.set()
+        self.journal.append(b"one ")
+        self.wait(60)
+        before, head = self.text(), self.status().head
+        self.journal.append(b"two ")
+        self.kill()
+        self.start()
+        self.journal.append(b"three")
+        self.set()
+        self.end()
+        self.assertEqual(self.output(), b"one two three")
+        self.assertTrue(self.text().startswith(before))
+        self.assertIn(head.encode(), self.text())
+
+    def test_stopped(self) -> None:
+        """A stop signs what was printed until then."""
+        from twisted.internet.defer import Deferred
+
+        self.set()
+        self.journal.append(b"one")
+        stopping = Deferred.fromCoroutine(self.recordings.stop())
+        self.wait(1)
+        self.successResultOf(stopping)
+        self.kill()
+        self.start()
+        self.assertEqual(self.status().end, 3)
+
+    def test_same_text_after_restart(self) -> None:
+        """A closed recording has the same text after a restart."""
+        self.set()
+        self.journal.append(b"x" * 300_000)
+        self.wait(60)
+        self.journal.append(b"y")
+        self.end()
+        before = self.text()
+        self.kill()
+        self.start()
+        self.assertEqual(self.text(), before)
+        self.assertTrue(self.report().is_closed)
+
+    def test_new_certificate(self) -> None:
+        """A new certificate is in the recording before the heads that it signs."""
+        from tests.recording.support import signer
+
+        self.set()
+        self.journal.append(b"one")
+        self.wait(60)
+        self.signer = signer("metal-b")
+        self.journal.append(b"two")
+        self.wait(60)
+        self.kill()
+        self.start()
+        self.set()
+        self.end()
+        self.assertEqual(self.report().signers, ["metal-a", "metal-b"])
+
+
+class RequiredTests(Case):
+    """Recordings that sessions require."""
+
+    def require(self, input: str = "none", key: str = KEY) -> None:
+        self.recordings.require(UID, input, key)
+
+    def missing(self, input: str = "none") -> str:
+        return self.recordings.problem(UID, input, KEY)
+
+    def test_begins_at_once(self) -> None:
+        """A session begins the recording, and the poollet learns of it and takes it over."""
+        self.require()
+        self.assertEqual(self.missing(), "")
+        self.assertEqual(self.status().state, "Recording")
+        self.require()
+        self.set()
+        self.end()
+        self.assertEqual(self.status().state, "Closed")
+
+    def refused(self, expected: type[APIError], says: str, **fields: str) -> None:
+        error = self.assertRaises(expected, self.require, **fields)
+        self.assertIn(says, error.message)
+
+    def test_no_certificate(self) -> None:
+        """A runtime without a recorder's certificate refuses the session."""
+        self.problem = "the runtime has no certificate for recordings"
+        self.refused(ServiceUnavailable, "no certificate for recordings")
+
+    def test_ended(self) -> None:
+        """A recording that has ended takes no session."""
+        self.set()
+        self.end()
+        self.refused(Conflict, "has ended")
+
+    def test_more_input(self) -> None:
+        """A recording with less input than a session requires does not do."""
+        self.set(input="masked")
+        self.refused(ServiceUnavailable, "masked input", input="all")
+        self.require("masked")
+
+    def test_another_console(self) -> None:
+        """A recording of another machine does not do."""
+        self.set()
+        self.add(OTHER)
+        self.refused(ServiceUnavailable, "another console", key=OTHER)
+
+    def test_unknown_machine(self) -> None:
+        """A machine that the runtime does not have cannot be recorded."""
+        self.refused(ServiceUnavailable, "try again", key=OTHER)
+
+    def test_disk_fails(self) -> None:
+        """While the journal cannot be written, the console is not recorded; later it goes on."""
+        self.require()
+        self.journal.failure = "No space left on device"
+        self.assertIn("No space left", self.missing())
+        self.journal.failure = ""
+        self.assertEqual(self.missing(), "")
+
+
+class TroubleTests(Case):
+    """Problems of open recordings."""
+
+    def test_expired_certificate(self) -> None:
+        """Without a usable certificate nothing is signed; the recording goes on with a new one."""
+        self.set()
+        self.journal.append(b"one")
+        self.problem = "the certificate has expired"
+        self.wait(60)
+        self.assertEqual((self.status().state, self.status().message), ("Recording", self.problem))
+        self.assertIn("has expired", self.recordings.problem(UID, "none", KEY))
+        self.problem = ""
+        self.wait(60)
+        self.assertEqual(self.status().message, "")
+        self.assertEqual(self.status().end, 3)
+
+    def test_disk_full(self) -> None:
+        """A head that cannot be written is none; a later one has everything."""
+
+        class Full:
+            is_full = False
+
+            def __getattr__(self, name: str) -> object:
+                import os
+
+                if name == "pwrite" and self.is_full:
+                    return lambda descriptor, data, position: (
+                        os.pwrite(descriptor, data[:7], position) and 0
+                    )
+                return getattr(os, name)
+
+        self.kill()
+        self.layer = full = Full()
+        self.start()
+        self.set()
+        self.journal.append(b"one")
+        full.is_full = True
+        self.wait(60)
+        self.assertIn("No space left", self.status().message)
+        full.is_full = False
+        self.wait(60)
+        self.end()
+        self.assertEqual(self.output(), b"one")
+        self.assertTrue(self.report().is_closed)
+
+    def test_not_begun(self) -> None:
+        """A recording that cannot begin says why, and begins when it can."""
+        self.problem = "no certificate"
+        self.set()
+        self.assertEqual(self.status().state, "")
+        self.assertIn("no certificate", self.status().message)
+        self.problem = ""
+        self.wait(60)
+        self.assertEqual(self.status().state, "Recording")
+
+    def test_replaced_journal(self) -> None:
+        """A recording whose journal was replaced has failed."""
+        self.set()
+        self.journal.append(b"one")
+        self.kill()
+        import os
+        import shutil
+
+        shutil.rmtree(os.path.join(self.path, "consoles", KEY))
+        self.start()
+        self.journal.append(b"two")
+        self.set()
+        self.wait(60)
+        self.assertEqual(self.status().state, "Failed")
+
+    def test_bad_requests(self) -> None:
+        """A recording needs a UID and a kind of input."""
+        for uid, input in (("", "none"), (UID, "some")):
+            wanted = pb.WantedRecording(uid=uid, input=input)
+            request = pb.SetRecordingsRequest(owner="pool", recordings=[wanted])
+            self.assertRaises(BadRequest, self.recordings.set_recordings, request)
+
+
+class StatusTests(Case):
+    """What owners read."""
+
+    def test_acknowledged(self) -> None:
+        """A status is listed until it is acknowledged, and again when it changes."""
+        self.set()
+        first = self.list()
+        number = first.recordings[0].number
+        self.assertEqual(self.list(number, first.instance).recordings[:], [])
+        self.assertEqual(len(self.list(number, "another").recordings), 1)
+        self.journal.append(b"x")
+        self.wait(60)
+        again = self.list(number, first.instance).recordings
+        self.assertEqual(head_of(again[0]).offset, 1)
+
+    def test_waits(self) -> None:
+        """A call waits for the first change."""
+        request = pb.ListRecordingsRequest(owner="pool", wait_seconds=20)
+        waiting = self.recordings.list_recordings(request)
+        self.assertNoResult(waiting)
+        self.set()
+        self.assertEqual(len(self.successResultOf(waiting).recordings), 1)
+
+    def test_other_owner(self) -> None:
+        """Recordings of one poollet are not listed for another; those of sessions are."""
+        self.set()
+        self.recordings.require(UID.replace("1", "2"), "none", KEY)
+        request = pb.ListRecordingsRequest(owner="another")
+        listed = self.successResultOf(self.recordings.list_recordings(request)).recordings
+        self.assertEqual([each.uid for each in listed], [UID.replace("1", "2")])

@@ -1,0 +1,27 @@
+"""
+The recorder of a console that cannot be recorded.
+"""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from twisted_exec.api.status import NotImplementedByBackend
+
+from .interfaces import IConsoleRecorder
+
+_WHY = "this console cannot be recorded, and a ConsolePolicy requires that"
+
+
+@implementer(IConsoleRecorder)
+class UnrecordedConsole:
+    """Refuses sessions that require a recording, and records no input."""
+
+    def require(self, recording: str) -> None:
+        raise NotImplementedByBackend(_WHY)
+
+    def problem(self, recording: str) -> str:
+        return _WHY
+
+    def typed(self, session: str, data: bytes) -> bool:
+        return True

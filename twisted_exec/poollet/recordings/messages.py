@@ -1,0 +1,94 @@
+"""
+ConsoleRecordings as messages of the machine runtime interface, and its statuses as those of the objects.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from twisted_exec.api import times
+from twisted_exec.api.kinds.policies.consolerecordings import CLOSED, FAILED, PHASES
+from twisted_exec.api.status import one_line
+from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.kube.interfaces import Object
+
+_MOST_MESSAGE = 1024
+_MOST_HEAD = 4096
+_NANOSECONDS = 10**9
+
+
+def wanted(recording: Object) -> pb.WantedRecording:
+    """Return what the runtime is to do."""
+    metadata, spec = recording["metadata"], recording["spec"]
+    return pb.WantedRecording(
+        uid=metadata["uid"],
+        machine_uid=spec.get("machineUID", ""),
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        machine_name=spec["machine"],
+        input=spec.get("input", "masked"),
+        since=_nanoseconds(metadata.get("creationTimestamp")),
+        ended=bool(spec.get("ended")) or "deletionTimestamp" in metadata,
+    )
+
+
+def request(
+    owner: str, recordings: Iterable[Object], released: Mapping[str, str]
+) -> pb.SetRecordingsRequest:
+    """
+    Return the message with all recordings of a pool.
+
+    :param released: UIDs of recordings whose objects are deleted, with those of their machines.
+    """
+    made = pb.SetRecordingsRequest(owner=owner)
+    made.recordings.extend(
+        wanted(each)
+        for each in sorted(recordings, key=lambda each: str(each["metadata"]["uid"]))
+        if not is_over(each)
+    )
+    made.recordings.extend(
+        pb.WantedRecording(uid=uid, machine_uid=machine, input="none", released=True)
+        for uid, machine in sorted(released.items())
+    )
+    digest = hashlib.sha256(made.SerializeToString(deterministic=True))
+    made.generation = digest.hexdigest()[:32]
+    return made
+
+
+def is_over(recording: Object) -> bool:
+    """Return whether the runtime has nothing more to do for a recording, until it is deleted."""
+    return recording.get("status", {}).get("phase") in (CLOSED, FAILED)
+
+
+def status_of(reported: pb.RecordingStatus, now: float) -> Object:
+    """
+    Return the new fields of an object's status, as a merge patch.
+
+    :param now: in seconds since the epoch.
+    """
+    status: Object = {"message": one_line(reported.message)[:_MOST_MESSAGE] or None}
+    if reported.state in PHASES:
+        status["phase"] = reported.state
+    if reported.epoch:
+        status |= {
+            "epoch": reported.epoch,
+            "firstOffset": reported.first,
+            "endOffset": reported.end,
+            "head": reported.head[:_MOST_HEAD],
+        }
+        if reported.start_time:
+            status["startTime"] = times.timestamp(reported.start_time / _NANOSECONDS)
+    if reported.state in (CLOSED, FAILED):
+        end = reported.end_time / _NANOSECONDS if reported.end_time else now
+        status["endTime"] = times.timestamp(end)
+    return status
+
+
+def _nanoseconds(timestamp: str | None) -> int:
+    try:
+        return times.nanoseconds(timestamp or "")
+    except ValueError:
+        return 0

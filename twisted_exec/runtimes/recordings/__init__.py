@@ -1,0 +1,3 @@
+"""
+Recordings of the machines' consoles: ranges of their journals, with signed heads.
+"""

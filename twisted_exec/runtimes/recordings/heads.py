@@ -1,0 +1,224 @@
+"""
+The signed heads of a runtime's recordings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.snapshot import Snapshot
+from twisted_exec.journal.store import JournalStore
+from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.recording.chain import InvalidRecording
+from twisted_exec.recording.ranges import MissingOutput, Position, RangeReader
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+
+from .files import Facts, RecordingFiles, changed
+from .recording import FAILED, Recording
+from .retained import RetainedSegments
+
+
+@dataclass(frozen=True)
+class HeadParts:
+    """
+    The parts of a runtime's recordings that signing needs.
+
+    :param recordings: by UID; the mapping changes.
+    :param journal: returns the journal with a key; ``None`` if it is not retained.
+    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
+    :param in_thread: runs a function that may wait.
+    :param now: the time of day, in nanoseconds since the epoch.
+    """
+
+    recordings: dict[str, Recording]
+    journals: JournalStore
+    journal: Callable[[str], Journal | None]
+    files: RecordingFiles
+    retained: RetainedSegments
+    signer: Callable[[], Signer]
+    in_thread: Callable[[Callable[[], Any]], Deferred[Any]]
+    clock: Any
+    now: Callable[[], int]
+    layer: Any
+
+
+@dataclass(frozen=True)
+class _Target:
+    """
+    What a head is to cover.
+
+    :param seen: the end of the journal, and the time of its newest entry.
+    :param is_last: the recording ends there.
+    """
+
+    position: Position
+    seen: tuple[int, int]
+    is_last: bool
+
+
+class Heads:
+    """
+    Signs heads: all that are due, one after the other, in short turns.
+
+    :param report: called with a recording whose status has changed.
+    :param needs_changed: called when a recording has ended, failed, or got into or out of trouble.
+    :param closed: called with the UID of a recording that is closed.
+    :ivar signed: the number of heads.
+    :ivar failures: how often a recording could not be written, or has failed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        parts: HeadParts,
+        *,
+        report: Callable[[Recording], None],
+        needs_changed: Callable[[], None],
+        closed: Callable[[str], object],
+    ) -> None:
+        self._parts, self._report = parts, report
+        self._needs_changed, self._closed = needs_changed, closed
+        self.signed = self.failures = 0
+        self._sealing = SingleRun(self._seal_due, "signing recordings")
+
+    def sign(self, recording: Recording) -> None:
+        """Sign the next head of a recording soon."""
+        recording.is_due = True
+        self._sealing.start()
+
+    def sign_all(self) -> None:
+        """Sign the next head of each open recording with something new."""
+        for recording in self._parts.recordings.values():
+            recording.is_due = recording.is_open
+        self._sealing.start()
+
+    def ended(self) -> Deferred[None]:
+        """Wait until nothing is due."""
+        return self._sealing.ended()
+
+    async def _seal_due(self) -> None:
+        turns = ShortTurns(self._parts.clock)
+        while due := [each for each in self._parts.recordings.values() if each.is_due]:
+            self._take_lost()
+            targets: dict[Recording, _Target] = {}
+            for recording in due:
+                recording.is_due = False
+                await turns.breathe()
+                target = self._target(recording) if recording.is_open else None
+                if target is not None:
+                    targets[recording] = target
+            if targets:
+                await self._parts.journals.sync()
+            for recording, target in targets.items():
+                if recording.is_open:
+                    await self._seal_one(recording, target, turns)
+
+    def _target(self, recording: Recording) -> _Target | None:
+        """Return what the next head is to cover; ``None`` if there is nothing new."""
+        journal, is_over = self._parts.journal(recording.facts.key), self._is_over(recording)
+        if journal is None:
+            return _Target(recording.last.position, recording.seen, True)
+        seen = journal.end, journal.last_time
+        # Without a look at files, which would wake the journal.
+        if seen == recording.seen and not (is_over or recording.trouble):
+            return None
+        return _Target(here(journal), seen, is_over)
+
+    def _is_over(self, recording: Recording) -> bool:
+        facts, journal = recording.facts, self._parts.journal(recording.facts.key)
+        is_late = bool(facts.until_ns) and self._parts.now() >= facts.until_ns
+        return facts.is_ended or is_late or journal is None or journal.closed
+
+    async def _seal_one(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
+        try:
+            await self._seal(recording, target, turns)
+        except (MissingOutput, InvalidRecording) as error:
+            self._fail(recording, str(error))
+        except (UnusableCertificate, OSError) as error:
+            self._in_trouble(recording, getattr(error, "strerror", None) or str(error))
+        else:
+            recording.seen = target.seen
+            if target.is_last:
+                self._log.info("recording {uid} is closed", uid=recording.uid)
+                self._needs_changed()
+                self._closed(recording.uid)
+
+    async def _seal(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
+        facts, journal = recording.facts, self._parts.journal(recording.facts.key)
+        if journal is not None and journal.failure:
+            raise OSError(journal.failure)
+        if journal is not None and journal.files and journal.files.epoch.hex() != facts.epoch:
+            raise MissingOutput("the journal of the machine was replaced by another one")
+        signer = self._parts.signer()
+        sealing = facts.range.go_on(recording.last, signer, recording.certificate)
+        for entry in self.reader(facts, recording.last.position).until(target.position):
+            sealing.add(entry)
+            await turns.breathe()
+        now = max(self._parts.now(), recording.last.time * 1_000_000)
+        seal = sealing.end(target.position, signer, now, closed=target.is_last)
+        await self._parts.in_thread(partial(self._parts.files.append, facts.uid, seal))
+        had_trouble = bool(recording.trouble)
+        recording.sealed(seal)
+        self.signed += 1
+        self._report(recording)
+        if had_trouble:
+            self._needs_changed()
+
+    def reader(self, facts: Facts, position: Position) -> RangeReader:
+        """Return a reader of the journal, and of what only recordings retain."""
+        snapshot = Snapshot(
+            self._parts.journals.directory(facts.key),
+            self._parts.layer,
+            retained=(self._parts.retained.directory(facts.key),),
+            epoch=facts.epoch,
+        )
+        return RangeReader(snapshot.entries(position.offset), position)
+
+    def _take_lost(self) -> None:
+        """Follow segments that could not be retained."""
+        while self._parts.retained.lost:
+            lost = self._parts.retained.lost.pop(0)
+            why = f"output from offset {lost.first} on is no longer retained: {lost.why}"
+            for recording in list(self._parts.recordings.values()):
+                if recording.facts.key != lost.key or recording.state == FAILED:
+                    continue
+                if recording.needed.overlaps(lost.first, lost.end):
+                    self._fail(recording, why)
+
+    def _fail(self, recording: Recording, why: str) -> None:
+        """A recording cannot go on; or, if it is closed, is no longer complete."""
+        self._log.error("recording {uid} has failed: {why}", uid=recording.uid, why=why)
+        self.failures += 1
+        field = "failure" if recording.is_open else "message"
+        facts = changed(recording.facts, **{field: why[:1000]})
+        recording.facts = facts
+        self._report(recording)
+        self._needs_changed()
+        try:
+            self._parts.files.save(facts)
+        except OSError as error:
+            # The next start notices again that the output is missing.
+            self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
+
+    def _in_trouble(self, recording: Recording, why: str) -> None:
+        """A recording cannot be written now; the next pass tries again."""
+        if recording.trouble != why:
+            self._log.warn("recording {uid}: {why}", uid=recording.uid, why=why)
+            self.failures += not recording.trouble
+            recording.trouble = why
+            self._report(recording)
+            self._needs_changed()
+
+
+def here(journal: Journal) -> Position:
+    """Return the end of a journal."""
+    end = journal.end
+    return Position(end, sum(1 for _ in journal.events(end, end)))

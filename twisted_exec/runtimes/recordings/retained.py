@@ -1,0 +1,156 @@
+"""
+Segments of journals that recordings still need when retention removes them from the journals.
+
+Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is copied, and
+the limits of journals stay as they are.  The directory has a limit of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.tls.unix import private_directory
+
+_SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
+
+
+@dataclass(frozen=True)
+class Needed:
+    """
+    A range of a journal that a recording needs.
+
+    :param end: ``None`` while the recording goes on.
+    """
+
+    first: int
+    end: int | None
+
+    def overlaps(self, first: int, end: int | None) -> bool:
+        """Return whether a segment has a part of the range; without an end, everything behind it."""
+        return (end is None or end > self.first) and (self.end is None or first < self.end)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A segment that is not retained, because of the limit or a problem of the disk."""
+
+    key: str
+    first: int
+    end: int | None
+    why: str
+
+
+class RetainedSegments:
+    """
+    :param path: the directory; it has one for each journal.
+    :param limit_bytes: of all segments; 0 for a twentieth of the file system.
+    :param layer: the module ``os``, or a stand-in.
+    :ivar needed: the ranges that recordings need, by the key of the journal; replaced as a whole.
+    :ivar lost: segments that could not be retained; the owner takes them.
+    :ivar bytes: the size of all segments.
+    """
+
+    def __init__(self, path: str, limit_bytes: int = 0, layer: Any = os) -> None:
+        self._path, self._limit, self._layer = path, limit_bytes, layer
+        self.needed: Mapping[str, Sequence[Needed]] = {}
+        self.lost: list[Lost] = []
+        self.bytes = 0
+
+    def open(self) -> None:
+        """
+        Create the directory if it is missing, and measure it.
+
+        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises OSError: it cannot be read.
+        """
+        private_directory(self._path)
+        self.bytes = sum(size for _, _, size in self._segments())
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit of :attr:`bytes`."""
+        if self._limit:
+            return self._limit
+        filesystem = self._layer.statvfs(self._path)
+        return int(filesystem.f_blocks * filesystem.f_frsize // 20)
+
+    def directory(self, key: str) -> str:
+        """Return the directory with the segments of a journal, which may not exist."""
+        return os.path.join(self._path, key)
+
+    def removing(self, path: str) -> None:
+        """
+        Retain a segment that is about to be removed, if a recording needs it; maybe in a thread.
+
+        It never fails; see :attr:`lost`.
+        """
+        directory, name = os.path.split(path)
+        key, match = os.path.basename(directory), _SEGMENT.fullmatch(name)
+        if match is None or key not in self.needed:
+            return
+        first = int(match[1], 16)
+        end = self._next(directory, first)
+        if not any(each.overlaps(first, end) for each in self.needed[key]):
+            return
+        try:
+            self._link(path, os.path.join(self.directory(key), name))
+        except FileNotFoundError:
+            pass  # it has its other name: open or sealed
+        except OSError as error:
+            self.lost.append(Lost(key, first, end, error.strerror or str(error)))
+
+    def _next(self, directory: str, first: int) -> int | None:
+        """Return where the segment behind one begins, which is at or behind its end."""
+        names = map(_SEGMENT.fullmatch, self._layer.listdir(directory))
+        later = [each for match in names if match and (each := int(match[1], 16)) > first]
+        return min(later, default=None)
+
+    def _link(self, path: str, target: str) -> None:
+        size = self._layer.stat(path).st_size
+        if self.bytes + size > self.limit_bytes:
+            raise OSError(f"recordings may retain {self.limit_bytes} bytes (--recording-bytes)")
+        try:
+            self._layer.mkdir(os.path.dirname(target), 0o700)
+        except FileExistsError:
+            pass
+        try:
+            self._layer.link(path, target)
+        except FileExistsError:
+            return
+        self.bytes += size
+
+    def release(self) -> None:
+        """
+        Remove the segments that no recording needs any more.
+
+        :raises OSError: that failed.
+        """
+        firsts: dict[str, list[int]] = {}
+        for directory, first, _ in self._segments():
+            firsts.setdefault(directory, []).append(first)
+        for path, key, first, size in list(self._named()):
+            # The segment behind may still be in the journal, so this one may seem longer than it is.
+            end = min((each for each in firsts[key] if each > first), default=None)
+            if any(each.overlaps(first, end) for each in self.needed.get(key, ())):
+                continue
+            self._layer.unlink(path)
+            self.bytes -= size
+        for key in self._layer.listdir(self._path):
+            if not self._layer.listdir(self.directory(key)):
+                self._layer.rmdir(self.directory(key))
+
+    def _segments(self) -> Iterator[tuple[str, int, int]]:
+        """Iterate over the segments: key, first offset, size."""
+        for _, key, first, size in self._named():
+            yield key, first, size
+
+    def _named(self) -> Iterator[tuple[str, str, int, int]]:
+        for key in self._layer.listdir(self._path):
+            for name in self._layer.listdir(self.directory(key)):
+                if match := _SEGMENT.fullmatch(name):
+                    path = os.path.join(self.directory(key), name)
+                    yield path, key, int(match[1], 16), self._layer.stat(path).st_size

@@ -1,0 +1,457 @@
+"""
+Records the consoles of a runtime.
+
+A recording is a range of the journal of a machine.  The newest head of each is signed once a minute, if
+there was output or an event since, and at its end.  It covers only what is on the disk, so that no power
+cut can make it untrue.  The text is rendered from the journal when somebody reads it, see
+:mod:`twisted_exec.recording.ranges`.
+
+Recordings begin when a poollet sets them, or with the first session whose terms name them.  They end when
+their poollet says so, at their time, or with the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+
+from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.journal.interfaces import Kind
+from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.store import JournalStore
+from twisted_exec.recording.ranges import Position, Range, render
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored, changed
+from twisted_exec.runtimes.recordings.heads import HeadParts, Heads, here
+from twisted_exec.runtimes.recordings.recording import CLOSED, FAILED, RECORDING, Recording
+from twisted_exec.runtimes.recordings.retained import Needed, RetainedSegments
+from twisted_exec.runtimes.recordings.statuses import Statuses
+from twisted_exec.wire.session_terms import RECORDED_INPUT
+
+SEAL_SECONDS = 60.0
+"""Interval of signing the newest head."""
+MOST_RECORDINGS = 10_000
+"""Recordings that a runtime retains."""
+_SIZE_BYTES = 1 << 20
+"""The size of the terminal at an earlier begin is looked for in so much output before it."""
+_NAMES = ("namespace", "name", "uid")
+
+
+@dataclass(frozen=True)
+class RecordingSettings:
+    """
+    How consoles are recorded.
+
+    :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
+    :param key: its private key.
+    :param limit_bytes: see :class:`.RetainedSegments`.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    limit_bytes: int = 0
+
+
+NO_RECORDINGS = RecordingSettings()
+
+
+class RecordedMachine:
+    """
+    A machine that can be recorded.
+
+    :param key: of its journal.
+    :param names: ``namespace``, ``name`` and ``uid``, as far as known.
+    :param size: returns columns and rows of its terminal; ``None`` if they are unknown.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        journal: Journal,
+        names: dict[str, str],
+        size: Callable[[], tuple[int, int] | None] = lambda: None,
+    ) -> None:
+        self.key, self.journal, self.size = key, journal, size
+        self.names = {name: names[name] for name in _NAMES if names.get(name)}
+
+
+class ConsoleRecordings:
+    """
+    The recordings of one runtime.
+
+    :param path: of their directory.
+    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
+    :param limit_bytes: see :class:`.RetainedSegments`.
+    :param in_thread: runs a function that may wait.
+    :ivar closed: called with the UID of each recording that is closed, again after each start until it is
+        released; :meth:`content` is the text then.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: str,
+        journals: JournalStore,
+        reactor: Any,
+        signer: Callable[[], Signer],
+        now_nanoseconds: Callable[[], int],
+        *,
+        limit_bytes: int = 0,
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
+        layer: Any = os,
+    ) -> None:
+        self._journals, self._reactor, self._signer = journals, reactor, signer
+        self._now, self._layer = now_nanoseconds, layer
+        self._files = RecordingFiles(path, layer)
+        self.retained = RetainedSegments(os.path.join(path, "segments"), limit_bytes, layer)
+        self.statuses = Statuses(reactor)
+        self.closed: Callable[[str], object] = lambda uid: None
+        self._refusals = 0
+        self._recordings: dict[str, Recording] = {}
+        self._machines: dict[str, RecordedMachine] = {}
+        self._waiting: dict[str, pb.WantedRecording] = {}
+        self._owners: dict[str, str] = {}
+        self._changed: list[Callable[[], None]] = []
+        self._heads = Heads(
+            HeadParts(
+                self._recordings,
+                journals,
+                self._journal,
+                self._files,
+                self.retained,
+                signer,
+                in_thread or self._defer,
+                reactor,
+                now_nanoseconds,
+                layer,
+            ),
+            report=self.statuses.changed,
+            needs_changed=self._needs_changed,
+            closed=lambda uid: self.closed(uid),
+        )
+        self._timer: IDelayedCall | None = None
+        self._is_running = False
+
+    def _defer(self, function: Callable[[], Any]) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), function)
+
+    # Start and stop.
+
+    def start(self) -> None:
+        """
+        Go on with all recordings.
+
+        :raises TLSConfigError: the directory is not private, or cannot be created.
+        """
+        self._recordings.clear()
+        for stored in self._files.open():
+            self._add(Recording(stored))
+        self.retained.open()
+        self._needs_changed()
+        self._journals.before_removal(self.retained.removing)
+        self._is_running = True
+        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+        for recording in self._recordings.values():
+            if recording.state == CLOSED:
+                self.closed(recording.uid)
+
+    def abandon(self) -> None:
+        """Stop without a last signature."""
+        self._is_running = False
+        self.statuses.stop()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    async def stop(self) -> None:
+        """Sign everything once more, unless that fails, and stop.  Repeated calls do nothing."""
+        if not self._is_running:
+            return
+        await self._heads.ended()
+        self._heads.sign_all()
+        await self._heads.ended()
+        self.abandon()
+        self._machines.clear()
+
+    def _tick(self) -> None:
+        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+        self._begin_waiting()
+        self._heads.sign_all()
+
+    def _add(self, recording: Recording) -> None:
+        self._recordings[recording.uid] = recording
+        self.statuses.changed(recording)
+        facts = recording.facts
+        if recording.is_open and (facts.until_ns or facts.is_ended):
+            delay = 0.0 if facts.is_ended else max(0.0, (facts.until_ns - self._now()) / 1e9)
+            self._reactor.callLater(delay, self._soon, facts.uid)
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call a function when a recording began, ended or got into trouble."""
+        self._changed.append(changed)
+
+    def _needs_changed(self) -> None:
+        """Follow the begin or the end of a recording."""
+        needed: dict[str, list[Needed]] = {}
+        for recording in self._recordings.values():
+            needed.setdefault(recording.facts.key, []).append(recording.needed)
+        self.retained.needed = needed
+        for function in list(self._changed):
+            function()
+
+    # Machines.
+
+    def add(self, machine: RecordedMachine) -> None:
+        """A machine exists from now on."""
+        self._machines[machine.key] = machine
+        self._begin_waiting()
+
+    def remove(self, key: str) -> None:
+        """A machine is deleted, and its journal is complete: its recordings end."""
+        self._machines.pop(key, None)
+        for recording in self._recordings.values():
+            if recording.facts.key == key and recording.is_open:
+                self._soon(recording.uid)
+
+    def _soon(self, uid: str) -> None:
+        """Sign the next head of a recording now."""
+        recording = self._recordings.get(uid)
+        if recording is not None and recording.is_open and self._is_running:
+            self._heads.sign(recording)
+
+    def input_of(self, key: str) -> set[str]:
+        """Return which input the open recordings of a machine need."""
+        return {
+            each.facts.input
+            for each in self._recordings.values()
+            if each.facts.key == key and each.is_open
+        } - {"none"}
+
+    def _journal(self, key: str) -> Journal | None:
+        """Return the journal of a machine that may be deleted; ``None`` if it is not retained."""
+        machine = self._machines.get(key)
+        if machine is not None:
+            return machine.journal
+        return self._journals.journal(key) if self._journals.has(key) else None
+
+    # Begin.
+
+    def require(self, uid: str, input: str, key: str) -> None:
+        """
+        Record a machine from now on, for a session that needs it.
+
+        :param input: at least so much.
+        :raises Conflict: the recording is closed, has failed, or is another one.
+        :raises ServiceUnavailable: the machine cannot be recorded now.
+        """
+        recording = self._recordings.get(uid)
+        if recording is None:
+            machine = self._machines.get(key)
+            if machine is None:
+                raise ServiceUnavailable("the runtime cannot record this console now: try again")
+            wanted = pb.WantedRecording(uid=uid, machine_uid=key, input=input)
+            recording = self._begin(wanted, machine, owner="")
+        if problem := self.problem(uid, input, key):
+            raise Conflict(problem) if not recording.is_open else ServiceUnavailable(problem)
+
+    def problem(self, uid: str, input: str, key: str) -> str:
+        """Return why a machine is not recorded as a session needs it; empty if it is."""
+        recording, machine = self._recordings.get(uid), self._machines.get(key)
+        if recording is None or machine is None:
+            return "the console is not recorded"
+        if recording.facts.key != key:
+            return "the recording is of another console"
+        if recording.state == FAILED:
+            return f"the recording of the console has failed: {recording.facts.failure}"
+        if recording.state == CLOSED or recording.facts.is_ended:
+            return "the recording of the console has ended: open a new session"
+        if RECORDED_INPUT.index(input) > RECORDED_INPUT.index(recording.facts.input):
+            return (
+                f"the recording of the console has {recording.facts.input} input, and not {input}"
+            )
+        if machine.journal.failure:
+            return f"the console cannot be recorded: {machine.journal.failure}"
+        return recording.trouble and f"the console cannot be recorded: {recording.trouble}"
+
+    def _begin(self, wanted: pb.WantedRecording, machine: RecordedMachine, owner: str) -> Recording:
+        """:raises ServiceUnavailable: the machine cannot be recorded now."""
+        journal = machine.journal
+        try:
+            if len(self._recordings) >= MOST_RECORDINGS:
+                raise OSError(f"the runtime has {MOST_RECORDINGS} recordings, the limit")
+            signer = self._signer()
+            position, size = self._first(journal, machine, wanted.since)
+            if journal.files is None or journal.failure:
+                raise OSError(journal.failure or "its output is not on disk")
+            facts = Facts(
+                uid=wanted.uid,
+                key=machine.key,
+                machine=machine.names,
+                input=wanted.input,
+                epoch=journal.files.epoch.hex(),
+                first=position.offset,
+                start_ns=wanted.since or self._now(),
+                columns=size[0],
+                rows=size[1],
+                secret=secrets.token_hex(32),
+                until_ns=wanted.until,
+                owner=owner,
+            )
+            seal = facts.range.begin(position, signer, self._now())
+            self._files.create(facts, seal)
+        except (UnusableCertificate, OSError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            self._refusals += 1
+            raise ServiceUnavailable(f"the console cannot be recorded: {why}") from None
+        recording = Recording(Stored(facts, seal, seal.certificate))
+        self._add(recording)
+        self._needs_changed()
+        self._log.info("recording {uid} of {key} begins", uid=facts.uid, key=facts.key)
+        return recording
+
+    def _first(
+        self, journal: Journal, machine: RecordedMachine, since: int
+    ) -> tuple[Position, tuple[int, int]]:
+        """Return where a recording begins, and columns and rows of the terminal there."""
+        if not since or since >= self._now():
+            return here(journal), machine.size() or (80, 24)
+        offset = journal.next_available(journal.printed_since(since))
+        before = sum(1 for each in journal.events(offset, offset) if each.time_ns < since)
+        size = machine.size() or (80, 24)
+        for event in journal.events(max(journal.start, offset - _SIZE_BYTES), offset - 1):
+            if event.kind == Kind.SIZE:
+                size = event.data["columns"], event.data["rows"]
+        return Position(offset, before), size
+
+    def _begin_waiting(self) -> None:
+        """Begin recordings whose machine exists now, or that could not begin before."""
+        for uid, wanted in list(self._waiting.items()):
+            machine = self._machines.get(wanted.machine_uid)
+            if machine is None or not self._is_running:
+                continue
+            try:
+                self._begin(wanted, machine, self._owners[uid])
+            except ServiceUnavailable as error:
+                self._log.warn("recording {uid}: {why}", uid=uid, why=error.message)
+                self.statuses.waiting(self._owners[uid], wanted, error.message)
+            else:
+                self._forget_waiting(uid)
+
+    def _forget_waiting(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+        self._owners.pop(uid, None)
+
+    # IConsoleRecordings.
+
+    def set_recordings(self, request: pb.SetRecordingsRequest) -> Deferred[Any]:
+        """As :meth:`.IConsoleRecordings.set_recordings`."""
+        for wanted in request.recordings:
+            if wanted.input not in RECORDED_INPUT or not wanted.uid:
+                raise BadRequest("a recording needs a UID, and none, masked or all input")
+        self.statuses.generation(request.owner, request.generation)
+        for wanted in request.recordings:
+            self._set(wanted, request.owner)
+        self._begin_waiting()
+        return succeed(pb.SetRecordingsResponse())
+
+    def _set(self, wanted: pb.WantedRecording, owner: str) -> None:
+        recording = self._recordings.get(wanted.uid)
+        if recording is None:
+            self._forget_waiting(wanted.uid)
+            if wanted.ended and not wanted.released:
+                why = "the recording ended before the runtime could begin it"
+                self.statuses.waiting(owner, wanted, why, FAILED)
+            elif not wanted.released:
+                self._waiting[wanted.uid], self._owners[wanted.uid] = wanted, owner
+            return
+        if wanted.released:
+            self._release(recording)
+            return
+        facts = changed(
+            recording.facts,
+            owner=owner,
+            is_ended=recording.facts.is_ended or wanted.ended,
+            until_ns=wanted.until,
+        )
+        if facts == recording.facts:
+            return
+        try:
+            self._files.save(facts)
+        except OSError as error:
+            raise ServiceUnavailable(f"recordings cannot be changed: {error.strerror}") from None
+        recording.facts = facts
+        self._add(recording)
+
+    def _release(self, recording: Recording) -> None:
+        """Forget a recording whose object is deleted."""
+        try:
+            self._files.remove(recording.uid)
+            del self._recordings[recording.uid]
+            self.statuses.forget(recording.uid)
+            self._needs_changed()
+            self.retained.release()
+        except OSError as error:
+            self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
+
+    def list_recordings(
+        self, request: pb.ListRecordingsRequest
+    ) -> Deferred[pb.ListRecordingsResponse]:
+        """As :meth:`.IConsoleRecordings.list_recordings`."""
+        return self.statuses.list(request)
+
+    # Reading.
+
+    def facts(self, uid: str) -> Facts:
+        """:raises NotFound: there is no such recording."""
+        recording = self._recordings.get(uid)
+        if recording is None:
+            message = f"the runtime has no recording {uid!r}: it has not begun, or was deleted"
+            raise NotFound("consolerecordings", uid, message=message)
+        return recording.facts
+
+    async def read(self, uid: str) -> Iterator[bytes]:
+        """Sign what was printed until now, and return :meth:`content`."""
+        self._soon(uid)
+        await self._heads.ended()
+        return self.content(uid)
+
+    def content(self, uid: str) -> Iterator[bytes]:
+        """
+        Iterate over the text of a recording up to its newest head; pieces may be empty.
+
+        :raises NotFound: there is no such recording.
+        :raises MissingOutput: the journal no longer has all of it.
+        :raises InvalidRecording: the journal is not as it was when a head was signed.
+        :raises OSError: a file cannot be read.
+        """
+        facts = self.facts(uid)
+        first = next(self._files.seals(uid))
+        range_: Range = facts.range
+        reader = self._heads.reader(facts, first.position)
+        return render(range_, self._files.seals(uid), reader)
+
+    @property
+    def heads(self) -> int:
+        """The number of heads that were signed."""
+        return self._heads.signed
+
+    @property
+    def failures(self) -> int:
+        """How often a recording could not begin, could not be written, or has failed."""
+        return self._refusals + self._heads.failures
+
+    def count(self, state: str) -> int:
+        """Return the number of recordings in a state."""
+        return sum(each.state == state for each in self._recordings.values())
+
+
+STATES = (RECORDING, CLOSED, FAILED)

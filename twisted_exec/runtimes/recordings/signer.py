@@ -1,0 +1,45 @@
+"""
+The recorder's certificate of a runtime, read again when its files change.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+
+
+class SignerFiles:
+    """
+    :param certificate: path of a PEM file; empty if the runtime has none.
+    :param key: path of its private key.
+    """
+
+    def __init__(self, certificate: str = "", key: str = "") -> None:
+        self._paths = certificate, key
+        self._stamp: tuple[object, ...] = ()
+        self._signer: Signer | None = None
+
+    def __call__(self) -> Signer:
+        """
+        Return the signer.
+
+        :raises UnusableCertificate: there is none, or it cannot be used.
+        """
+        certificate, key = self._paths
+        if not certificate:
+            raise UnusableCertificate(
+                "the runtime has no certificate for recordings (--recorder-certificate)"
+            )
+        try:
+            stamp = tuple((os.stat(path).st_mtime_ns, os.stat(path).st_ino) for path in self._paths)
+            if self._signer is None or stamp != self._stamp:
+                chain = pem.certificates(read_file(certificate), certificate)
+                self._signer = Signer(chain[0], pem.private_key(read_file(key), key))
+                self._stamp = stamp
+        except (OSError, TLSConfigError) as error:
+            raise UnusableCertificate(str(error)) from None
+        return self._signer
