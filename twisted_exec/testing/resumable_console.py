@@ -70,6 +70,7 @@ class ResumableConsole(Factory):
     :ivar requests: the parsed header of each request; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request.
     :ivar connections: all accepted connections.
+    :ivar state: the answer to requests for the screen in the form ``state``; ``None`` refuses them.
     """
 
     noisy = False
@@ -87,6 +88,7 @@ class ResumableConsole(Factory):
         self.heads: list[tuple[str, dict[str, str]]] = []
         self.connections: list[_Connection] = []
         self.sessions: list[_Session] = []
+        self.state: dict[str, object] | None = None
         self._issued = 0
 
     def buildProtocol(self, addr: object) -> Protocol:
@@ -174,8 +176,8 @@ class _Asked(Protocol):
             return
         first, *lines = self._head.split(b"\r\n\r\n")[0].decode("ascii").split("\r\n")
         headers = {name.lower(): value for name, value in (each.split(": ", 1) for each in lines)}
-        if "upgrade" not in headers:  # for its screen, which it lacks
-            self._refuse(404)
+        if "upgrade" not in headers:
+            self._show()
             return
         self._console.heads.append((first, headers))
         self._answer(headers)
@@ -236,6 +238,15 @@ class _Asked(Protocol):
         protocol_of_socket: Any = start(socket, factory, connection.carrier, console.clock, 5)
         swap_protocol(self.transport, protocol_of_socket)
         protocol_of_socket.makeConnection(self.transport)
+
+    def _show(self) -> None:
+        """Answer a request for the screen."""
+        if self._console.state is None:
+            self._refuse(404)
+            return
+        body = json.dumps(self._console.state).encode()
+        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.transport.loseConnection()
 
     def _refuse(self, code: int, retry_after: int | None = None) -> None:
         status = {"kind": "Status", "code": code, "message": f"refused with {code}"}

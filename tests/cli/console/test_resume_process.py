@@ -131,6 +131,41 @@ class TerminalTests(ResumeCase):
         self.assertRegex(process.stdout, rb"\r\nthe session could not be resumed: [^\r]+\r\n\Z")
 
 
+class ScreenTests(ResumeCase):
+    """The first output at a terminal."""
+
+    def shown_to(self, *arguments: str, term: str = "xterm") -> ConsoleProcess:
+        """Start the program at a console that has printed a lot, and has a screen."""
+        self.console.print(b"old output\r\n" * 1000 + b"new")
+        offset = len(self.console.journal) - 1
+        self.console.state = {
+            "epoch": self.console.epoch,
+            "offset": offset,
+            "output": "\x1b[?1049hthe editor ne",
+            "columns": 80,
+            "rows": 24,
+        }
+        return self.start_on_terminal(*arguments, env={"TERM": term})
+
+    async def test_screen(self) -> None:
+        """It is the screen, and then the output behind it; leaving resets the modes of the screen."""
+        process = self.shown_to()
+        await process.until(rb"the editor new\Z")
+        self.assertNotIn(b"old output", process.stdout)
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertIn(b"\x1b[?1049l", process.stdout)
+
+    async def test_raw(self) -> None:
+        """It is the output with ``--raw``, and on a terminal that can only print."""
+        for arguments, term in ((["--raw"], "xterm"), ([], "dumb")):
+            process = self.shown_to(*arguments, term=term)
+            await process.until(rb"old output\r\nnew\Z")
+            self.assertNotIn(b"editor", process.stdout)
+            process.type(b"\x1d")
+            await self.ends_so(process, 0)
+
+
 class PipeTests(ResumeCase):
     """A script."""
 
