@@ -30,6 +30,15 @@ RUNS = 50
 SECONDS = 15.0
 _FLOOD = "while :; do seq 1 1000; done\\r"
 _CLOCK = "while :; do date +clock-%s.%N; sleep 0.2; done\\r"
+_SERVER = f"""
+import sys
+from twisted.scripts.twistd import run
+from twisted_exec.runtimes import config
+config._QUANTITY = {MACHINES}
+sys.argv[0] = "twistd"
+run()
+"""
+"""By default a class has up to 100 machines."""
 _CLOCKS = re.compile(rb"clock-(\d+\.\d+)")
 
 
@@ -39,7 +48,9 @@ def main(scratch: Path) -> None:
     try:
         programs.run(
             "standalone",
-            os.path.join(os.path.dirname(sys.executable), "twistd"),
+            sys.executable,
+            "-c",
+            _SERVER,
             "-n",
             "--pidfile=",
             "exec-standalone",
@@ -47,6 +58,7 @@ def main(scratch: Path) -> None:
             "--port=0",
             "--without-demo",
             "--without-spaces",
+            "--no-keep-machines",
         )
         programs.until("the API server", lambda: "kubectl create" in programs.log("standalone"))
         os.environ["KUBECONFIG"] = f"{scratch}/state/admin.kubeconfig"
