@@ -99,10 +99,18 @@ class RunTests(FleetCase):
 
     async def test_interrupted(self) -> None:
         """Ctrl-C ends the sessions, and prints the results so far."""
-        self.add("a", make=lambda name: RecordingAttachment())
+        attachment = RecordingAttachment()
+        self.add("a", make=lambda name: attachment)
         task, ended, read = self.run_task("--run", "echo hello")
-        while not self.fleet.queries:
+        while not attachment.attachments:
             await self._settle()
         task.interrupted(signal.SIGINT)
         self.assertEqual(await ended, 1)
         self.assertIn("exit code 130: a\n  | [kubectl console: interrupted]\n", read())
+
+    async def test_interrupted_early(self) -> None:
+        """So does Ctrl-C before any command was typed."""
+        self.add("a")
+        task, ended, read = self.run_task("--run", "echo hello")
+        task.interrupted(signal.SIGINT)
+        self.assertEqual((await ended, read()), (1, ""))

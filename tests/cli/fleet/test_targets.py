@@ -7,8 +7,12 @@ from typing import Any
 from twisted.internet import reactor
 
 from tests.cli.fleet.support import FleetCase
+from tests.spaces.hub import HubTestCase
+from twisted_exec.api import spaces
+from twisted_exec.api.kinds import MACHINES
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.cluster_options import config_of
+from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.fleet.targets import Selection, SelectionError, select
 from twisted_exec.journal.journal import Journal
 
@@ -93,3 +97,57 @@ class SelectTests(FleetCase):
         self.assertEqual(await self.labels("--all", "--dialect", "ironcore"), ["a"])
         refusal: Any = await self.refusal("--all", "--dialect", "onmetal")
         self.assertIn("has no machines of dialect onmetal", refusal)
+
+
+class SpacesTests(HubTestCase):
+    """Tests for :func:`select` in the clusters of Spaces."""
+
+    async def select(self, *words: str, user: str = "admin") -> Selection:
+        options = parse_options(["--all", "--kubeconfig", self.kubeconfig(f"user-{user}"), *words])
+        return await select(options, config_of(options), reactor)
+
+    async def add_machines(self, *names: str) -> None:
+        client = self.space_client("t1")
+        for name in names:
+            machine = {"metadata": {"name": name}, "spec": {"machineClassRef": {"name": "small"}}}
+            await client.create(MACHINES.resource, machine, "default")
+
+    async def test_pattern(self) -> None:
+        """A pattern selects in all Spaces of such names; one that is not ready is named."""
+        await self.start_space("t1")
+        await self.put_space(self.config("t1"), "lab-1")
+        await self.put_space(self.config("t1"), "lab-2", Phase=spaces.NOT_READY)
+        await self.put_space(self.config("t1"), "lab-3")
+        await self.put_space(self.config("t1"), "other")
+        await self.add_machines("vm-1", "vm-2")
+        selection = await self.select("--space", "lab-*")
+        # Both Spaces are of one server here; each is a cluster of its own for the client.
+        labels = [target.label for target in selection.targets]
+        self.assertEqual(labels, ["lab-1/vm-1", "lab-1/vm-2", "lab-3/vm-1", "lab-3/vm-2"])
+        self.assertEqual(
+            selection.failures,
+            [("lab-2", 'space "default/lab-2" cannot be reached: it is NotReady')],
+        )
+
+    async def test_one(self) -> None:
+        """A name selects in one Space; its name is in no label, because it is the same in all."""
+        await self.start_space("t1")
+        await self.put_space(self.config("t1"))
+        await self.add_machines("vm-1")
+        selection = await self.select("--space", "one")
+        self.assertEqual([target.label for target in selection.targets], ["vm-1"])
+
+    async def test_none(self) -> None:
+        """A pattern that no Space matches, and a Space that does not exist, are errors."""
+        await self.start_space("t1")
+        await self.put_space(self.config("t1"))
+        for words, reason in (
+            ("two", 'space two: there is no space "two"'),
+            ("two*", "no space matches 'two*'; kubectl get spaces -A lists all"),
+        ):
+            try:
+                await self.select("--space", words)
+            except SelectionError as error:
+                self.assertEqual(str(error), reason)
+            else:
+                raise AssertionError("machines were selected")

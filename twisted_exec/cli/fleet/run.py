@@ -55,6 +55,7 @@ class RunTask(Task):
 
     async def work(self) -> int:
         """See :meth:`Task.work`."""
+        self.is_partial = True  # until all results are known
         try:
             selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
             selection = await self.unless_stopped(selecting)
@@ -62,7 +63,6 @@ class RunTask(Task):
             return complain(str(problem))
         for name, why in selection.failures:
             self.say(f"space {name}: {why}")
-        self.is_partial = bool(selection.failures)
         self._results: dict[Target, Result] = {}
         self._active: set[MachineRun] = set()
         targets = selection.targets
@@ -80,8 +80,9 @@ class RunTask(Task):
                 self._results.get(target) or replace(unfinished, label=target.label)
                 for target in targets
             ]
+            has_failed = any(result.code for result in results)
+            self.is_partial = has_failed or bool(selection.failures)
             self._print(report(results, for_terminal=os.isatty(self.output)))
-            self.is_partial |= any(result.code for result in results)
         return 0
 
     def _print(self, text: bytes) -> None:

@@ -17,7 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, 
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.cli.console.messages import explain
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, served_dialects
@@ -45,11 +45,13 @@ class Cluster:
 
     :param name: of its Space; empty for the cluster of the kubeconfig.
     :param agent: the ``User-Agent``.
+    :param remedy: for credentials that the server does not accept; may be empty.
     """
 
     name: str
     config: ClientConfig
     agent: str = AGENT
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ async def select(options: argparse.Namespace, config: ClientConfig, reactor: Any
 
     def listed(cluster: Cluster) -> Deferred[list[Target]]:
         def failed(failure: Any) -> list[Target]:
-            failures.append((cluster.name, _reason(failure)))
+            reason = _reason(failure)
+            if cluster.remedy and getattr(failure.value, "code", 0) == Unauthorized.code:
+                reason += f"; {cluster.remedy}"
+            failures.append((cluster.name, reason))
             return []
 
         begin = lambda: Deferred.fromCoroutine(_machines(cluster, options, reactor))  # noqa: E731
@@ -159,7 +164,7 @@ async def _clusters(
             failures.append((label, _reason(failure)))
 
         def ready(visit: Visit) -> Cluster | None:
-            return Cluster(label, visit.config, visit.agent)
+            return Cluster(label, visit.config, visit.agent, visit.remedy)
 
         visiting = turns.run(lambda: visit(config, own, reactor))
         return visiting.addCallback(ready).addErrback(failed)
