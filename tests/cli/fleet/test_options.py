@@ -39,6 +39,8 @@ class FleetOptionsTests(SynchronousTestCase):
             (["--all", "--tiled", "--state", "f"], "--state goes without --tiled and --run"),
             (["--all", "--run", "id", "--tail", "1"], "--tail goes without --tiled and --run"),
             (["--all", "--force"], "--force goes with --tiled or --run"),
+            (["--all", "--record"], "--record goes with --tiled or --run"),
+            (["--all", "--record-input", "all"], "--record goes with --tiled or --run"),
             (["--all", "--tail", "-1"], "'-1' is not a number of lines"),
         ):
             stderr = io.StringIO()

@@ -87,6 +87,15 @@ class RunTests(FleetCase):
             "1 machine, exit code 125: c\n  | [kubectl console: forbidden: not c]\n", text
         )
 
+    async def test_record(self) -> None:
+        """A machine whose console is not recorded gets no command."""
+        attachment = RecordingAttachment()
+        self.add("a", make=lambda name: attachment)
+        _, ended, read = self.run_task("--run", "echo hello", "--record")
+        self.assertEqual(await ended, 1)
+        self.assertIn("has opened the console without a recording", read())
+        self.assertEqual(attachment.received, b"")
+
     async def test_timeout(self) -> None:
         """A machine that does not answer in time has the code 124; the others have their results."""
         self.add("a")

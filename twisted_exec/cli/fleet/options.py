@@ -100,6 +100,8 @@ def fleet_problem(options: argparse.Namespace) -> str:
             return f"{name} goes without --tiled and --run"
     if options.force and not (options.tiled or runs):
         return "--force goes with --tiled or --run: otherwise nothing is typed"
+    if (options.record or options.record_input) and not (options.tiled or runs):
+        return "--record goes with --tiled or --run: logs are read without a session"
     return ""
 
 

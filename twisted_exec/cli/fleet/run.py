@@ -24,6 +24,7 @@ from twisted.internet.defer import (
 )
 
 from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.console.options import wanted_recording
 from twisted_exec.cli.console.program import patiently
 from twisted_exec.cli.console.script import ScriptSink
 from twisted_exec.cli.console.script_options import scripted_outcome
@@ -178,6 +179,7 @@ class MachineRun:
             among=(target.dialect,),
             agent=target.cluster.agent,
             reason=options.reason,
+            record=wanted_recording(options),
             silence_seconds=options.lost_after,
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.cli.console.options import wanted_recording
 from twisted_exec.cli.console.stdio import Input, Output
 from twisted_exec.cli.console.terminal import Terminal, nonblocking
 from twisted_exec.cli.fleet.command import Task, complain
@@ -222,6 +223,7 @@ class View:
             among=(target.dialect,),
             agent=target.cluster.agent,
             reason=options.reason,
+            record=wanted_recording(options),
             silence_seconds=options.lost_after,
         )
 
