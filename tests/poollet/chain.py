@@ -185,7 +185,8 @@ class PoolletCase(TestCase):
         else:
             if attributes["subresource"] == "console":
                 return {"allowed": (spec["user"], attributes["verb"]) in self.rights}
-            verb = "get" if attributes["subresource"] == "log" else "create"
+            is_read = attributes["subresource"] in ("log", "content")
+            verb = "get" if is_read else "create"
             self.assertEqual(attributes["verb"], verb)
             resource = f"{attributes['resource']}/{attributes['subresource']}"
             expected = (spec["user"], resource, attributes["name"])

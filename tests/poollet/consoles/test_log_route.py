@@ -33,6 +33,8 @@ class Foreign(MemoryRuntime):
 class LogCase(PoolletCase):
     """Jane may read the log of ``lab/vm``, and not open its console."""
 
+    subresource = "log"
+
     async def start(self, **more: Any) -> Poollet:
         self.allowed.remove(("jane", "machines/exec", "vm"))
         self.allowed.add(JANE_MAY)
@@ -69,7 +71,7 @@ class LogCase(PoolletCase):
         self.assertEqual((caught.exception.code, answer["code"]), (code, code), answer)
         start, end = self.audit.events[before:]
         self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
-        self.assertEqual(end["subresource"], "log")
+        self.assertEqual(end["subresource"], self.subresource)
         message: str = answer["message"]
         return message
 
