@@ -9,9 +9,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.apiserver.support import MACHINES, PODS, APITestCase
+from tests.apiserver.policies.test_recordings import RECORDINGS
+from tests.apiserver.support import MACHINES, MERGE, PODS, APITestCase
 from tests.contracts.stream_locator import StreamLocatorContract
 from twisted_exec.apiserver.consoles.connect import LogLocator, MachineLocator
+from twisted_exec.apiserver.consoles.contents import ContentLocator
 from twisted_exec.apiserver.machine_pods.streams import MachineOfPod, PodLocator
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
@@ -20,11 +22,12 @@ PATHS = {
     "log": f"{MACHINES}/vm/log?tailLines=1",
     "pod": f"{PODS}/vm/exec?stdin=true&command=console&command=--read-only",
     "machine of pod": f"{PODS}/vm/log",
+    "content": f"{RECORDINGS}/r/content",
 }
 
 
 class LocatorTests(StreamLocatorContract, APITestCase):
-    """Of machines, and of Pods that show them."""
+    """Of machines, of Pods that show them, and of recordings."""
 
     pods_view = True
     locators = {
@@ -32,6 +35,7 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         "log": LogLocator,
         "pod": PodLocator,
         "machine of pod": MachineOfPod,
+        "content": ContentLocator,
     }
     resuming = ("exec", "pod")
 
@@ -39,6 +43,10 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         super().setUp()
         self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "127.0.0.1"}])
         self.make_machine("vm")
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm"}}
+        self.answer("POST", RECORDINGS, body, code=201)
+        status = {"status": {"phase": "Recording", "firstOffset": 0}}
+        self.answer("PATCH", f"{RECORDINGS}/r/status", status, content_type=MERGE)
 
     def finish(self, test: Any) -> None:
         """As :meth:`StreamLocatorContract.finish`."""
@@ -49,7 +57,7 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         user = "admin" if allowed else "bob"
         client = self.server.connect()
         lines = [f"GET {PATHS[word]} HTTP/1.1", "Host: x", f"Authorization: Bearer {user}"]
-        if "log" not in PATHS[word]:
+        if word in self.resuming:
             lines += [f"{name}: {value}" for name, value in UPGRADE]
         client.send("\r\n".join([*lines, "", ""]).encode())
         client.lose()
