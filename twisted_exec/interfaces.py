@@ -41,6 +41,7 @@ interface                      implementation or purpose
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IResumableAttachment`  an attachment that can outlive its stream
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
+:class:`IEchoTransport`        a stream that counts how fast the machine answers input
 :class:`IMarkTransport`        the stream to a user who can resume the session
 :class:`IResumableProtocol`    a protocol at a console's endpoint that handles losses itself
 :class:`IStreamLocator`        finds the next hop of a proxied stream
@@ -188,6 +189,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     IBreakable,
     IConsole,
+    IEchoTransport,
     IMarkTransport,
     IOperable,
     IResumableAttachment,
@@ -249,6 +251,7 @@ __all__ = [
     "IConsoleRecordings",
     "ICursor",
     "IDriverMaker",
+    "IEchoTransport",
     "IHandsOverStorage",
     "IHardware",
     "IHostLocal",
