@@ -139,7 +139,7 @@ def _follow(console: str, title: str, *words: str, terminal: bool = False) -> No
     code = process.wait()
     os.close(reader)
     os.close(errors)
-    print(f"{title}: exit code {code}; {messages.decode().splitlines()[:4]}")
+    print(f"{title}: exit code {code}; {messages.decode().splitlines()[-1:]}")
     print(
         f"  first output after {first - began:.2f} s; {received / (now - began) / 1e6:.2f} MB/s out; "
         f"CPU {cpu / (now - began):.0%} of a core; {memory >> 20} MiB"
