@@ -36,6 +36,7 @@ from twisted_exec.observe.metrics import (
 )
 from twisted_exec.poollet.alerts.controller import AlertMetrics
 from twisted_exec.poollet.machines import actor, plan, references
+from twisted_exec.recording.stores.uploads import UploadMetrics
 from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.metrics import ShippingMetrics
@@ -107,6 +108,7 @@ class ObservingPageTests(SynchronousTestCase):
         self.register_round_trips(registry)
         QueueMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
+        UploadMetrics().register(registry)
         KeptSessions(Clock(), 60, registry)
         JournalMetrics(registry, JournalStore("", Clock()))
         RecordingMetrics(registry, lambda: None)

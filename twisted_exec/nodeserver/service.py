@@ -35,6 +35,7 @@ from twisted_exec.nodeserver.kubelet_api.endings import Endings
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator, NodeAccess
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
 from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes, Route
+from twisted_exec.nodeserver.recordings.options import MakeRecordings
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
@@ -181,6 +182,7 @@ class NodeServer(AsyncService):
     :param parts: started once the server listens, and stopped in reverse order after all sessions.
     :param controllers: as ``parts`` and after them; only one process may run them.
     :param authorizer: replaces SubjectAccessReviews to the root.
+    :param recordings: creates the recordings of sessions in Pods.
     :param checks: called at the start; an exception prevents it.
     """
 
@@ -201,6 +203,7 @@ class NodeServer(AsyncService):
         parts: Sequence[Part] = (),
         controllers: Sequence[Part] = (),
         authorizer: IAuthorizer | None = None,
+        recordings: MakeRecordings | None = None,
         checks: Sequence[Callable[[], object]] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -219,6 +222,10 @@ class NodeServer(AsyncService):
             settings.sessions or SessionLimits.fitting(users_share=USERS_SHARE),
         )
         RoundTripMetrics(self.registry, self.sessions)
+        self._recordings = recordings and recordings(reactor, self.registry)
+        if self._recordings is not None:
+            self._parts = [*parts, self._recordings]
+            self._checks = [*checks, self._recordings.check]
         rights = authorizer or DelegatedAuthorizer(client, reactor)
         access = NodeAccess(self._authenticator(), rights)
         self.hop = Hop(
@@ -229,6 +236,7 @@ class NodeServer(AsyncService):
             reactor,
             SharedDownloads(reactor),
             requires_reason=settings.requires_reason,
+            recordings=self._recordings,
         )
         routes = NodeRoutes(
             self.hop, self.registry, [route for each in make for route in each(self.hop)]

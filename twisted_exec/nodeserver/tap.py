@@ -30,6 +30,8 @@ from twisted_exec.nodeserver.nodes.options import NodeOptions
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
 from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions, SyncOptions
+from twisted_exec.nodeserver.recordings.options import FILES as RECORDING_FILES
+from twisted_exec.nodeserver.recordings.options import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
 from twisted_exec.observe.metrics import ExpiryMetrics
@@ -43,11 +45,11 @@ ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
 """The routes of the kubelet API."""
 
 
-class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
+class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions, RecordingOptions):
     """Command line of the node server."""
 
     program = PROGRAM
-    paths = (*FILES, "leaves")
+    paths = (*FILES, *RECORDING_FILES, "leaves")
     synopsis = "--client-ca-file=FILE --leaves=FILE [options]"
     longdesc = "Answers a cluster's API server as a kubelet does, for Pods of other clusters."
 
@@ -80,6 +82,7 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
         make=[*ROUTES, probe_routes(options.keeper())],
         parts=[registry],
         controllers=leader,
+        recordings=options.recordings(),
         checks=[audit.check],
     )
     for each in leader:

@@ -171,6 +171,8 @@ class Location:
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
         answers 404 without a Status, or with that of an unknown path.  ``None`` passes that on, too.
     :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
+    :param recorder: records the stream (:class:`IStreamRecorder`), which then is decoded here and never
+        passes unread.
     """
 
     subject: Subject
@@ -190,12 +192,45 @@ class Location:
     log: LogOptions | None = None
     terms: Terms = FULL
     resumes: bool = False
+    recorder: IStreamRecorder | None = None
 
     def path_with(self, query: bytes) -> bytes:
         """Return path and query for a request with a further query, which may be empty."""
         if not query:
             return self.path
         return self.path + (b"&" if b"?" in self.path else b"?") + query
+
+
+class IStreamRecorder(Interface):
+    """
+    Records one stream of remote commands.
+
+    It sees data before the data passes, so that nothing passes that it cannot record.
+    """
+
+    def begin() -> None:
+        """
+        Begin to record; called once, before the user is answered.
+
+        :raises APIError: the stream must not be opened, because it cannot be recorded.
+        """
+
+    def input(channel: Channel, data: bytes) -> Ending | None:
+        """
+        Record input or a terminal size.
+
+        :return: why the session has to end, instead of passing the data; ``None`` to go on.
+        """
+
+    def output(channel: Channel, data: bytes) -> Ending | None:
+        """Record output; see :meth:`input`."""
+
+    def end(reason: str) -> None:
+        """
+        The stream has ended; called once after :meth:`begin`, unless that has failed.
+
+        :param reason: for audit.
+        """
 
 
 class IStreamLocator(Interface):

@@ -167,7 +167,11 @@ class Passage:
         return self._location.subject.session
 
     async def _carry(self, upgrade: bytes) -> None:
-        """Splice if the next hop accepts the client's protocol; bridge otherwise."""
+        """Splice if the next hop accepts the client's protocol; bridge otherwise, and to record."""
+        if self._location.recorder is not None:
+            if not await self._translate():
+                raise BadRequest("the session is recorded, and its protocol is not known here")
+            return
         head = self._sent = self._head(upgrade)
         try:
             upgraded = await self._reach(head)
@@ -291,6 +295,7 @@ class Passage:
             carried.over,
             session=self._session_id,
             terms=lambda: self._sent_terms,
+            recorder=self._location.recorder,
         )
         self._session.wait(lambda _: bridge.pause_user())
         try:
@@ -332,7 +337,8 @@ class Passage:
 
     def _read_here(self, carried: BridgedStream) -> None:
         del self._request, self._context
-        self._proxy.translating(self._session)
+        if self._location.recorder is None:
+            self._proxy.translating(self._session)
         carried.reach_later(self._location, self._session_id)
         carried.carry()
 

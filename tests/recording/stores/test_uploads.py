@@ -48,7 +48,7 @@ class UploadsTests(SynchronousTestCase):
         """Uploads, as after a start."""
         self.registry = CollectorRegistry()
         return Uploads(
-            self.store, self.clock, UploadMetrics(self.registry), random_part=lambda: 1.0
+            self.store, self.clock, UploadMetrics().register(self.registry), random_part=lambda: 1.0
         )
 
     def metric(self, name: str, **labels: str) -> float:

@@ -15,6 +15,7 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
+from twisted_exec.nodeserver.recordings.service import PodRecordings
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
@@ -32,6 +33,7 @@ class Hop:
     :param shared: the connections that followed logs share.
     :param connect_seconds: time limit for a connection to a leaf, TLS included.
     :param requires_reason: refuse commands without a declared reason.
+    :param recordings: of sessions in Pods, if there are any.
     """
 
     access: NodeAccess
@@ -42,6 +44,7 @@ class Hop:
     shared: SharedDownloads
     connect_seconds: float = CONNECT_SECONDS
     requires_reason: bool = False
+    recordings: PodRecordings | None = None
 
     async def admit(self, context: RequestContext, node: str | None = None) -> str:
         """

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.status import APIError, BadGateway, BadRequest, InternalError
+from twisted_exec.api.status import APIError, BadGateway, BadRequest, Forbidden, InternalError
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.query import run_query
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
@@ -96,6 +96,8 @@ def _record(session: Session, command: Command, problem: BaseException) -> None:
 async def _locate(hop: Hop, context: RequestContext) -> Location:
     target, pod = await find(hop, context)
     hop.check_reason(context)
+    if hop.recordings is not None and hop.recordings.selects(pod.root):
+        raise Forbidden(f'sessions in pod "{target.pod}" are recorded, and run is not: use exec')
     request = context.request
     if is_upgrade(request):
         raise BadRequest("what is run has no stream; ask for exec")

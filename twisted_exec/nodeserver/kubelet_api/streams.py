@@ -9,8 +9,7 @@ the root's client and the leaf.  Only if the leaf lacks the client's protocol ar
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qs, quote
 
 from twisted.internet.defer import Deferred
@@ -33,7 +32,6 @@ from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.translate import requested_channels
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
-from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import WEBSOCKET
 
@@ -64,8 +62,19 @@ class PodLocator:
         query, subject = _query(context.request, target), context.subject
         if is_sent:  # a reason in the command reaches the leaf with the command
             query = query + b"&reason=" + quote(subject.reason, safe="").encode("ascii")
-        streams = None if target.what == "portForward" else _streams(query)
-        return await to_leaf(self.hop, subject, pod, subject.subresource, query, streams)
+        if target.what == "portForward":
+            return await to_leaf(self.hop, subject, pod, subject.subresource, query)
+        options = StreamOptions.of(parse_qs(query))
+        location = await to_leaf(
+            self.hop, subject, pod, subject.subresource, query, requested_channels(options)
+        )
+        if self.hop.recordings is None:
+            return location
+        command = _command(context.request)
+        recorder = self.hop.recordings.recorder(
+            subject, pod.root, target.container, command, has_terminal=options.tty
+        )
+        return replace(location, recorder=recorder)
 
 
 def _query(request: Request, target: KubeletTarget) -> bytes:
@@ -82,11 +91,6 @@ def _query(request: Request, target: KubeletTarget) -> bytes:
 def _command(request: Request) -> list[str]:
     words = (request.args or {}).get(b"command", [])
     return [word.decode("utf-8", "replace") for word in words]
-
-
-def _streams(query: bytes) -> Collection[Channel]:
-    """Return the channels that the leaf opens for this query."""
-    return requested_channels(StreamOptions.of(parse_qs(query)))
 
 
 def stream_routes(hop: Hop) -> list[Route]:

@@ -34,21 +34,27 @@ _PREFIX = "twisted_exec_recording_store_"
 class UploadMetrics:
     """Metrics of a store of recordings."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self) -> None:
         self.stored = Counter(
-            _PREFIX + "recordings", "Recordings that a store has, verified.", registry=registry
+            _PREFIX + "recordings", "Recordings that a store has, verified.", registry=None
         )
-        self.stored_bytes = Counter(_PREFIX + "bytes", "Bytes of them.", registry=registry)
+        self.stored_bytes = Counter(_PREFIX + "bytes", "Bytes of them.", registry=None)
         self.failures = Counter(
-            _PREFIX + "failures", "Failed attempts, by their kind.", ["kind"], registry=registry
+            _PREFIX + "failures", "Failed attempts, by their kind.", ["kind"], registry=None
         )
         self.waiting = Gauge(
             _PREFIX + "waiting",
             "Recordings that are to be stored or deleted; their output is retained meanwhile.",
-            registry=registry,
+            registry=None,
         )
         for kind in (*KINDS, _READING):
             self.failures.labels(kind)
+
+    def register(self, registry: CollectorRegistry) -> UploadMetrics:
+        """Show the metrics; return this object."""
+        for metric in (self.stored, self.stored_bytes, self.failures, self.waiting):
+            registry.register(metric)
+        return self
 
 
 @dataclass
@@ -67,6 +73,7 @@ class Uploads(BackgroundTask):
     Stores recordings one after the other; what fails is tried again, with exponential back-off.
 
     :ivar problem: why the store fails at present; empty while it works.
+    :ivar failing: called with name and reason when a recording could not be stored.
     """
 
     _log = Logger()
@@ -86,6 +93,7 @@ class Uploads(BackgroundTask):
         self._delay_seconds = 0.0
         self._is_working = self._is_stopped = False
         self.problem = ""
+        self.failing: Callable[[str, str], object] = lambda name, why: None
 
     def store(self, name: str, read: ReadText) -> Deferred[Stored]:
         """
@@ -186,6 +194,8 @@ class Uploads(BackgroundTask):
         self.problem = why
         if self._jobs.get(job.name) is job:
             self._jobs[job.name] = self._jobs.pop(job.name)
+            if job.read is not None:
+                self.failing(job.name, why)
         self._delay_seconds = min(
             max(FIRST_DELAY_SECONDS, self._delay_seconds * 2), LONGEST_DELAY_SECONDS
         )

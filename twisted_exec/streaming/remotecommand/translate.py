@@ -25,7 +25,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
-from twisted_exec.streaming.interfaces import INTERNAL, Ending
+from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder
 from twisted_exec.streaming.remotecommand.bridge import (
     LEAVE_SECONDS,
     BackendConnection,
@@ -53,6 +53,8 @@ BEAT_SECONDS = 10.0
 _OTHER_WAYS = {SPDY: (V5, V4), b"websocket": (OVER_SPDY, V4)}
 """SPDY before version 4 over WebSocket: it can signal the end of input."""
 
+_ALL_WAYS = (V5, OVER_SPDY, V4)
+
 
 async def translate(
     request: Request,
@@ -64,7 +66,7 @@ async def translate(
     streams: Collection[Channel] | None = None,
 ) -> bool:
     """
-    Bridge a request to a next hop that refused its protocol.
+    Bridge a request to a next hop that refused its protocol, or whose stream is recorded.
 
     :param options: the stream options of the request.
     :param ask: sends an offer to that hop on a new connection; raises
@@ -81,7 +83,8 @@ async def translate(
     except APIError:
         return False  # not a console request, as far as we know
     channels = streams or requested_channels(options)
-    for way in _OTHER_WAYS[is_upgrade(request)]:
+    ways = _OTHER_WAYS[is_upgrade(request)] if translation.recorder is None else _ALL_WAYS
+    for way in ways:
         attempt = Attempt.over(way)
         try:
             upgraded = await ask(attempt)
@@ -111,6 +114,7 @@ class Translation:
 
     :param session: its id.
     :param terms: returns the terms that the next hop has confirmed.
+    :param recorder: see :class:`~twisted_exec.streaming.interfaces.Location`.
     :param on_end: called once, when both connections are closed, with the reason for audit, as in
         :class:`~twisted_exec.streaming.splice.Splice`; never if the client was not answered.
     :ivar bytes_to_machine: input passed on, without framing.
@@ -125,7 +129,10 @@ class Translation:
         session: str,
         limits: Limits = DEFAULT_LIMITS,
         terms: Callable[[], Terms] = lambda: FULL,
+        recorder: IStreamRecorder | None = None,
     ) -> None:
+        self.recorder = recorder
+        self._recording: IStreamRecorder | None = None  # once it has begun
         self.clock, self._limits, self._terms = clock, limits, terms
         self._on_end, self._session = on_end, session
         self.bytes_to_machine = self.bytes_to_user = 0
@@ -175,12 +182,16 @@ class Translation:
         Answer the client.
 
         :param options: what it asked for.
-        :raises ConnectionDone: it has left; the machine's connection is closed.
+        :raises APIError: the stream cannot be recorded; the machine's connection is closed.
+        :raises ConnectionDone: the client has left; so is it then.
         """
         clock, limits = self.clock, self._limits
         self._asked = options
         session = self._session
         try:
+            if self.recorder is not None:
+                self.recorder.begin()
+                self._recording = self.recorder
             accept(
                 request,
                 protocol,
@@ -193,6 +204,7 @@ class Translation:
             )
         except BaseException:
             self._machine.carrier.abort()
+            self._recorded("the client was not answered")
             raise
         if not self._status_sent:
             self._beat = clock.callLater(BEAT_SECONDS, self._ping)
@@ -246,6 +258,10 @@ class Translation:
         if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
             self._refuse(channel)
             return
+        ending = self._recording.input(channel, data) if self._recording is not None else None
+        if ending is not None:
+            self.end(ending)
+            return
         machine = self._machine.carrier
         if channel is Channel.STDIN:
             self.bytes_to_machine += len(data)
@@ -284,7 +300,12 @@ class Translation:
 
     def output(self, channel: Channel, data: bytes) -> None:
         """Pass output on."""
-        if not self._status_sent:
+        if self._status_sent:
+            return
+        ending = self._recording.output(channel, data) if self._recording is not None else None
+        if ending is not None:
+            self.end(ending)
+        else:
             self._buffered.append((channel, data))
             self.pump()
 
@@ -364,10 +385,17 @@ class Translation:
             cancel(self._patience)
         if self._user.gone and self._machine.gone:
             cancel(self._beat)
+            self._recorded(self._reason)
             self._on_end(self._reason)
             # Break reference cycles: OpenSSL's memory does not count towards the garbage
             # collector's thresholds, and would pile up.
             del self._user, self._machine, self._on_end
+
+    def _recorded(self, reason: str) -> None:
+        """End the recording, if there is one."""
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.end(reason)
 
     # Pings
 

@@ -4,7 +4,10 @@ Requests to buckets that do not behave: :mod:`twisted_exec.recording.stores.s3.b
 
 from __future__ import annotations
 
+from datetime import datetime
+from hashlib import sha256
 from typing import Any
+from urllib.parse import parse_qsl
 
 from twisted.logger import globalLogPublisher
 from twisted.web.resource import Resource
@@ -13,8 +16,9 @@ from twisted.web.server import Site
 from tests.contracts.recording_store import text_of
 from tests.tls.support import LoopbackCase, authority, reactor, server_identity
 from twisted_exec.recording.stores.interfaces import StoreError
-from twisted_exec.recording.stores.s3.bucket import Bucket, transport_of
-from twisted_exec.recording.stores.s3.signing import Credentials
+from twisted_exec.recording.stores.s3.bucket import Bucket, Call, transport_of
+from twisted_exec.recording.stores.s3.signing import Credentials, Signer
+from twisted_exec.recording.stores.s3.signing import query as query_of
 from twisted_exec.recording.stores.s3.store import S3Store
 from twisted_exec.recording.stores.s3.target import parse_target
 
@@ -32,9 +36,11 @@ class Answering(Resource):
         super().__init__()
         self._code, self._body, self._headers = code, body, headers
         self.requests: list[Any] = []
+        self.bodies: list[bytes] = []
 
     def render(self, request: Any) -> bytes:
         self.requests.append(request)
+        self.bodies.append(request.content.read())
         request.setResponseCode(self._code)
         for name, value in self._headers.items():
             request.setHeader(name, value)
@@ -68,6 +74,33 @@ class BucketTests(LoopbackCase):
             for secret in ("SECRET-KEY", "SESSION-TOKEN", "Signature", "KEY-ID"):
                 self.assertNotIn(secret, str(error))
         return errors[0]
+
+    async def test_signature(self) -> None:
+        """What arrives is what was signed, byte for byte, also with strange ids of uploads."""
+        answering = Answering(204)
+        store = await self.store(answering)
+        bucket = store._bucket
+        await bucket.send(Call("PUT", "prefix/a.cast", {"uploadId": "a+b/c=~ü%2B &"}, b"body"))
+        await bucket.send(Call("GET", parameters={"uploads": "", "prefix": "a/b"}))
+        for request, body in zip(answering.requests, answering.bodies, strict=True):
+            headers = {
+                name.decode().lower(): values[0].decode()
+                for name, values in request.requestHeaders.getAllRawHeaders()
+            }
+            text = headers["authorization"]
+            names = text.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+            self.assertIn("host", names)
+            path, _, query = request.uri.decode().partition("?")
+            again = Signer(CREDENTIALS, "us-east-1").sign(
+                request.method.decode(),
+                path,
+                dict(parse_qsl(query, keep_blank_values=True)),
+                {name: headers[name] for name in names if not name.startswith("x-amz-")},
+                sha256(body).hexdigest(),
+                datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ"),
+            )
+            self.assertEqual(text, dict(again)["authorization"])
+            self.assertEqual(query_of(dict(parse_qsl(query, keep_blank_values=True))), query)
 
     async def test_redirects(self) -> None:
         """Redirects are not followed: they could lead to any address, with our signature."""

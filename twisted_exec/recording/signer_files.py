@@ -1,20 +1,21 @@
 """
-The recorder's certificate of a runtime, read again when its files change.
+The certificate of a recorder, read again when its files change.
 """
 
 from __future__ import annotations
 
 import os
 
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 
+from .signatures import Signer, UnusableCertificate
+
 
 class SignerFiles:
     """
-    :param certificate: path of a PEM file; empty if the runtime has none.
+    :param certificate: path of a PEM file; empty if there is none.
     :param key: path of its private key.
     """
 
@@ -32,7 +33,7 @@ class SignerFiles:
         certificate, key = self._paths
         if not certificate:
             raise UnusableCertificate(
-                "the runtime has no certificate for recordings (--recorder-certificate)"
+                "there is no certificate for recordings (--recorder-certificate)"
             )
         try:
             stamp = tuple((os.stat(path).st_mtime_ns, os.stat(path).st_ino) for path in self._paths)

@@ -1,0 +1,3 @@
+"""
+Recordings of exec and attach in the Pods of leaves.
+"""

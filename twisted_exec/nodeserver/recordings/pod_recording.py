@@ -1,0 +1,250 @@
+"""
+The recording of one session in a Pod.
+
+The node server has no journal, so the text goes to a file as the session goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zope.interface import implementer
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.recording.chain import MILLISECOND, Info
+from twisted_exec.recording.echo import Echo
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.writer import Writer
+from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder, TerminalSize
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.remotecommand.messages import SizeDecoder
+
+if TYPE_CHECKING:
+    from .service import PodRecordings
+
+UNKNOWN_USER = "unknown"
+"""The root's API server does not say for whom it asks."""
+NONE, MASKED, ALL = INPUTS = ("none", "masked", "all")
+
+_NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class PodSession:
+    """
+    The facts about a session.
+
+    :param id: of the session.
+    :param via: the name of the root's API server.
+    :param machine: see :class:`~twisted_exec.recording.chain.Info`.
+    :param has_terminal: the terminal of the Pod echoes input.
+    """
+
+    id: str
+    via: str
+    machine: dict[str, str]
+    has_terminal: bool
+
+    @property
+    def pod(self) -> str:
+        """Namespace and name."""
+        return f"{self.machine['namespace']}/{self.machine['name']}"
+
+
+class RecordingFile:
+    """
+    A new file to which text is appended.
+
+    :raises OSError: it cannot be created.
+    """
+
+    def __init__(self, path: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self.path = path
+        self._descriptor = os.open(path, flags, 0o600)
+
+    def write(self, text: bytes) -> None:
+        """:raises OSError: the disk is full, or the file cannot be written."""
+        view = memoryview(text)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def sync(self) -> None:
+        """Force it to the disk."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+@implementer(IStreamRecorder)
+class PodRecording:
+    """
+    Records one session.
+
+    :param name: of the recording.
+    :ivar is_dirty: there is text that is not signed.
+    """
+
+    def __init__(self, owner: PodRecordings, name: str, session: PodSession, input: str) -> None:
+        self.name, self.session = name, session
+        self._owner, self._input = owner, input
+        self._file: RecordingFile | None = None
+        self._writer: Writer
+        self._signer: Signer
+        self._offset = 0
+        self._sizes = SizeDecoder()
+        self._echo = Echo()
+        self.is_dirty = False
+
+    # IStreamRecorder
+
+    def begin(self) -> None:
+        """See :meth:`IStreamRecorder.begin`."""
+        now = self._owner.now()
+        try:
+            self._signer = self._owner.signer()
+            self._signer.require_valid(now // MILLISECOND)
+            info = Info(
+                self._owner.new_id(),
+                self.session.machine,
+                self._owner.new_id()[:16],
+                0,
+                now // MILLISECOND,
+            )
+            self._writer = Writer(info, self._signer, title=self.session.pod)
+            self._file = self._owner.created(self)
+            self._write(self._writer.begin())
+            joined = {
+                "session": self.session.id,
+                "user": UNKNOWN_USER,
+                "role": "writer",
+                "via": self.session.via,
+            }
+            self._event(Kind.JOIN, joined)
+            self._write(self._writer.seal(now))
+        except (OSError, UnusableCertificate) as error:
+            why = _reason(error)
+            file, self._file = self._file, None
+            self._owner.not_begun(self, why, file)
+            if self._owner.is_required:
+                raise ServiceUnavailable(
+                    f'pod "{self.session.machine["name"]}" must be recorded, and cannot be: {why}'
+                ) from None
+
+    def input(self, channel: Channel, data: bytes) -> Ending | None:
+        """See :meth:`IStreamRecorder.input`."""
+        if channel is Channel.RESIZE:
+            for size in self._sizes.feed(data):
+                if isinstance(size, TerminalSize):
+                    self._try(self._event, Kind.SIZE, {"rows": size.rows, "columns": size.columns})
+        elif self._input == ALL:
+            self._try(self._typed, data, False)
+        elif self._input == MASKED and self.session.has_terminal:
+            self._echo.typed(self.session.id, data, self._owner.now() / _NANOSECONDS)
+        return self._verdict()
+
+    def output(self, channel: Channel, data: bytes) -> Ending | None:
+        """See :meth:`IStreamRecorder.output`."""
+        if channel in (Channel.STDOUT, Channel.STDERR) and data:
+            self._try(self._printed, data)
+        return self._verdict()
+
+    def end(self, reason: str) -> None:
+        """See :meth:`IStreamRecorder.end`."""
+        if self._file is None:
+            return
+        self._try(self._event, Kind.LEAVE, {"session": self.session.id, "reason": reason})
+        self._try(self._close)
+        file, self._file = self._file, None
+        if file is not None:
+            self._owner.ended(self, file)
+
+    # Writing
+
+    def _write(self, text: bytes) -> None:
+        """:raises OSError: the disk is full, or the file cannot be written."""
+        assert self._file is not None
+        self._file.write(text)
+
+    def _printed(self, data: bytes) -> None:
+        now = self._owner.now()
+        self._write(self._writer.output(now, self._offset, data))
+        self._offset += len(data)
+        self.is_dirty = True
+        if self._echo.is_expected:
+            for _, typed in self._echo.printed(data, now / _NANOSECONDS):
+                self._typed(typed, True)
+
+    def _typed(self, data: bytes, echoed: bool) -> None:
+        fields = {
+            "session": self.session.id,
+            "data": b64encode(data).decode("ascii"),
+            "echoed": echoed,
+        }
+        self._event(Kind.INPUT, fields)
+
+    def _event(self, kind: Kind, data: dict[str, Any]) -> None:
+        event = Event(self._offset, self._owner.now(), kind, data)
+        self._write(self._writer.event(event))
+        self.is_dirty = True
+
+    def _close(self) -> None:
+        self._renew()
+        self._write(self._writer.close(self._owner.now()))
+
+    def seal(self) -> None:
+        """Sign what was written."""
+        if self._file is None or not self.is_dirty:
+            return
+        self._try(self._seal)
+        if self._file is not None:
+            self._owner.sync(self._file)
+
+    def _seal(self) -> None:
+        self._renew()
+        self._write(self._writer.seal(self._owner.now()))
+        self.is_dirty = False
+
+    def _renew(self) -> None:
+        """Use the present certificate."""
+        signer = self._owner.signer()
+        if signer is not self._signer:
+            self._write(self._writer.renew(signer))
+            self._signer = signer
+
+    # Failure
+
+    def _try(self, write: Callable[..., None], *arguments: Any) -> None:
+        if self._file is None:
+            return
+        try:
+            write(*arguments)
+        except UnusableCertificate as error:
+            # There is no head for now; the text goes on, and a later head covers it.
+            self._owner.in_trouble(self, str(error))
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Record no more: a reader could not tell what is missing."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._owner.failed(self, _reason(error), file)
+
+    def _verdict(self) -> Ending | None:
+        if self._file is not None or not self._owner.is_required:
+            return None
+        return Ending(INTERNAL, "the session must be recorded, and cannot be any longer")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

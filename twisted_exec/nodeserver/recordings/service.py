@@ -1,0 +1,292 @@
+"""
+Recordings of sessions in Pods: which sessions, their files, their signatures, and their uploads.
+
+A recording is written to a file ``NAME.open``, signed each minute, renamed to ``NAME.cast`` at its end,
+uploaded to the store, and then deleted here.  A file that a killed process has left is uploaded as it is:
+it is not closed, but proven up to its newest signed head.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+
+from twisted_exec.api.selectors import LabelSelector
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.stores.interfaces import ReadText
+from twisted_exec.recording.stores.uploads import Uploads
+from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.unix import private_directory
+
+from .pod_recording import NONE, UNKNOWN_USER, PodRecording, PodSession, RecordingFile
+
+SEAL_SECONDS = 60.0
+"""Interval of signing."""
+OPEN, CLOSED = ".open", ".cast"
+
+_NAMESPACE_CHARACTERS, _POD_CHARACTERS, _COMMAND_CHARACTERS = 63, 90, 1024
+_STRANGE = re.compile(r"[^a-z0-9.-]")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Which sessions are recorded, and how.
+
+    :param directory: of recordings that are not stored yet.
+    :param namespaces: of the root; empty for all.
+    :param selector: labels of the root's Pods.
+    :param input: none, masked or all.
+    :param is_required: sessions that cannot be recorded are refused, or end.
+    """
+
+    directory: str
+    namespaces: Collection[str] = ()
+    selector: LabelSelector = LabelSelector()
+    input: str = NONE
+    is_required: bool = False
+
+
+class PodRecordings:
+    """
+    The recordings of one node server.
+
+    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
+    :param now: returns nanoseconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        signer: Callable[[], Signer],
+        uploads: Uploads,
+        reactor: Any,
+        now: Callable[[], int],
+        *,
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
+    ) -> None:
+        self.settings, self.signer, self._now = settings, signer, now
+        self._latest = 0
+        self._uploads, self._reactor = uploads, reactor
+        self._in_thread = in_thread or self._defer
+        self._open: dict[str, PodRecording] = {}
+        self._jobs: set[Deferred[Any]] = set()
+        self._sealing = SingleRun(self._seal_all, "signing recordings")
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """See :class:`Settings`."""
+        return self.settings.is_required
+
+    def now(self) -> int:
+        """Return the time in nanoseconds since the epoch; it does not go back with the host's clock."""
+        self._latest = max(self._latest, self._now())
+        return self._latest
+
+    def _defer(self, work: Callable[[], Any]) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work)
+
+    # Start and stop
+
+    def check(self) -> None:
+        """
+        Check certificate and directory; called before the start.
+
+        :raises TLSConfigError: the certificate cannot be used, or the directory is not private.
+        """
+        try:
+            self.signer()
+        except UnusableCertificate as problem:
+            raise TLSConfigError(f"--recorder-certificate: {problem}") from None
+        private_directory(self.settings.directory)
+
+    def start(self) -> None:
+        """Upload what is not stored yet."""
+        for name in sorted(os.listdir(self.settings.directory)):
+            base, suffix = os.path.splitext(name)
+            if suffix == OPEN:
+                self._log.warn("the recording {name} is not closed: its process died", name=base)
+                os.rename(self._path(base, OPEN), self._path(base, CLOSED))
+            if suffix in (OPEN, CLOSED):
+                self._upload(base)
+        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+
+    async def stop(self) -> None:
+        """Wait for the disk; called after all sessions have ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._sealing.ended()
+        await DeferredList(list(self._jobs))
+        await self._uploads.stop()
+
+    # Which sessions
+
+    def selects(self, pod: Object) -> bool:
+        """Return whether sessions in a Pod of the root are recorded."""
+        metadata, settings = pod["metadata"], self.settings
+        if settings.namespaces and metadata["namespace"] not in settings.namespaces:
+            return False
+        return settings.selector.matches(metadata.get("labels") or {})
+
+    def recorder(
+        self,
+        subject: Subject,
+        pod: Object,
+        container: str,
+        command: Sequence[str],
+        has_terminal: bool,
+    ) -> PodRecording | None:
+        """Return the recorder of a session in a Pod of the root; ``None`` if it is not recorded."""
+        if not self.selects(pod):
+            return None
+        metadata = pod["metadata"]
+        machine = {
+            "kind": "Pod",
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "node": subject.pool,
+            "container": container,
+            "subresource": subject.subresource,
+            "command": shlex.join(command)[:_COMMAND_CHARACTERS],
+            "reason": subject.reason,
+            "user": UNKNOWN_USER,
+        }
+        session = PodSession(
+            subject.session,
+            subject.user,
+            {key: value for key, value in machine.items() if value},
+            has_terminal,
+        )
+        return PodRecording(self, _name(metadata), session, self.settings.input)
+
+    # Called by recordings
+
+    @staticmethod
+    def new_id() -> str:
+        """Return an id."""
+        return secrets.token_hex(16)
+
+    def created(self, recording: PodRecording) -> RecordingFile:
+        """:raises OSError: the file cannot be created."""
+        file = RecordingFile(self._path(recording.name, OPEN))
+        self._open[recording.name] = recording
+        return file
+
+    def sync(self, file: RecordingFile) -> None:
+        """Force a file to the disk, soon."""
+        self._job(file.sync)
+
+    def ended(self, recording: PodRecording, file: RecordingFile) -> None:
+        """A recording is complete, as far as it is."""
+        del self._open[recording.name]
+        self._finish(recording.name, file)
+
+    def in_trouble(self, recording: PodRecording, why: str) -> None:
+        """A recording cannot be signed at present."""
+        self._log.error(
+            "the recording of {pod} cannot be signed: {why}", pod=recording.session.pod, why=why
+        )
+
+    def not_begun(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
+        """A recording cannot begin."""
+        self._report(recording, why)
+        self._open.pop(recording.name, None)
+        if file is not None:
+            file.close()
+            os.unlink(file.path)
+
+    def failed(self, recording: PodRecording, why: str, file: RecordingFile) -> None:
+        """A recording cannot go on."""
+        self._report(recording, why)
+        self.ended(recording, file)
+
+    def _report(self, recording: PodRecording, why: str) -> None:
+        self._log.error(
+            "session {session} in {pod} cannot be recorded: {why}",
+            session=recording.session.id,
+            pod=recording.session.pod,
+            why=why,
+        )
+
+    def _finish(self, name: str, file: RecordingFile) -> None:
+        def work() -> None:
+            try:
+                file.sync()
+            finally:
+                file.close()
+            os.rename(self._path(name, OPEN), self._path(name, CLOSED))
+
+        self._job(work).addCallback(lambda is_done: self._upload(name) if is_done else None)
+
+    # Signatures
+
+    def _tick(self) -> None:
+        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+        self._sealing.start()
+
+    async def _seal_all(self) -> None:
+        turns = ShortTurns(self._reactor)
+        for recording in list(self._open.values()):
+            await turns.breathe()
+            recording.seal()
+
+    # Files
+
+    def _path(self, name: str, suffix: str) -> str:
+        return os.path.join(self.settings.directory, name + suffix)
+
+    def _job(self, work: Callable[[], None]) -> Deferred[bool]:
+        """Do something in a thread; fires with whether it succeeded."""
+        job = self._in_thread(work)
+        self._jobs.add(job)
+
+        def over(result: Any) -> bool:
+            self._jobs.discard(job)
+            if result is None:
+                return True
+            result.trap(OSError)
+            self._log.error("a recording cannot be written: {why}", why=result.getErrorMessage())
+            return False
+
+        return job.addBoth(over)
+
+    def _upload(self, name: str) -> None:
+        path = self._path(name, CLOSED)
+        stored = self._uploads.store(name, self._read(path))
+        stored.addCallback(lambda _: self._job(partial(os.unlink, path)))
+
+    def _read(self, path: str) -> ReadText:
+        def work(offset: int, limit: int) -> bytes:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                return os.pread(file, limit, offset)
+            finally:
+                os.close(file)
+
+        return lambda offset, limit: self._in_thread(partial(work, offset, limit))
+
+
+def _name(metadata: Object) -> str:
+    """Return the name of a recording, by which a person finds it in the store."""
+    namespace = metadata["namespace"][:_NAMESPACE_CHARACTERS]
+    pod = metadata["name"][:_POD_CHARACTERS]
+    return _STRANGE.sub("-", f"{namespace}.{pod}.{secrets.token_hex(8)}".lower())
