@@ -45,6 +45,7 @@ interface                      implementation or purpose
 :class:`IMarkTransport`        the stream to a user who can resume the session
 :class:`IResumableProtocol`    a protocol at a console's endpoint that handles losses itself
 :class:`IStreamLocator`        finds the next hop of a proxied stream
+:class:`IStreamRecorder`       records a proxied stream, which then is decoded
 :class:`ISessionReviewer`      decides again about open sessions, for ``streaming.sessions.guard``
 :class:`IRoundReviewer`        the same, for rounds with many equal questions
 :class:`IJournal`              the output of one console: ``journal.journal``
@@ -196,6 +197,7 @@ from twisted_exec.streaming.interfaces import (
     IRoundReviewer,
     ISessionReviewer,
     IStreamLocator,
+    IStreamRecorder,
     ITermsAttachment,
     Location,
     Role,
@@ -301,6 +303,7 @@ __all__ = [
     "ISpaces",
     "IStorage",
     "IStreamLocator",
+    "IStreamRecorder",
     "ITermsAttachment",
     "IVisibility",
     "IWatch",

@@ -193,6 +193,8 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             self.shipping = Shipping(settings.shipping, self.streams.registry, reactor)
         self._handover = RuntimeHandOver(self, reactor)
         JournalMetrics(self.streams.registry, self.runtime.journals)
+        if settings.recording.make_store is not None:
+            self.runtime.upload_metrics.register(self.streams.registry)
         RecordingMetrics(self.streams.registry, lambda: self.runtime.machines.recordings)
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)

@@ -43,13 +43,14 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.journal.store import JournalStore
-from twisted_exec.recording.signer_files import SignerFiles
+from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.recordings.service import (
     NO_RECORDINGS,
     ConsoleRecordings,
     RecordingSettings,
 )
+from twisted_exec.runtimes.recordings.signer import SignerFiles
 from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
     SHUTTING_DOWN,
@@ -109,6 +110,7 @@ class MachineRuntime(Service):
     :param last_line_seconds: see :class:`.LastLines`.
     :param recording: how consoles are recorded.
     :param recording_url: returns the URL of a recording for a token.
+    :ivar upload_metrics: of the store of recordings.
     :ivar machines: those that exist.
     :ivar journals: the output of the machines' consoles, on disk.
     """
@@ -138,6 +140,12 @@ class MachineRuntime(Service):
         recording_url: Callable[[str], str] = lambda token: "",
     ) -> None:
         self._recording_url = recording_url
+        self.upload_metrics = metrics = UploadMetrics()
+        make_store = recording.make_store
+
+        def make_uploads() -> Uploads | None:
+            return make_store and Uploads(make_store(reactor), reactor, metrics)
+
         self.classes = list(classes)
         self._table, self._cache = table, cache
         self._now_nanoseconds = now_nanoseconds
@@ -169,6 +177,7 @@ class MachineRuntime(Service):
                 SignerFiles(recording.certificate, recording.key),
                 now_nanoseconds,
                 limit_bytes=recording.limit_bytes,
+                make_uploads=make_uploads,
             ),
         )
         self._machines, self._supervisors = self.machines.records, self.machines.supervisors

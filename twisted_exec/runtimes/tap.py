@@ -14,6 +14,7 @@ from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLi
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required, days, size, whole_seconds
 from twisted_exec.program.start import make_service
+from twisted_exec.recording.stores.option import RECORDING_STORE
 from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
@@ -93,6 +94,7 @@ class Options(ServingOptions):
             "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
         ],
         ["recorder-key", None, "", "Its private key."],
+        RECORDING_STORE,
         [
             "recording-bytes",
             None,
@@ -110,7 +112,12 @@ class Options(ServingOptions):
             "journal-keep-free",
             "journal-deleted-days",
         ],
-        "Recordings": ["recorder-certificate", "recorder-key", "recording-bytes"],
+        "Recordings": [
+            "recorder-certificate",
+            "recorder-key",
+            "recording-bytes",
+            "recording-store",
+        ],
     }
     optFlags = [
         ["keep-machines", None, "Let machines outlive this program, if their driver supports it."]
@@ -186,5 +193,6 @@ def settings(options: Options) -> Settings:
             options["recorder-certificate"],
             options["recorder-key"],
             options["recording-bytes"] or 0,
+            options["recording-store"],
         ),
     )

@@ -45,7 +45,11 @@ def runtime_settings(
         sessions=settings.sessions,
         keep_machines=settings.keep_machines,
         last_line_seconds=settings.last_line_seconds,
-        recording=RecordingSettings(certificates.recorder.certificate, certificates.recorder.key),
+        recording=RecordingSettings(
+            certificates.recorder.certificate,
+            certificates.recorder.key,
+            make_store=settings.recording_store,
+        ),
     )
 
 

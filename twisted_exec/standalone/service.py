@@ -43,6 +43,7 @@ from twisted_exec.program.draining import let_sessions_end
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
+from twisted_exec.recording.stores.option import MakeStore
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.standalone.handover import (
@@ -108,6 +109,7 @@ class Settings:
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: as of :class:`twisted_exec.runtimes.host.Settings`.
+    :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this one, so that no successor can take
         its place.
     """
@@ -130,6 +132,7 @@ class Settings:
     keep_machines: bool = False
     strict_verbs: bool = False
     last_line_seconds: int = 0
+    recording_store: MakeStore | None = None
     has_parent: bool = False
 
 

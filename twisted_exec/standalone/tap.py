@@ -16,6 +16,7 @@ from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import port_range, seconds
 from twisted_exec.program.start import make_service
+from twisted_exec.recording.stores.option import RECORDING_STORE
 from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS
 from twisted_exec.standalone.first_commands import FirstCommands
 from twisted_exec.standalone.parent_watch import stop_with_parent
@@ -41,7 +42,12 @@ class Options(OIDCOptions):
     group = "Start and stop"
     groups = {
         "API server": ["port", "dialect", "pods-view", "no-pods-view", "console-verbs"],
-        "Storage": ["state-dir", "storage", *(each[0] for each in QUOTA_OPTIONS)],
+        "Storage": [
+            "state-dir",
+            "storage",
+            *(each[0] for each in QUOTA_OPTIONS),
+            "recording-store",
+        ],
         "Users": ["token-auth-file", "client-ca-file"],
         "Spaces": ["space-port-range", "without-spaces"],
     }
@@ -81,6 +87,7 @@ class Options(OIDCOptions):
         ],
         ["drain-seconds", None, 5.0, "Seconds for sessions to finish when stopping.", seconds],
         LAST_LINE_SECONDS,
+        RECORDING_STORE,
     ]
     optFlags = [
         *PODS_FLAGS,
@@ -149,5 +156,6 @@ def _settings(options: Options) -> Settings:
         space_ports=options["space-port-range"],
         strict_verbs=options["console-verbs"] == STRICT,
         last_line_seconds=options["last-line-seconds"],
+        recording_store=options["recording-store"],
         has_parent=bool(options["with-parent"]),
     )

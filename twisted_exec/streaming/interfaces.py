@@ -76,6 +76,7 @@ __all__ = [
     "IRoundReviewer",
     "ISessionReviewer",
     "IStreamLocator",
+    "IStreamRecorder",
     "ITermsAttachment",
     "Location",
     "Position",

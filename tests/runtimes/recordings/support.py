@@ -38,6 +38,7 @@ class Case(SynchronousTestCase):
     """A runtime with one machine, :data:`KEY`, and its recordings."""
 
     limit_bytes = 0
+    make_uploads: Any = staticmethod(lambda: None)
 
     def setUp(self) -> None:
         self.addCleanup(close_segments)
@@ -79,6 +80,7 @@ class Case(SynchronousTestCase):
             limit_bytes=self.limit_bytes,
             in_thread=at_once,
             layer=self.layer,
+            make_uploads=self.make_uploads,
         )
         self.recordings.start()
         self.add(KEY)

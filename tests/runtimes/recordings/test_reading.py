@@ -32,3 +32,17 @@ class TextReaderTests(SynchronousTestCase):
         for offset, limit in reads:
             found = self.successResultOf(read(offset, limit))
             self.assertEqual(found, TEXT[offset : offset + limit])
+
+    def test_failure(self) -> None:
+        """After a failure the text is rendered anew: what was rendered so far is not the whole."""
+        problems = [OSError(5, "Input/output error")]
+
+        def failing() -> Iterator[bytes]:
+            yield TEXT[:100]
+            if problems:
+                raise problems.pop()
+            yield TEXT[100:]
+
+        read = TextReader(failing, Clock())
+        self.failureResultOf(read(0, 2000), OSError)
+        self.assertEqual(self.successResultOf(read(0, 2000)), TEXT)

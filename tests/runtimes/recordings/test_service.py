@@ -120,14 +120,6 @@ class LifeTests(Case):
         self.end()
         self.assertTrue(self.report().is_closed)
 
-    def test_upload(self) -> None:
-        """The hook for stores gets each closed recording, also after a start."""
-        closed: list[str] = []
-        self.recordings.closed = closed.append
-        self.set()
-        self.end()
-        self.assertEqual(closed, [UID])
-
 
 class KillTests(Case):
     """Kills and restarts."""

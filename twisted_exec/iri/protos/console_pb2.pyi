@@ -171,7 +171,7 @@ class ListRecordingsResponse(_message.Message):
     def __init__(self, instance: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[RecordingStatus, _Mapping]]] = ...) -> None: ...
 
 class RecordingStatus(_message.Message):
-    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time", "owner")
+    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time", "owner", "location")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +184,7 @@ class RecordingStatus(_message.Message):
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
     number: int
     uid: str
     machine_uid: str
@@ -196,7 +197,8 @@ class RecordingStatus(_message.Message):
     start_time: int
     end_time: int
     owner: str
-    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    location: str
+    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., owner: _Optional[str] = ..., location: _Optional[str] = ...) -> None: ...
 
 class RecordingRequest(_message.Message):
     __slots__ = ("uid",)

@@ -79,6 +79,8 @@ def status_of(reported: pb.RecordingStatus, now: float) -> Object:
             "endOffset": reported.end,
             "head": reported.head[:_MOST_HEAD],
         }
+        if reported.location:
+            status["location"] = one_line(reported.location)[:_MOST_MESSAGE]
         if reported.start_time:
             status["startTime"] = times.timestamp(reported.start_time / _NANOSECONDS)
     if reported.state in (CLOSED, FAILED):

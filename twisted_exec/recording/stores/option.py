@@ -54,3 +54,13 @@ def _bucket(target: Target, reactor: Any) -> IRecordingStore:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+RECORDING_STORE: list[Any] = [
+    "recording-store",
+    None,
+    None,
+    f"Where closed recordings are stored: {FORMS}.",
+    store_option,
+]
+"""The option of programs with a machine runtime."""

@@ -73,6 +73,7 @@ class Uploads(BackgroundTask):
     Stores recordings one after the other; what fails is tried again, with exponential back-off.
 
     :ivar problem: why the store fails at present; empty while it works.
+    :ivar is_stopped: nothing is stored any more.
     :ivar failing: called with name and reason when a recording could not be stored.
     """
 
@@ -91,7 +92,7 @@ class Uploads(BackgroundTask):
         self._jobs: dict[str, _Job] = {}
         self._current: tuple[_Job, Deferred[Any]] | None = None
         self._delay_seconds = 0.0
-        self._is_working = self._is_stopped = False
+        self._is_working = self.is_stopped = False
         self.problem = ""
         self.failing: Callable[[str, str], object] = lambda name, why: None
 
@@ -119,14 +120,14 @@ class Uploads(BackgroundTask):
         self._count()
         if known is not None and self._current is not None and self._current[0] is known:
             self._current[1].cancel()
-        if not self._is_working and not self._is_stopped:
+        if not self._is_working and not self.is_stopped:
             self._is_working = True
             self._begin(self._work())
         return job.done
 
     def stop(self) -> Deferred[None]:
         """End the present attempt; fires when it has ended, and connections are closed."""
-        self._is_stopped = True
+        self.is_stopped = True
         stopped: Deferred[None] = super().stop()
         return stopped.addCallback(lambda _: self.backend.close())
 

@@ -43,6 +43,8 @@ class Facts:
     :param owner: identifies the poollet; empty until that has set the recording.
     :param failure: why it cannot go on; else empty.
     :param message: what is missing in it; else empty.
+    :param location: where the store has it; else empty.
+    :param is_released: its object is deleted, and the store is to delete it.
     """
 
     uid: str
@@ -60,6 +62,8 @@ class Facts:
     owner: str = ""
     failure: str = ""
     message: str = ""
+    location: str = ""
+    is_released: bool = False
 
     @property
     def range(self) -> Range:

@@ -190,7 +190,7 @@ class Heads:
             for recording in list(self._parts.recordings.values()):
                 if recording.facts.key != lost.key or recording.state == FAILED:
                     continue
-                if recording.needed.overlaps(lost.first, lost.end):
+                if recording.needed and recording.needed.overlaps(lost.first, lost.end):
                     self._fail(recording, why)
 
     def _fail(self, recording: Recording, why: str) -> None:

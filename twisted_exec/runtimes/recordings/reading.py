@@ -36,7 +36,11 @@ class TextReader:
             self._buffer.clear()
         turns = ShortTurns(self._clock)
         while self._offset + len(self._buffer) < offset + limit:
-            piece = next(self._pieces, None)
+            try:
+                piece = next(self._pieces, None)
+            except BaseException:
+                self._pieces = None  # it has ended, and would seem to be complete
+                raise
             if piece is None:
                 break
             self._buffer += piece

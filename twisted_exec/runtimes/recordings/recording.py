@@ -22,6 +22,7 @@ class Recording:
     :ivar last: the newest signed head.
     :ivar certificate: of that head, in DER.
     :ivar trouble: why it cannot be written at present; else empty.
+    :ivar waiting: why the store does not have it yet; else empty.
     :ivar number: grows with each change of the status, see ``RecordingStatus``.
     :ivar seen: the end of the journal and the time of its newest entry, when a head was signed last.
     :ivar is_due: a head is to be signed soon.
@@ -31,7 +32,7 @@ class Recording:
         self.facts: Facts = stored.facts
         self.last, self.certificate = stored.last, stored.certificate
         self._is_closed = stored.last.is_closed
-        self.trouble = ""
+        self.trouble = self.waiting = ""
         self.number = 0
         self.seen = -1, 0
         self.is_due = False
@@ -59,8 +60,10 @@ class Recording:
         return self.state == RECORDING
 
     @property
-    def needed(self) -> Needed:
-        """The range of the journal."""
+    def needed(self) -> Needed | None:
+        """The range of the journal; ``None`` if the recording does not need it any more."""
+        if self.facts.location or self.facts.is_released:
+            return None
         end = None if self.is_open else self.last.position.offset
         return Needed(self.facts.first, end)
 
@@ -71,7 +74,7 @@ class Recording:
             uid=self.uid,
             machine_uid=self.facts.key,
             state=self.state,
-            message=self.facts.failure or self.trouble or self.facts.message,
+            message=self.facts.failure or self.trouble or self.facts.message or self.waiting,
             epoch=self.facts.epoch,
             first=self.facts.first,
             end=self.last.position.offset,
@@ -79,4 +82,5 @@ class Recording:
             start_time=self.facts.start_ns,
             end_time=self.last.time * MILLISECOND,
             owner=self.facts.owner,
+            location=self.facts.location,
         )

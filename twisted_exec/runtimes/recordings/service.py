@@ -30,11 +30,13 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.ranges import Position, Range, render
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.stores.option import MakeStore
 from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored, changed
 from twisted_exec.runtimes.recordings.heads import HeadParts, Heads, here
 from twisted_exec.runtimes.recordings.recording import CLOSED, FAILED, RECORDING, Recording
 from twisted_exec.runtimes.recordings.retained import Needed, RetainedSegments
 from twisted_exec.runtimes.recordings.statuses import Statuses
+from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 SEAL_SECONDS = 60.0
@@ -54,11 +56,13 @@ class RecordingSettings:
     :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
     :param key: its private key.
     :param limit_bytes: see :class:`.RetainedSegments`.
+    :param make_store: creates the store of closed recordings; ``None`` without one.
     """
 
     certificate: str = ""
     key: str = ""
     limit_bytes: int = 0
+    make_store: MakeStore | None = None
 
 
 NO_RECORDINGS = RecordingSettings()
@@ -92,8 +96,8 @@ class ConsoleRecordings:
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
     :param limit_bytes: see :class:`.RetainedSegments`.
     :param in_thread: runs a function that may wait.
-    :ivar closed: called with the UID of each recording that is closed, again after each start until it is
-        released; :meth:`content` is the text then.
+    :param make_uploads: returns uploads to a store of closed recordings, or ``None`` without one.
+    :ivar storing: that store.
     """
 
     _log = Logger()
@@ -109,13 +113,13 @@ class ConsoleRecordings:
         limit_bytes: int = 0,
         in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
         layer: Any = os,
+        make_uploads: MakeUploads = lambda: None,
     ) -> None:
         self._journals, self._reactor, self._signer = journals, reactor, signer
         self._now, self._layer = now_nanoseconds, layer
         self._files = RecordingFiles(path, layer)
         self.retained = RetainedSegments(os.path.join(path, "segments"), limit_bytes, layer)
         self.statuses = Statuses(reactor)
-        self.closed: Callable[[str], object] = lambda uid: None
         self._refusals = 0
         self._recordings: dict[str, Recording] = {}
         self._machines: dict[str, RecordedMachine] = {}
@@ -137,7 +141,15 @@ class ConsoleRecordings:
             ),
             report=self.statuses.changed,
             needs_changed=self._needs_changed,
-            closed=lambda uid: self.closed(uid),
+            closed=lambda uid: self.storing.closed(uid),
+        )
+        self.storing = Storing(
+            make_uploads(),
+            self._recordings,
+            self.content,
+            self._save,
+            self.statuses.changed,
+            reactor,
         )
         self._timer: IDelayedCall | None = None
         self._is_running = False
@@ -161,13 +173,16 @@ class ConsoleRecordings:
         self._journals.before_removal(self.retained.removing)
         self._is_running = True
         self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
-        for recording in self._recordings.values():
-            if recording.state == CLOSED:
-                self.closed(recording.uid)
+        for recording in list(self._recordings.values()):
+            if recording.facts.is_released:
+                self._release(recording)
+            else:
+                self.storing.closed(recording.uid)
 
     def abandon(self) -> None:
         """Stop without a last signature."""
         self._is_running = False
+        self.storing.stop()
         self.statuses.stop()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -203,7 +218,8 @@ class ConsoleRecordings:
         """Follow the begin or the end of a recording."""
         needed: dict[str, list[Needed]] = {}
         for recording in self._recordings.values():
-            needed.setdefault(recording.facts.key, []).append(recording.needed)
+            if recording.needed is not None:
+                needed.setdefault(recording.facts.key, []).append(recording.needed)
         self.retained.needed = needed
         for function in list(self._changed):
             function()
@@ -391,8 +407,34 @@ class ConsoleRecordings:
         recording.facts = facts
         self._add(recording)
 
+    def _save(self, recording: Recording, facts: Facts) -> None:
+        """
+        Store changed facts of a recording that needs its journal no longer.
+
+        :raises OSError: the disk is full or not writable; nothing has changed.
+        """
+        self._files.save(facts)
+        recording.facts = facts
+        self.statuses.changed(recording)
+        self._needs_changed()
+        try:
+            self.retained.release()
+        except OSError as error:
+            self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
+
     def _release(self, recording: Recording) -> None:
-        """Forget a recording whose object is deleted."""
+        """Delete a recording whose object is deleted."""
+        try:
+            deleted = self.storing.delete(recording)
+        except OSError as error:
+            self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
+            return
+        self.statuses.forget(recording.uid)
+        deleted.addCallback(self._forget, recording)
+
+    def _forget(self, _: object, recording: Recording) -> None:
+        if self._recordings.get(recording.uid) is not recording:
+            return
         try:
             self._files.remove(recording.uid)
             del self._recordings[recording.uid]
@@ -413,7 +455,7 @@ class ConsoleRecordings:
     def facts(self, uid: str) -> Facts:
         """:raises NotFound: there is no such recording."""
         recording = self._recordings.get(uid)
-        if recording is None:
+        if recording is None or recording.facts.is_released:
             message = f"the runtime has no recording {uid!r}: it has not begun, or was deleted"
             raise NotFound("consolerecordings", uid, message=message)
         return recording.facts

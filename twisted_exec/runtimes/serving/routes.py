@@ -45,6 +45,7 @@ from twisted_exec.iri.request_cache import (
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.runtimes.recordings.content import RecordingStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
+from twisted_exec.runtimes.recordings.stored_content import StoredStream
 from twisted_exec.runtimes.serving.attachments import NotifyingAttachment
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
 from twisted_exec.runtimes.serving.rejoining import Rejoining
@@ -238,7 +239,14 @@ class StreamRoutes(ServerRoutes):
             request, names["token"], RECORDING, prepare, RECORDING
         )
         try:
-            await RecordingStream(request, uid, partial(recordings().read, uid)).run(live)
+            stored = recordings().storing.text(recordings().facts(uid))
+            if stored is not None:
+                await StoredStream(request, uid, stored).run(live)
+            else:
+                await RecordingStream(request, uid, partial(recordings().read, uid)).run(live)
+        except APIError as error:
+            live.over(error.message, code=error.code)
+            raise
         finally:
             reservation.ended()
 

@@ -122,6 +122,11 @@ _STATUS = struct(
         "endOffset": integer("endOffset is the offset behind the last byte of output.", minimum=0),
         "startTime": moment("startTime is when the recording began."),
         "endTime": moment("endTime is when it was closed, or failed."),
+        "location": string(
+            "location is the URL of the recording in the store of the runtime, once it is closed and the store has "
+            "it. The subresource content is read from there.",
+            maxLength=1024,
+        ),
         "head": string(
             "head is the newest signed head of the recording. Without a newer one in a copy of the content, "
             "twisted-exec recording verify finds that the end of the copy is missing.",

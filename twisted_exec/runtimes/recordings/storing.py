@@ -1,0 +1,128 @@
+"""
+Closed recordings in a store instead of the journals.
+
+A recording that is closed is rendered and uploaded.  Once the store has it, and it was compared, its
+location is noted, the journal is free, and the content is read from the store.  Until then, and while the
+store is away, nothing changes but the message in its status.
+
+A recording whose object is deleted is deleted in the store, too; its facts remain until that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.recording.stores.interfaces import ReadText, Stored, reader
+from twisted_exec.recording.stores.uploads import Uploads
+
+from .files import Facts, changed
+from .reading import TextReader
+from .recording import CLOSED, Recording
+
+AGAIN_SECONDS = 60.0
+"""When the location could not be noted."""
+_MESSAGE_CHARACTERS = 1000
+
+MakeUploads = Callable[[], Uploads | None]
+
+
+class Storing:
+    """
+    The store of the recordings of a runtime.
+
+    :param uploads: made for this object, which stops it; ``None`` without a store.
+    :param recordings: by UID; the mapping changes.
+    :param content: returns the text of a recording from the journal.
+    :param save: stores changed facts of a recording; raises :class:`OSError`.
+    :param report: called with a recording whose status has changed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        uploads: Uploads | None,
+        recordings: Mapping[str, Recording],
+        content: Callable[[str], Iterator[bytes]],
+        save: Callable[[Recording, Facts], None],
+        report: Callable[[Recording], None],
+        reactor: Any,
+    ) -> None:
+        self._uploads, self._recordings = uploads, recordings
+        self._content, self._save, self._report = content, save, report
+        self._reactor = reactor
+        if uploads is not None:
+            uploads.failing = self._failing
+
+    def stop(self) -> None:
+        """Stop; uploads go on after the next start."""
+        if self._uploads is not None:
+            self._uploads.stop()
+
+    def closed(self, uid: str) -> None:
+        """Store a recording, unless the store has it."""
+        recording = self._recordings.get(uid)
+        if self._uploads is None or recording is None or not _is_to_store(recording):
+            return
+        read = TextReader(partial(self._content, uid), self._reactor)
+        self._uploads.store(uid, read).addCallback(self._stored, self._uploads, recording)
+
+    def _stored(self, stored: Stored, uploads: Uploads, recording: Recording) -> None:
+        uid = recording.uid
+        if not _is_to_store(recording) or uploads.is_stopped:
+            return
+        location = uploads.backend.location(uid)
+        recording.waiting = ""
+        try:
+            self._save(recording, changed(recording.facts, location=location))
+        except OSError as error:
+            self._log.warn("recording {uid}: {why}", uid=uid, why=error.strerror)
+            self._reactor.callLater(AGAIN_SECONDS, self.closed, uid)
+        else:
+            self._log.info("recording {uid} is at {location}", uid=uid, location=location)
+
+    def _failing(self, uid: str, why: str) -> None:
+        """The store does not take a recording at present."""
+        recording = self._recordings.get(uid)
+        waiting = f"it is not stored yet: {why}"[:_MESSAGE_CHARACTERS]
+        if recording is not None and recording.waiting != waiting:
+            recording.waiting = waiting
+            self._report(recording)
+
+    def delete(self, recording: Recording) -> Deferred[Any]:
+        """
+        Delete a recording in the store.
+
+        :return: fires when that is done; at once if it was never there.
+        :raises OSError: it cannot be noted that the recording is to be deleted.
+        """
+        if self._uploads is None or recording.state != CLOSED:
+            return succeed(None)
+        if not recording.facts.is_released:
+            self._save(recording, changed(recording.facts, is_released=True))
+        return self._uploads.delete(recording.uid)
+
+    def text(self, facts: Facts) -> ReadText | None:
+        """
+        Return the function that reads a recording in the store; ``None`` if it is not there.
+
+        :raises ServiceUnavailable: the runtime has no store any more.
+        """
+        if not facts.location:
+            return None
+        if self._uploads is None:
+            raise ServiceUnavailable(
+                f"the recording is at {facts.location}: start the runtime with --recording-store"
+            )
+        return reader(self._uploads.backend, facts.uid)
+
+
+def _is_to_store(recording: Recording) -> bool:
+    facts = recording.facts
+    return recording.state == CLOSED and not facts.location and not facts.is_released
