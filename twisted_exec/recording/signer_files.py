@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 
+from twisted.logger import Logger
+
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
@@ -18,6 +20,8 @@ class SignerFiles:
     :param certificate: path of a PEM file; empty if there is none.
     :param key: path of its private key.
     """
+
+    _log = Logger()
 
     def __init__(self, certificate: str = "", key: str = "") -> None:
         self._paths = certificate, key
@@ -42,5 +46,9 @@ class SignerFiles:
                 self._signer = Signer(chain[0], pem.private_key(read_file(key), key))
                 self._stamp = stamp
         except (OSError, TLSConfigError) as error:
-            raise UnusableCertificate(str(error)) from None
+            # Users read why they are refused, but need no paths of this host.
+            self._log.warn("the recorder's certificate cannot be used: {why}", why=error)
+            raise UnusableCertificate(
+                "the recorder's certificate or key cannot be read (the log of its program says why)"
+            ) from None
         return self._signer

@@ -43,6 +43,7 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.recordings.service import (
@@ -50,7 +51,6 @@ from twisted_exec.runtimes.recordings.service import (
     ConsoleRecordings,
     RecordingSettings,
 )
-from twisted_exec.runtimes.recordings.signer import SignerFiles
 from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
     SHUTTING_DOWN,

@@ -260,7 +260,7 @@ class OpenAPITests(APITestCase):
             list(screen["responses"]["200"]["content"]),
             ["text/plain", "application/json", "image/svg+xml"],
         )
-        self.assertEqual([each["name"] for each in screen["parameters"]], ["as", "at"])
+        self.assertEqual([each["name"] for each in screen["parameters"]], ["as", "at", "size"])
 
 
 class PodsOpenAPITests(OpenAPITests):

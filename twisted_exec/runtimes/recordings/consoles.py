@@ -11,9 +11,9 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.journal.journal import Journal
+from twisted_exec.recording.echo import Echo
 from twisted_exec.wire.session_terms import parse_recording
 
-from .echo import Echo
 from .service import ConsoleRecordings
 
 _PIECE_BYTES = 3072

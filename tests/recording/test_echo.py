@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.echo`.
+Tests for :mod:`twisted_exec.recording.echo`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.recordings.echo import ECHO_SECONDS, Echo
+from twisted_exec.recording.echo import ECHO_SECONDS, Echo
 
 letters = st.text("ab*", max_size=6).map(str.encode)
 
