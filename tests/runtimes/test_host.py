@@ -12,12 +12,20 @@ from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.qemus import COUNTER, boot_rom
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.interfaces import (
+    IConsoleAlerts,
+    IConsoleRecordings,
+    IMachineLogs,
+    IMachineRuntime,
+)
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
@@ -65,6 +73,20 @@ class HostCase(RuntimeCase):
         except Exception as error:
             return error
         self.fail("it started")
+
+
+class EmbeddedTests(HostCase):
+    """A runtime without gRPC, in the process of its poollet."""
+
+    async def test_interfaces(self) -> None:
+        """The host provides the interfaces of its runtime, with all methods."""
+        host = await self.ready()
+        for each in (IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings):
+            verifyObject(each, host)
+        answer = await host.list_recordings(
+            console_pb2.ListRecordingsRequest(owner="pool-a", wait_seconds=0)
+        )
+        self.assertEqual(list(answer.recordings), [])
 
 
 class WholeTests(HostCase):

@@ -21,10 +21,10 @@ from twisted_exec.console.acts import Act
 from twisted_exec.console.limits import Limits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
+    IConsoleRecordings,
     IMachineLogs,
     IMachineRuntime,
 )
-from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions.registry import IRONCORE
 from twisted_exec.iri.server import IRIServer
@@ -111,16 +111,21 @@ class Settings:
     recording: RecordingSettings = NO_RECORDINGS
 
 
-# Forwards all methods to ``runtime``; start and stop are those of Starting.
-_Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
+class _AllOfIt(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings):
+    """All that :class:`MachineRuntime` provides."""
 
 
-@implementer(IMachineLogs, IConsoleAlerts, IHandsOver)
+# Forwards all methods to ``runtime``; start and stop are those of AsyncService.
+_Runtime: Any = proxyForInterface(_AllOfIt, "runtime")
+
+
+@implementer(IHandsOver)
 class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     """
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
-    with :class:`~twisted_exec.iri.interfaces.IMachineLogs` and
-    :class:`~twisted_exec.iri.interfaces.IConsoleAlerts`.
+    with :class:`~twisted_exec.iri.interfaces.IMachineLogs`,
+    :class:`~twisted_exec.iri.interfaces.IConsoleAlerts` and
+    :class:`~twisted_exec.iri.interfaces.IConsoleRecordings`.
 
     :param checks: called at the start, which fails if one raises.
     :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
@@ -199,10 +204,6 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)
         self.streams.health.add("iri", self._probe_iri)
-
-    def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
-        """See :meth:`IMachineLogs.log`."""
-        return self.runtime.log(request, **facts)
 
     def _acted(self, act: Act) -> None:
         """Write the audit record of an act at a console."""

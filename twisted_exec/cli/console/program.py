@@ -129,8 +129,12 @@ class Program:
     :param options: those of :func:`add_session_options`, and ``name``.
     """
 
+    _script: Script | None = None
+
     def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
+        from twisted_exec.cli.console.terminal import Terminal
+
+        self._options, self._terminal = options, Terminal(0)
 
     @property
     def subject(self) -> str:
@@ -167,7 +171,7 @@ class Program:
 
     def run(self) -> tuple[Outcome, bool]:
         from twisted_exec.cli.console.session import ConsoleSession
-        from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
+        from twisted_exec.cli.console.terminal import Signals, nonblocking
         from twisted_exec.program.clock import use_monotonic_clock
         from twisted_exec.wire.terminal_modes import Modes
 
@@ -177,11 +181,10 @@ class Program:
         self._script = script = self.make_script(reactor)
         call = reactor.callFromThread
         with (
-            Terminal(0) as terminal,
+            self._terminal as terminal,
             nonblocking(0, os.O_RDONLY) as source,
             nonblocking(1, os.O_WRONLY) as sink,
         ):
-            self._terminal = terminal
             self._session = session = ConsoleSession(
                 reactor,
                 interactive=terminal.is_terminal and script is None,
