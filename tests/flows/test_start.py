@@ -703,7 +703,7 @@ class UserEndTests(StartCase):
         kubeconfig = f"--kubeconfig={self.kubeconfig()}"
         await self.each(
             "kubectl-console",
-            ([], "kubectl console: the following arguments are required: NAME; see kubectl"),
+            ([], "kubectl console: give the NAME of a machine, or select machines with -l or"),
             (["vm", "--nonsense"], "unrecognized arguments: --nonsense"),
             (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no duration such as"),
             (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no duration such as"),

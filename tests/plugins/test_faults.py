@@ -83,9 +83,19 @@ class OptionTests(SynchronousTestCase):
         behind = ["--aggregated", f"--kubeconfig={kubeconfig}"]
         files = ("client-certificate", "client-key", "certificate-authority")
         kubelets = [f"--kubelet-{name}=/{name}" for name in files]
+        recording = [
+            "--record-namespaces=*",
+            "--recorder-certificate=recorder.crt",
+            "--recorder-key=recorder.key",
+            "--recording-dir=recordings",
+            "--recording-store=file:///recordings",
+        ]
         return {
             "exec-broker": [[*self.least()["exec-broker"], "--space=lab-7"]],
-            "exec-nodeserver": [[*self.least()["exec-nodeserver"], "--spaces=here"]],
+            "exec-nodeserver": [
+                [*self.least()["exec-nodeserver"], "--spaces=here"],
+                [*self.least()["exec-nodeserver"], *recording],
+            ],
             "exec-apiserver": [
                 [*arguments(client_ca_file=""), *behind],
                 [*arguments(), *kubelets],
