@@ -168,6 +168,8 @@ class MarkTests(SynchronousTestCase):
             b'{"Ack":-1}\n',
             b'{"Ack":"1"}\n',
             b'{"Ack":9223372036854775808}\n',
+            b'{"Echo":-1}\n',
+            b'{"Echo":"1"}\n',
             b"[" * 5000 + b"\n",
             b"x" * (LONGEST_MARK_BYTES + 1),
         ):

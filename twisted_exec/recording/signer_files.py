@@ -5,8 +5,7 @@ The certificate of a recorder, read again when its files change.
 from __future__ import annotations
 
 import os
-
-from twisted.logger import Logger
+from collections.abc import Callable
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
@@ -19,12 +18,16 @@ class SignerFiles:
     """
     :param certificate: path of a PEM file; empty if there is none.
     :param key: path of its private key.
+    :param warn: writes a line to the log.
     """
 
-    _log = Logger()
-
-    def __init__(self, certificate: str = "", key: str = "") -> None:
-        self._paths = certificate, key
+    def __init__(
+        self,
+        certificate: str = "",
+        key: str = "",
+        warn: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        self._paths, self._warn = (certificate, key), warn
         self._stamp: tuple[object, ...] = ()
         self._signer: Signer | None = None
 
@@ -47,7 +50,7 @@ class SignerFiles:
                 self._stamp = stamp
         except (OSError, TLSConfigError) as error:
             # Users read why they are refused, but need no paths of this host.
-            self._log.warn("the recorder's certificate cannot be used: {why}", why=error)
+            self._warn(f"the recorder's certificate cannot be used: {error}")
             raise UnusableCertificate(
                 "the recorder's certificate or key cannot be read (the log of its program says why)"
             ) from None

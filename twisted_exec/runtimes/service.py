@@ -174,7 +174,11 @@ class MachineRuntime(Service):
                 path,
                 self.journals,
                 reactor,
-                SignerFiles(recording.certificate, recording.key),
+                SignerFiles(
+                    recording.certificate,
+                    recording.key,
+                    lambda why: self._log.warn("{why}", why=why),
+                ),
                 now_nanoseconds,
                 limit_bytes=recording.limit_bytes,
                 make_uploads=make_uploads,

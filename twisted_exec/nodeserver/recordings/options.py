@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from twisted.logger import Logger
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.selectors import LabelSelector, parse_labels
@@ -24,6 +25,7 @@ from .service import PodRecordings, Settings
 
 FILES = ("recorder-certificate", "recorder-key", "recording-dir")
 _NEEDED = (*FILES, "recording-store")
+_log = Logger()
 _ALL = "*"
 
 MakeRecordings = Callable[[Any, CollectorRegistry], PodRecordings]
@@ -88,7 +90,11 @@ class RecordingOptions(ProgramOptions):
             self["record-input"],
             bool(self["recording-required"]),
         )
-        signer = SignerFiles(self["recorder-certificate"], self["recorder-key"])
+        signer = SignerFiles(
+            self["recorder-certificate"],
+            self["recorder-key"],
+            lambda why: _log.warn("{why}", why=why),
+        )
         make_store = store_option(self["recording-store"])
 
         def make(reactor: Any, registry: CollectorRegistry) -> PodRecordings:
