@@ -1,5 +1,5 @@
 """
-Admission of ConsoleRecordings: what belongs to a policy, and heads that never go back.
+Admission of ConsoleRecordings: those of policies, and heads that never go back.
 
 The server records the machine, its pool and the user.  A recording that a ConsolePolicy required is
 changed and deleted only by users who may update that policy: those who edit or administer a

@@ -2,8 +2,7 @@
 Output of many machines through one descriptor, in fair turns.
 
 Each machine has a bounded buffer.  The machines with output take turns, a few kilobytes each, so that
-one that prints without end delays the others by one turn at most.  What happens when a buffer is full
-depends on the reader:
+one that prints without end delays the others by one turn at most.  A full buffer depends on the reader:
 
 * a pipe or a file gets everything: the machine's log is paused until there is room again;
 * a terminal shows the present: older output is dropped, and a line says how many bytes these were.

@@ -75,7 +75,7 @@ class Selection:
     """
     The selected machines.
 
-    :param failures: the clusters that could not be asked, and why.
+    :param failures: the clusters that did not answer, and why.
     """
 
     targets: Sequence[Target]

@@ -21,7 +21,7 @@ HELP = (
 
 
 class Mode(Enum):
-    """What keys mean."""
+    """The meaning of keys."""
 
     BROWSE = "browse"
     CONFIRM = "confirm"

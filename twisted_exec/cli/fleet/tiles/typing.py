@@ -118,7 +118,7 @@ class TypingSession:
         self._look_at_role()
 
     def skipped(self, count: int | None) -> None:
-        """Nobody reads this output."""
+        """Ignore the gap: the tiles show screens, and not this output."""
 
     def resumed(self, seconds: float, uncertain: int) -> None:
         """The connection is back."""

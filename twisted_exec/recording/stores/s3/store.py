@@ -133,7 +133,7 @@ class S3Store:
     async def _put(self, name: str, read: ReadText) -> Stored:
         key = self._key(name)
         if await self._is_there(name):
-            # The answer to the last request of an earlier attempt was lost, or nobody has seen it.
+            # The answer to the last request of an earlier attempt was lost, or has not arrived.
             stored = await digest(read)
             if await digest(reader(self, name)) == stored:
                 await self._abort(await self._uploads(key), key)
