@@ -1,5 +1,5 @@
 """
-How fast a machine answers input.
+The time that a machine takes to answer input.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from twisted.internet.defer import (
 )
 
 from twisted_exec.cli.console.messages import explain
-from twisted_exec.cli.console.options import wanted_recording
 from twisted_exec.cli.console.program import patiently
 from twisted_exec.cli.console.script import ScriptSink
 from twisted_exec.cli.console.script_options import scripted_outcome
@@ -32,9 +31,7 @@ from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.cli.console.shell import Run
 from twisted_exec.cli.fleet.command import Task, complain
 from twisted_exec.cli.fleet.results import Result, report
-from twisted_exec.cli.fleet.targets import SelectionError, Target, select
-from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, open_console
-from twisted_exec.wire.stream_options import CONSOLE
+from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
 
 CONCURRENT_RUNS = 50
 SECONDS = 60.0
@@ -167,21 +164,7 @@ class MachineRun:
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:
-        target, options = self._target, self._options
-        return open_console(
-            target.cluster.config,
-            target.namespace,
-            target.name,
-            session,
-            self._reactor,
-            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-            options=replace(CONSOLE, force=options.force),
-            among=(target.dialect,),
-            agent=target.cluster.agent,
-            reason=options.reason,
-            record=wanted_recording(options),
-            silence_seconds=options.lost_after,
-        )
+        return open_target(self._target, session, self._reactor, self._options)
 
     def _refused(self, failure: Any) -> None:
         if not failure.check(CancelledError):

@@ -28,7 +28,7 @@ class StateError(Exception):
 @dataclass(frozen=True)
 class Progress:
     """
-    What was printed of a machine's output.
+    The part of a machine's output that was printed.
 
     :param name: of the machine, for people who read the file.
     :param inside_line: the last line was printed in part.

@@ -19,13 +19,16 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.console.options import wanted_recording
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, served_dialects
+from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console, served_dialects
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.spaces.space_view import name_of
+from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.stream_options import CONSOLE
 
 MOST_MACHINES = 500
 MOST_SPACES = 500
@@ -86,7 +89,7 @@ async def select(options: argparse.Namespace, config: ClientConfig, reactor: Any
     """
     Return the machines that the options select.
 
-    :raises SelectionError: there are none, or too many, or no cluster can be asked.
+    :raises SelectionError: there are none, or too many, or no cluster answers.
     """
     failures: list[tuple[str, str]] = []
     clusters = await _clusters(options, config, reactor, failures)
@@ -257,3 +260,27 @@ def _labelled(targets: list[Target]) -> list[Target]:
         parts += [target.dialect.workload.plural] * has_kinds
         labelled.append(replace(target, label="/".join([*parts, target.name])))
     return labelled
+
+
+def open_target(
+    target: Target, user: ConsoleUser, reactor: Any, options: argparse.Namespace
+) -> Deferred[ConsoleStream]:
+    """
+    Open the console of a selected machine, as :func:`.open_console` does.
+
+    :param options: of the command line.
+    """
+    return open_console(
+        target.cluster.config,
+        target.namespace,
+        target.name,
+        user,
+        reactor,
+        timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+        options=replace(CONSOLE, force=options.force),
+        among=(target.dialect,),
+        agent=target.cluster.agent,
+        reason=options.reason,
+        record=wanted_recording(options),
+        silence_seconds=options.lost_after,
+    )

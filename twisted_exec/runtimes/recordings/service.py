@@ -3,7 +3,7 @@ Records the consoles of a runtime.
 
 A recording is a range of the journal of a machine.  The newest head of each is signed once a minute, if
 there was output or an event since, and at its end.  It covers only what is on the disk, so that no power
-cut can make it untrue.  The text is rendered from the journal when somebody reads it, see
+cut can make it untrue.  The text is rendered from the journal for each reader, see
 :mod:`twisted_exec.recording.ranges`.
 
 Recordings begin when a poollet sets them, or with the first session whose terms name them.  They end when
@@ -51,7 +51,7 @@ _NAMES = ("namespace", "name", "uid")
 @dataclass(frozen=True)
 class RecordingSettings:
     """
-    How consoles are recorded.
+    Settings of the recordings of consoles.
 
     :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
     :param key: its private key.

@@ -9,27 +9,24 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.screens import Form, ScreenOptions
-from twisted_exec.cli.console.options import wanted_recording
 from twisted_exec.cli.console.stdio import Input, Output
 from twisted_exec.cli.console.terminal import Terminal, nonblocking
 from twisted_exec.cli.fleet.command import Task, complain
-from twisted_exec.cli.fleet.targets import SelectionError, Target, select
+from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
 from twisted_exec.cli.fleet.tiles.drawing import ScreenText, draw_tile, fitted
 from twisted_exec.cli.fleet.tiles.keys import Key, keys
 from twisted_exec.cli.fleet.tiles.model import HELP, Mode, Model, Wish
 from twisted_exec.cli.fleet.tiles.screens import Screens
 from twisted_exec.cli.fleet.tiles.typing import Sessions
-from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, open_console
+from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
 from twisted_exec.kube.consoles.screen import read_screen
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
-from twisted_exec.wire.stream_options import CONSOLE
 
 DRAW_SECONDS = 0.03
 _UNSENT_BYTES = 256 << 10
@@ -210,22 +207,7 @@ class View:
         return Deferred.fromCoroutine(fetched())
 
     def _open_console(self, index: int, user: ConsoleUser) -> Deferred[ConsoleStream]:
-        target = self._targets[index]
-        options = self._task.options
-        return open_console(
-            target.cluster.config,
-            target.namespace,
-            target.name,
-            user,
-            self._reactor,
-            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-            options=replace(CONSOLE, force=options.force),
-            among=(target.dialect,),
-            agent=target.cluster.agent,
-            reason=options.reason,
-            record=wanted_recording(options),
-            silence_seconds=options.lost_after,
-        )
+        return open_target(self._targets[index], user, self._reactor, self._task.options)
 
     def _sessions_changed(self) -> None:
         model, sessions = self.model, self._sessions
