@@ -166,7 +166,13 @@ def xterm_module() -> str:
 
 def chromium() -> str | None:
     """Why a page in a real browser cannot be tried here, or ``None``."""
-    return None if shutil.which("chromium") else "chromium is not on PATH (chromium)"
+    return None if chromium_program() else "chromium is not on PATH (chromium)"
+
+
+def chromium_program() -> str | None:
+    """A browser of the Chromium project, under one of the names that distributions use."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def kube_apiserver() -> str | None:

@@ -1,0 +1,116 @@
+"""
+A headless Chromium with a private profile.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.interfaces import IReactorProcess
+
+from tests import needs
+
+from .devtools import DESCRIPTORS, DevTools
+from .page import Page
+
+reactor: Any = _reactor
+
+OPTIONS = (
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    # The pages of two users are visible at the same time, each on a screen of its own.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--ignore-certificate-errors",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--password-store=basic",
+    "--no-proxy-server",
+    "about:blank",
+)
+
+
+class Chromium:
+    """
+    One browser process.
+
+    :param hosts: IP addresses by the host names that only this browser resolves.
+    """
+
+    def __init__(self, *, hosts: Mapping[str, str] | None = None) -> None:
+        self._hosts = dict(hosts or {})
+        self._directory = ""
+        self._pid = 0
+        self.devtools = DevTools()
+        self.pages: list[Page] = []
+
+    def _argv(self) -> Sequence[str]:
+        program = needs.chromium_program()
+        assert program is not None, needs.chromium()
+        argv = [
+            # A process group, so that one signal ends the browser's many processes.
+            *("setsid", program, *OPTIONS),
+            f"--user-data-dir={self._directory}/profile",
+        ]
+        if os.geteuid() == 0:
+            argv.append("--no-sandbox")  # the sandbox refuses root
+        if self._hosts:
+            rules = ",".join(f"MAP {name} {address}" for name, address in self._hosts.items())
+            argv.append(f"--host-resolver-rules={rules}")
+        return argv
+
+    async def start(self) -> None:
+        """Fires when the browser answers."""
+        self._directory = tempfile.mkdtemp(prefix="exec-chromium-")
+        argv = self._argv()
+        environment = {**os.environ, "HOME": self._directory, "TMPDIR": self._directory}
+        process = IReactorProcess(reactor).spawnProcess(
+            self.devtools, argv[0], argv, env=environment, childFDs=DESCRIPTORS
+        )
+        assert isinstance(process.pid, int)
+        self._pid = process.pid
+        await self.devtools.call("Browser.getVersion")
+
+    async def page(self, *, width: int = 1280, height: int = 800, private: bool = False) -> Page:
+        """
+        Open an empty page.
+
+        :param private: in a profile of its own, with its own cache and storage.
+        """
+        options: dict[str, Any] = {"url": "about:blank"}
+        if private:
+            made = await self.devtools.call("Target.createBrowserContext")
+            options["browserContextId"] = made["browserContextId"]
+        target = (await self.devtools.call("Target.createTarget", **options))["targetId"]
+        page = Page(self.devtools, target)
+        await page.attach()
+        await page.resize(width, height)
+        self.pages.append(page)
+        return page
+
+    async def targets(self) -> list[str]:
+        """Return the URLs of all open pages, also of those that a page has opened."""
+        found = await self.devtools.call("Target.getTargets")
+        return [each["url"] for each in found["targetInfos"] if each["type"] == "page"]
+
+    async def stop(self) -> None:
+        """Kill the browser with all its processes."""
+        if self.devtools.is_running:
+            os.killpg(self._pid, signal.SIGKILL)
+            await self.devtools.ended
+        shutil.rmtree(self._directory, ignore_errors=True)
