@@ -209,6 +209,20 @@ class AlertControllerTests(SynchronousTestCase):
         self.print(PANIC)
         self.assertEqual((self.pools()[0]["state"], len(self.events())), ("Watching", 1))
 
+    def test_old_runtime_for_a_while(self) -> None:
+        """
+        The same if the runtimes are exchanged while the poollet runs.
+        """
+        self.alert()
+        working, self.runtime = self.runtime, OldRuntime()
+        working.list_matches(pb.ListMatchesRequest(owner=self.poollet._owner))  # ends the wait
+        self.run_for(5)
+        self.assertEqual(self.pools()[0]["state"], "Unsupported")
+        self.runtime = working
+        self.run_for(130)
+        self.print(PANIC)
+        self.assertEqual((self.pools()[0]["state"], len(self.events())), ("Watching", 1))
+
     def test_bad_regex(self) -> None:
         """
         What the runtime cannot search is in the status.

@@ -62,6 +62,8 @@ class ControllerCase(Case):
         return self.recordings.set_recordings(request)
 
     def list_recordings(self, request: pb.ListRecordingsRequest) -> Deferred[Any]:
+        if self.old:
+            return fail(NotImplementedByBackend("unknown method"))
         return self.recordings.list_recordings(request)
 
     # The objects.
@@ -185,6 +187,40 @@ class ControllerTests(ControllerCase):
         status = self.status_of()
         self.assertEqual(status["phase"], "Failed")
         self.assertIn("makes no recordings", status["message"])
+
+    def test_replaced_by_old_runtime(self) -> None:
+        """The same if such a runtime takes the place of a newer one, while the API server fails."""
+        self.create()
+        self.old = True
+        self.cluster.problem = ServiceUnavailable("later")
+        self.run_for(30)
+        self.cluster.problem = None
+        self.run_for(120)
+        self.assertEqual(self.status_of()["phase"], "Failed")
+
+    def test_many_deleted_meanwhile(self) -> None:
+        """The poollet lists the recordings once for all that the runtime reports and the cluster does not have."""
+        uids = [UID.replace("1", digit) for digit in "123"]
+        for number, uid in enumerate(uids):
+            self.create(f"rec-{number}", uid)
+        self.successResultOf(self.controller.stop())
+        for number in range(len(uids)):
+            self.cluster.remove((RESOURCE, "lab", f"rec-{number}"))
+        listed: list[object] = []
+        client = self.cluster.client
+
+        def counted() -> Any:
+            made = client()
+            listing = made.list
+            self.patch(made, "list", lambda *of, **more: listed.append(of) or listing(*of, **more))
+            return made
+
+        self.patch(self.cluster, "client", counted)
+        self.controller = self.make()
+        self.run_for(5)
+        for uid in uids:
+            self.assertRaises(NotFound, self.recordings.facts, uid)
+        self.assertEqual(len(listed), 2)  # the first is that of the reflector
 
     def test_cannot_begin(self) -> None:
         """A recording that cannot begin yet has no phase, and says why."""

@@ -1,9 +1,8 @@
 """
 Carries ConsoleAlerts to the machine runtime, and its matches to the API server.
 
-Two things run side by side: the rules are sent whenever they change, and matches are listed with calls
-that wait for the next one.  A match is acknowledged after its Event is written.  An API server without
-the kind, or without permission to read it, has no alerts.
+A match is acknowledged after its Event is written.  An API server without the kind, or without permission
+to read it, has no alerts.
 """
 
 from __future__ import annotations
@@ -12,16 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter
-from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
 from twisted_exec.api.kinds.alerts.presets import AlertPattern
-from twisted_exec.api.status import AlreadyExists, APIError, NotImplementedByBackend
+from twisted_exec.api.status import AlreadyExists, APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IConsoleAlerts
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -31,13 +28,8 @@ from twisted_exec.kube.recorder import EventLimit
 from twisted_exec.poollet.alerts.events import MOST_MACHINES, REFILL_SECONDS, event_of
 from twisted_exec.poollet.alerts.rules import PoolRules, make_rules
 from twisted_exec.poollet.alerts.status import Pool, Tally, entry_of, new_pools
+from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
 
-SEND_DELAY_SECONDS = 0.2
-"""Changes within this time are sent together."""
-WAIT_SECONDS = 20
-SHORT_SECONDS = 1.0
-UNSUPPORTED_SECONDS = 60.0
-"""A runtime without alerts may be replaced by one with them."""
 STATUS_SECONDS = 1.0
 """Interval of status updates."""
 MOST_ALERTS = 10_000
@@ -68,7 +60,7 @@ class AlertMetrics:
         self._matches.labels(*labels).inc()
 
 
-class AlertController:
+class AlertController(RuntimeController):
     """
     The alerts of one pool.
 
@@ -77,7 +69,9 @@ class AlertController:
     :param look_again: called with the UID of a Machine whose condition may have changed.
     """
 
-    _log = Logger()
+    label = "console alerts"
+    service = IConsoleAlerts
+    no_service = "the machine runtime has no alerts"
 
     def __init__(
         self,
@@ -92,9 +86,8 @@ class AlertController:
         look_again: Callable[[str], None],
         registry: CollectorRegistry,
     ) -> None:
-        self._client, self._runtime, self._clock = client, runtime, clock
-        self._dialect, self._pool_name = dialect, pool
-        self._machines, self._synced, self._look_again = machines, synced, look_again
+        self._client, self._dialect, self._pool_name = client, dialect, pool
+        self._machines, self._look_again = machines, look_again
         self._metrics = AlertMetrics(registry)
         self._pool = Pool(f"{dialect.pool.plural}.{dialect.pool.group}", pool)
         self._owner = f"{self._pool.resource}/{pool}"
@@ -105,40 +98,23 @@ class AlertController:
             on_change=self._alert_changed,
             max_objects=MOST_ALERTS,
         )
+        super().__init__(runtime, clock, self.alerts, synced)
         self._rules = PoolRules()
         self._problems: dict[int, str] = {}
-        self._sent = ""
-        self._is_supported = IConsoleAlerts.providedBy(runtime)
-        self._is_dirty = True
-        self._sending: Deferred[None] | None = None
-        self._send_call: IDelayedCall | None = None
-        self._polling: Deferred[None] | None = None
         self._limit = EventLimit(REFILL_SECONDS, MOST_MACHINES)
         self._tallies: dict[str, Tally] = {}
         self._status_call: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
-        self._problem = ""
-        self._stopped = True
-
-    def start(self) -> None:
-        """Start; the runtime is known."""
-        if not self._stopped:
-            return
-        self._stopped = False
-        self.alerts.start()
-        self._polling = Deferred.fromCoroutine(self._poll()).addErrback(self._failed)
-        self._send_soon()
 
     def stop(self) -> Deferred[Any]:
-        """Stop; fires when no request is pending."""
-        self._stopped = True
-        for call in (self._send_call, self._status_call):
-            if call is not None and call.active():
-                call.cancel()
-        running = [each for each in (self._sending, self._polling, self._writing) if each]
-        for each in running:
-            each.cancel()
-        return DeferredList([*running, self.alerts.stop()])
+        """See :meth:`RuntimeController.stop`."""
+        stopping = super().stop()
+        if self._status_call is not None and self._status_call.active():
+            self._status_call.cancel()
+        if self._writing is None:
+            return stopping
+        self._writing.cancel()
+        return DeferredList([stopping, self._writing])
 
     def machine_changed(self, before: Object | None, after: Object | None) -> None:
         """Handle a Machine that appeared, changed or was deleted (reflector listener)."""
@@ -151,98 +127,36 @@ class AlertController:
 
     # Rules.
 
+    async def _send(self, sent: str) -> str:
+        rules = make_rules(self._owner, self.alerts, self._machines())
+        try:
+            if rules.request.generation != sent:
+                answer = await self._provider().set_alerts(rules.request)
+                self._problems = {each.pattern: each.message for each in answer.problems}
+        finally:
+            self._rules = rules
+            self._report_soon()
+        return rules.request.generation
+
+    async def _unsupported(self) -> None:
+        self._report_soon()
+
     def _send_soon(self) -> None:
-        self._is_dirty = True
-        waits = self._send_call is not None and self._send_call.active()
-        if not (waits or self._sending or self._stopped):
-            self._send_call = self._clock.callLater(SEND_DELAY_SECONDS, self._send)
+        super()._send_soon()
         if not self._is_supported:  # the next attempt is a minute away, but the status says so now
             self._report_soon()
 
-    def _send(self) -> None:
-        self._sending = Deferred.fromCoroutine(self._send_rules()).addErrback(self._failed)
-        self._sending.addBoth(self._was_sent)
-
-    def _was_sent(self, _: object) -> None:
-        self._sending = None
-        if self._is_dirty:
-            self._send_soon()
-
-    async def _send_rules(self) -> None:
-        backoff = Backoff()
-        while not (self.alerts.synced and self._synced()):
-            await deferLater(self._clock, backoff.pause())
-        backoff.reset()
-        while self._is_dirty:
-            self._is_dirty = False
-            rules = make_rules(self._owner, self.alerts, self._machines())
-            try:
-                if rules.request.generation != self._sent:
-                    answer = await self._call("set_alerts", rules.request)
-                    self._problems = {each.pattern: each.message for each in answer.problems}
-            except APIError as error:
-                self._is_dirty = True
-                self._rules = rules
-                self._refused(error)
-                await deferLater(self._clock, self._pause(error, backoff))
-            else:
-                self._rules, self._sent = rules, rules.request.generation
-                self._is_supported, self._problem = True, ""
-            self._report_soon()
-
-    def _pause(self, error: APIError, backoff: Backoff) -> float:
-        return (
-            backoff.pause() if error.code != NotImplementedByBackend.code else UNSUPPORTED_SECONDS
-        )
-
-    def _refused(self, error: APIError) -> None:
-        if error.code == NotImplementedByBackend.code:
-            self._is_supported = False
-        elif error.message != self._problem:
-            self._problem = error.message
-            self._log.warn("console alerts: the machine runtime: {why}", why=error.message)
-
-    def _call(self, method: str, request: Any) -> Deferred[Any]:
-        if not IConsoleAlerts.providedBy(self._runtime):
-            raise NotImplementedByBackend("the machine runtime has no alerts")
-        answering: Deferred[Any] = getattr(self._runtime, method)(request)
-        return answering
-
     # Matches.
 
-    async def _poll(self) -> None:
-        backoff, instance, acknowledged = Backoff(), "", 0
-        while not self._stopped:
-            if not self._sent or not self._is_supported:
-                await deferLater(self._clock, 1.0)
-                continue
-            request = pb.ListMatchesRequest(
-                owner=self._owner,
-                instance=instance,
-                acknowledged=acknowledged,
-                wait_seconds=WAIT_SECONDS,
-            )
-            began = self._clock.seconds()
-            try:
-                answer = await self._call("list_matches", request)
-            except APIError as error:
-                self._refused(error)
-                await deferLater(self._clock, self._pause(error, backoff))
-                continue
-            if answer.instance != instance:
-                instance, acknowledged = answer.instance, 0
-            if answer.generation != self._sent and self._sending is None:
-                self._sent = ""  # the runtime was restarted
-                self._send_soon()
-                await deferLater(self._clock, SEND_DELAY_SECONDS)
-            new = [match for match in answer.matches if match.number > acknowledged]
-            for match in new:
-                await self._handle(match)
-                acknowledged = match.number
-            if new or self._clock.seconds() - began >= SHORT_SECONDS:
-                backoff.reset()
-            else:  # a runtime that does not wait
-                await deferLater(self._clock, backoff.pause())
+    async def _list_reports(self, instance: str, acknowledged: int) -> Reports:
+        request = pb.ListMatchesRequest(
+            owner=self._owner,
+            instance=instance,
+            acknowledged=acknowledged,
+            wait_seconds=WAIT_SECONDS,
+        )
+        answer = await self._provider().list_matches(request)
+        return Reports(answer.instance, answer.generation, answer.matches)
 
     async def _handle(self, match: pb.AlertMatch) -> None:
         alert, pattern = self._rules.by_id.get(match.pattern_id, (None, None))
@@ -345,10 +259,6 @@ class AlertController:
             tally.count -= count
             if not tally.count and tally.last == last:
                 self._tallies.pop(uid, None)
-
-    def _failed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("console alerts", failure)
 
 
 def _selectable(machine: Object | None) -> tuple[Any, ...] | None:
