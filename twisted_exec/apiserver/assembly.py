@@ -93,6 +93,7 @@ from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.web.static import Page
 
 REVIEW_SECONDS = 10.0
 """On an aggregated server, cached reviews of the host count for up to 10 s more."""
@@ -237,6 +238,7 @@ def assemble(
     deleted_console_days: int = DEFAULT_DAYS,
     audit_policy: Policy | None = None,
     strict_verbs: bool = False,
+    page: Page | None = None,
 ) -> Parts:
     """
     Assemble the parts.
@@ -251,6 +253,7 @@ def assemble(
     :param strict_verbs: see :class:`~twisted_exec.apiserver.consoles.connect.MachineLocator`.
     :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
+    :param page: the web console, if it is served.
     """
     storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
@@ -361,6 +364,8 @@ def assemble(
     probes = Probes(gate, health)
     probes.add_to(routes)
     Documents(registry, gate, metrics, probes).add_to(routes)
+    if page is not None:
+        page.add_to(routes)
     proxy = partial(
         Proxy,
         hop="apiserver",

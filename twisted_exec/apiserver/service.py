@@ -26,6 +26,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import alsoProvides, implementer
 
+from twisted_exec import __version__
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
@@ -64,6 +65,8 @@ from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.web.config import hosted_config
+from twisted_exec.web.static import Page
 
 _STOPPING = "the API server is shutting down"
 _REPLACED = "the API server was replaced, and this session has taken all its time to end (--linger)"
@@ -108,6 +111,8 @@ class Settings:
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param aggregated: the host; ``None`` for a standalone server.
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
+    :param web: serve the web console under ``/console/``; never behind a host, which forwards no
+        such path.
     """
 
     listen: str
@@ -136,6 +141,7 @@ class Settings:
     sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
     audit_policy: Policy | None = None
+    web: bool = True
 
 
 @implementer(IAPIServer)
@@ -204,6 +210,7 @@ class APIServer(AsyncService):
             execute=self._worker.execute,
             session_limits=settings.sessions,
             audit_policy=settings.audit_policy,
+            page=self._page(),
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS
         self._site = Site(
@@ -257,6 +264,11 @@ class APIServer(AsyncService):
             signing_seconds=settings.signing_seconds,
             own_names=own_names,
         )
+
+    def _page(self) -> Page | None:
+        if not self._settings.web or self._settings.aggregated is not None:
+            return None
+        return Page(hosted_config, __version__)
 
     def _behind(self, metrics: MetricsRegistry) -> ControlPlane:
         assert self._settings.aggregated is not None

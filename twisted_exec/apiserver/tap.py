@@ -103,6 +103,23 @@ PODS_FLAGS = [
 ]
 
 
+WEB_FLAGS = [
+    ["web", None, "Serve the web console under /console/.  The default."],
+    ["no-web", None, "Do not serve the web console."],
+]
+
+
+def wants_web(options: Mapping[str, Any]) -> bool:
+    """
+    Return whether :data:`WEB_FLAGS` ask for the web console.
+
+    :raises UsageError: both flags are set.
+    """
+    if options["web"] and options["no-web"]:
+        raise UsageError("--web and --no-web: give one of them")
+    return not options["no-web"]
+
+
 def wants_pods_view(options: Mapping[str, Any]) -> bool:
     """
     Return whether :data:`PODS_FLAGS` ask for the view.
@@ -218,6 +235,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             "Accept poollet certificates that name only their address (third-party poollets).",
         ],
         *PODS_FLAGS,
+        *WEB_FLAGS,
         ["scheduler", None, "Assign machines without a pool to one.  The default."],
         ["no-scheduler", None, "Leave scheduling to another program, such as ironcore's own."],
     ]
@@ -241,6 +259,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
         check_aggregated(self)
         super().postOptions()
         wants_pods_view(self)
+        wants_web(self)
         check_kubelets(self)
         if self["scheduler"] and self["no-scheduler"]:
             raise UsageError("--scheduler and --no-scheduler: give one of them")
@@ -319,5 +338,6 @@ def settings(options: Options) -> Settings:
         signing_seconds=_duration(options["cluster-signing-duration"]),
         kubelets=kubelet_access(options),
         audit_policy=options["audit-policy-file"] or DEFAULT_POLICY,
+        web=wants_web(options),
         aggregated=aggregated(options),
     )

@@ -80,6 +80,7 @@ def apiserver_settings(
         sessions=settings.sessions,
         audit_policy=DEFAULT_POLICY,
         strict_verbs=settings.strict_verbs,
+        web=settings.web,
     )
 
 

@@ -112,6 +112,7 @@ class Settings:
     :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this one, so that no successor can take
         its place.
+    :param web: serve the web console under ``/console/``.
     """
 
     state_directory: str
@@ -134,6 +135,7 @@ class Settings:
     last_line_seconds: int = 0
     recording_store: MakeStore | None = None
     has_parent: bool = False
+    web: bool = True
 
 
 class Standalone(AsyncService):

@@ -12,7 +12,7 @@ from twisted.application.service import IService
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
-from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
+from twisted_exec.apiserver.tap import PODS_FLAGS, WEB_FLAGS, wants_pods_view, wants_web
 from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import port_range, seconds
 from twisted_exec.program.start import make_service
@@ -41,7 +41,15 @@ class Options(OIDCOptions):
     descriptors_per_session = 6
     group = "Start and stop"
     groups = {
-        "API server": ["port", "dialect", "pods-view", "no-pods-view", "console-verbs"],
+        "API server": [
+            "port",
+            "dialect",
+            "pods-view",
+            "no-pods-view",
+            "web",
+            "no-web",
+            "console-verbs",
+        ],
         "Storage": [
             "state-dir",
             "storage",
@@ -91,6 +99,7 @@ class Options(OIDCOptions):
     ]
     optFlags = [
         *PODS_FLAGS,
+        *WEB_FLAGS,
         ["without-demo", None, "Create no demo machines, and offer shells only."],
         ["no-keep-machines", None, "End virtual machines and shells when this program stops."],
         ["without-spaces", None, "Do not run the Space Manager."],
@@ -105,6 +114,7 @@ class Options(OIDCOptions):
         """
         super().postOptions()
         wants_pods_view(self)
+        wants_web(self)
 
 
 def makeService(options: Options) -> IService:
@@ -158,4 +168,5 @@ def _settings(options: Options) -> Settings:
         last_line_seconds=options["last-line-seconds"],
         recording_store=options["recording-store"],
         has_parent=bool(options["with-parent"]),
+        web=wants_web(options),
     )

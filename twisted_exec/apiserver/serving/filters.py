@@ -21,10 +21,8 @@ from twisted_exec.apiserver.serving.query import YAML, Query, prefers_yaml
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.paced import respond_pieces
+from twisted_exec.streaming.http.paced import accepts_gzip, respond_pieces
 from twisted_exec.streaming.http.site import Request
-
-_NEVER = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 
 
 class APIRequest(Request):
@@ -66,13 +64,7 @@ class APIRequest(Request):
     @property
     def accepts_gzip(self) -> bool:
         """True if a long response may be compressed."""
-        lines = self.requestHeaders.getRawHeaders(b"accept-encoding", [])
-        codings = (each.partition(b";") for each in b",".join(lines).split(b","))
-        # As in kube-apiserver, only for GET.
-        return self.method == b"GET" and any(
-            coding.strip().lower() == b"gzip" and weight.replace(b" ", b"") not in _NEVER
-            for coding, _, weight in codings
-        )
+        return accepts_gzip(self)
 
     @property
     def layout(self) -> Callable[[bytes], bytes] | None:

@@ -42,6 +42,19 @@ STALLED_SECONDS = 30.0
 LONGEST_SECONDS = 600.0
 """Time limit for a whole response."""
 
+_NEVER = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+
+
+def accepts_gzip(request: Request) -> bool:
+    """Return whether a long response may be compressed."""
+    lines = request.requestHeaders.getRawHeaders(b"accept-encoding", [])
+    codings = (each.partition(b";") for each in b",".join(lines).split(b","))
+    # As in kube-apiserver, only for GET.
+    return request.method == b"GET" and any(
+        coding.strip().lower() == b"gzip" and weight.replace(b" ", b"") not in _NEVER
+        for coding, _, weight in codings
+    )
+
 
 @implementer(IPushProducer)
 class Paced:
