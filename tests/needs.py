@@ -37,10 +37,15 @@ def qemu() -> str | None:
     return None if os.path.exists(FIRMWARE) else f"{FIRMWARE} is not there (u-boot-qemu)"
 
 
+def node() -> str | None:
+    """Why tests of the page's modules cannot run here, or ``None``."""
+    return None if shutil.which("node") else "node is not on PATH (nodejs)"
+
+
 def javascript() -> str | None:
     """Why the JavaScript client cannot be tried here, or ``None``."""
-    if not shutil.which("node"):
-        return "node is not on PATH (nodejs)"
+    if why := node():
+        return why
     if not os.path.isdir(os.path.join(node_modules(), "@kubernetes/client-node")):
         return "client-node is not installed: python -m tests.clients.javascript DIRECTORY"
     return None

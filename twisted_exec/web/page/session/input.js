@@ -1,0 +1,181 @@
+/**
+ * The input of a session until the server has settled it.
+ *
+ * The server counts input in pieces, and so does this queue: a byte is one piece; a BREAK or a role
+ * request is one piece.  An item is a Uint8Array, {Break: MILLISECONDS} or {Role: NAME}.
+ */
+
+import { PAYLOAD_BYTES, ProtocolError } from "./channel.js";
+
+/** From here on the queue is full; it still accepts more, because its user may be about to pause. */
+export const LIMIT_PIECES = 256 * 1024;
+
+/** Pieces that are sent without an Ack: less than a server buffers for a machine that reads nothing. */
+export const WINDOW_PIECES = 128 * 1024;
+
+const MERGED_BYTES = 1024;
+
+/** Return how many pieces an item is. */
+export function pieces(item) {
+  return item instanceof Uint8Array ? item.length : 1;
+}
+
+/** Items in order: first the sent ones, which are uncertain, then those that are still to be sent. */
+export class InputQueue {
+  acknowledged = 0;
+  uncertain = 0;
+  unsent = 0;
+  #sent = [];
+  #waiting = [];
+
+  get isFull() {
+    return this.uncertain + this.unsent >= LIMIT_PIECES;
+  }
+
+  /** The number of pieces that were sent since counting began. */
+  get sent() {
+    return this.acknowledged + this.uncertain;
+  }
+
+  /** Add an item. */
+  put(item) {
+    append(this.#waiting, item);
+    this.unsent += pieces(item);
+  }
+
+  /** Return the items that may be sent now, which count as sent. */
+  take() {
+    const taken = [];
+    while (this.#waiting.length && this.uncertain < WINDOW_PIECES) {
+      let item = this.#waiting.shift();
+      if (item instanceof Uint8Array) {
+        const most = Math.min(WINDOW_PIECES - this.uncertain, PAYLOAD_BYTES);
+        if (item.length > most) {
+          this.#waiting.unshift(item.subarray(most));
+          item = item.subarray(0, most);
+        }
+      }
+      append(this.#sent, item);
+      this.unsent -= pieces(item);
+      this.uncertain += pieces(item);
+      taken.push(item);
+    }
+    return taken;
+  }
+
+  /** Remove and return all items: for a server that settles none. */
+  takeAll() {
+    const items = [...this.#sent, ...this.#waiting];
+    this.drop();
+    return items;
+  }
+
+  /**
+   * Forget what the server has settled.
+   *
+   * @param {number} count pieces since counting began.
+   * @throws {ProtocolError} fewer than before, or more than were sent.
+   */
+  settle(count) {
+    let settled = count - this.acknowledged;
+    if (settled < 0 || settled > this.uncertain) {
+      throw new ProtocolError(`${count} pieces of input are settled, of ${this.acknowledged} to ${this.sent}`);
+    }
+    this.acknowledged = count;
+    this.uncertain -= settled;
+    while (settled > 0) {
+      const item = this.#sent.shift();
+      if (item instanceof Uint8Array && item.length > settled) {
+        this.#sent.unshift(item.subarray(settled));
+        return;
+      }
+      settled -= pieces(item);
+    }
+  }
+
+  /** Settle, and send the rest again over another connection. */
+  sendAgain(count) {
+    this.settle(count);
+    this.#waiting = [...this.#sent, ...this.#waiting];
+    this.#sent = [];
+    this.unsent += this.uncertain;
+    this.uncertain = 0;
+  }
+
+  /**
+   * Count from 0, because the number of settled pieces is unknown.
+   *
+   * If any piece is uncertain, all input is dropped, also what was not sent: behind a hole it may mean
+   * something else to the machine.
+   *
+   * @returns {number} the dropped pieces.
+   */
+  beginAnew() {
+    this.acknowledged = 0;
+    return this.uncertain ? this.drop() : 0;
+  }
+
+  /** Drop all input; return the number of pieces. */
+  drop() {
+    const dropped = this.uncertain + this.unsent;
+    this.#sent = [];
+    this.#waiting = [];
+    this.uncertain = this.unsent = 0;
+    return dropped;
+  }
+
+  /** Return the queue as a plain object for JSON. */
+  save() {
+    return { acknowledged: this.acknowledged, items: [...this.#sent, ...this.#waiting].map(saveItem) };
+  }
+
+  /**
+   * Continue the queue of an earlier page; :meth:`settleRestored` takes the first Ack.
+   *
+   * The page may have sent any of it after it was saved, so all of it is uncertain.
+   */
+  static restore(saved) {
+    const queue = new InputQueue();
+    queue.acknowledged = saved.acknowledged;
+    queue.#sent = saved.items.map(restoreItem);
+    queue.uncertain = queue.#sent.reduce((sum, item) => sum + pieces(item), 0);
+    return queue;
+  }
+
+  /** As :meth:`sendAgain`, for a number that may be larger than was saved. */
+  settleRestored(count) {
+    if (count > this.sent) {
+      this.#sent = [];
+      this.uncertain = 0;
+      this.acknowledged = count;
+    }
+    this.sendAgain(count);
+  }
+}
+
+function append(items, item) {
+  const last = items.at(-1);
+  if (item instanceof Uint8Array && last instanceof Uint8Array && last.length < MERGED_BYTES) {
+    const merged = new Uint8Array(last.length + item.length);
+    merged.set(last);
+    merged.set(item, last.length);
+    items[items.length - 1] = merged;
+  } else {
+    items.push(item);
+  }
+}
+
+function saveItem(item) {
+  if (!(item instanceof Uint8Array)) {
+    return item;
+  }
+  let text = "";
+  for (let start = 0; start < item.length; start += 4096) {
+    text += String.fromCharCode(...item.subarray(start, start + 4096));
+  }
+  return btoa(text);
+}
+
+function restoreItem(item) {
+  return typeof item === "string" ? Uint8Array.from(atob(item), (char) => char.charCodeAt(0)) : item;
+}

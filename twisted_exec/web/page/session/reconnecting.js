@@ -1,0 +1,114 @@
+/**
+ * When to open the next connection.
+ *
+ * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; a random part of up to a fifth is
+ * added, so that the clients of a server that was restarted do not return at once.
+ */
+
+const FIRST_WAIT = 100;
+const EAGER_WAIT = 1_000;
+const EAGER = 120_000;
+const LATE_WAIT = 10_000;
+const JITTER = 0.2;
+const LONGEST_RETRY_AFTER = 30_000;
+const ATTEMPT = 10_000;
+/** Time limit of an attempt after one that was too slow: a server may have many clients to serve. */
+const LATER_ATTEMPT = 20_000;
+/** A kube-apiserver that is starting forbids everything for about a second. */
+const STARTING = 10_000;
+const YOUNG = 1_000;
+const RETRIED = new Set([408, 429, 500, 502, 503, 504]);
+
+/** All times are in milliseconds. */
+export class Reconnecting {
+  #clock;
+  #attempt;
+  #timedOut;
+  #random;
+  #timer = null;
+  #isTrying = false;
+  #startedAt = 0;
+  #triedAt = -Infinity;
+  #unreachedAt = -Infinity;
+  #wait = FIRST_WAIT;
+  #limit = ATTEMPT;
+
+  /**
+   * @param {object} clock now(), setTimeout(), clearTimeout().
+   * @param {object} callbacks attempt() opens a connection; timedOut(message): it took too long.
+   */
+  constructor(clock, { attempt, timedOut, random }) {
+    this.#clock = clock;
+    this.#attempt = attempt;
+    this.#timedOut = timedOut;
+    this.#random = random;
+  }
+
+  /** Begin: the first attempt of a page at once, the others after a short wait. */
+  start() {
+    const isFirst = this.#triedAt === -Infinity;
+    this.#startedAt = this.#clock.now();
+    this.#wait = FIRST_WAIT;
+    this.#limit = ATTEMPT;
+    isFirst ? this.#try() : this.wait(0);
+  }
+
+  /** Make no further attempt. */
+  stop() {
+    this.#clock.clearTimeout(this.#timer);
+    this.#timer = null;
+    this.#isTrying = false;
+  }
+
+  /** The attempt has succeeded. */
+  succeeded() {
+    this.stop();
+  }
+
+  /** Make an attempt at once, unless one has just begun; the waits are short again. */
+  now() {
+    this.#wait = FIRST_WAIT;
+    this.#limit = ATTEMPT;
+    if (!this.#isTrying || this.#clock.now() - this.#triedAt >= YOUNG) {
+      this.#try();
+    }
+  }
+
+  /** Wait for the next attempt, as long as the server asks for. */
+  wait(retryAfterSeconds) {
+    const isEager = this.#clock.now() - this.#startedAt < EAGER;
+    const longest = isEager ? EAGER_WAIT : LATE_WAIT;
+    const wait = Math.min(this.#wait, longest);
+    this.#wait = Math.min(wait * 2, longest);
+    const obeyed = Math.min(retryAfterSeconds * 1000, LONGEST_RETRY_AFTER);
+    this.#arm(Math.max(wait * (1 + JITTER * this.#random()), obeyed), () => this.#try());
+  }
+
+  /** The server was not reached: wait for the next attempt. */
+  unreached() {
+    this.#unreachedAt = this.#clock.now();
+    this.wait(0);
+  }
+
+  /** Return whether another attempt may succeed behind a refusal. */
+  retries(code) {
+    const isStarting = this.#clock.now() - this.#unreachedAt < STARTING;
+    return RETRIED.has(code) || (code === 403 && isStarting);
+  }
+
+  #try() {
+    this.#triedAt = this.#clock.now();
+    const limit = this.#limit;
+    this.#arm(limit, () => {
+      this.#limit = LATER_ATTEMPT;
+      this.#timedOut(`no answer within ${limit / 1000} s`);
+    });
+    this.#isTrying = true;
+    this.#attempt();
+  }
+
+  #arm(milliseconds, callback) {
+    this.stop();
+    this.#timer = this.#clock.setTimeout(callback, milliseconds);
+  }
+}

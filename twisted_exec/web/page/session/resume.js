@@ -1,0 +1,277 @@
+/**
+ * A session that outlives its connections: where its output is, what its input has reached.
+ *
+ * No sockets and no timers: the caller tells what arrives and sends what it is given.
+ * docs/explanation/resume.rst describes the protocol, and why no byte is lost and none comes twice.
+ */
+
+import { ProtocolError, isCount } from "./channel.js";
+import { InputQueue } from "./input.js";
+
+/** Bytes of output that the server may send before the page has shown those before. */
+export const CREDIT_BYTES = 128 * 1024;
+
+const EPOCH = /^[0-9a-f]{16}$/;
+const KEY = /^[A-Za-z0-9_-]{43,128}$/;
+const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
+
+/**
+ * @typedef {object} Happened
+ *     What the caller does about a mark.  Members that do not apply are absent.
+ * @property {boolean} [key] the session has another key: store {@link SessionState.save} now.
+ * @property {boolean} [ready] input may be sent from now on: sizes first, then {@link SessionState.takeInput}.
+ * @property {number} [uncertain] pieces of input that were dropped; their fate is unknown.
+ * @property {object} [placed] the next output begins here: {epoch, offset, end, exact}; end may be null.
+ * @property {object} [gap] output is missing: {bytes, exact}; bytes is null if the amount is unknown.
+ * @property {string} [notice] a message for people.
+ * @property {object} [viewers] {count, writer, seconds}; the writer is empty if there is none.
+ * @property {number} [echo] microseconds.
+ * @property {number} [ping] to be answered behind all input that waits.
+ * @property {number} [pong] the answer to the page's own question.
+ */
+
+export class SessionState {
+  /** The position of the next byte of output: {epoch, offset}; null before the first At. */
+  position = null;
+  input = new InputQueue();
+  /** The id of the newest connection, for support; empty before the first. */
+  session = "";
+  seconds = 0;
+  hops = "";
+  #keys = []; // of the newest connection, and of the one before
+  #usesEarlier = false;
+  #usesCredit = true;
+  #first = null; // the position of the session's first output
+  #isRestored = false;
+  #isResumable = false;
+  #isReady = false;
+  #isPlaced = false;
+  #received = 0; // bytes of output of this connection
+  #total = 0; // bytes of output of all connections, at the beginning of this one
+  #taken = 0; // bytes of output of all connections that the page has shown
+  #reported = 0;
+
+  /**
+   * @param {object|null} saved as {@link save} has returned it to an earlier page.
+   * @param {number} replayBytes output before the saved position that the new page shows again.
+   */
+  constructor(saved = null, replayBytes = 0) {
+    if (saved !== null) {
+      const { epoch, offset } = saved.position;
+      const first = saved.first.epoch === epoch ? saved.first.offset : 0;
+      this.position = { epoch, offset: Math.min(offset, Math.max(first, offset - replayBytes)) };
+      this.#first = saved.first;
+      this.#keys = saved.keys;
+      this.session = saved.keys[0].session;
+      this.#usesCredit = saved.usesCredit;
+      this.input = InputQueue.restore(saved.input);
+      this.#isRestored = true;
+    }
+  }
+
+  /** Return a plain object for JSON, from which another page goes on; null if none can. */
+  save() {
+    if (this.position === null || this.#keys.length === 0) {
+      return null;
+    }
+    return {
+      position: this.position,
+      first: this.#first,
+      keys: this.#keys,
+      usesCredit: this.#usesCredit,
+      input: this.input.save(),
+    };
+  }
+
+  /** Whether the server of this connection keeps the session after a loss. */
+  get isResumable() {
+    return this.#isResumable;
+  }
+
+  /** Whether the next connection goes on with a session that exists. */
+  get resumes() {
+    return this.position !== null && this.#keys.length > 0;
+  }
+
+  /** Whether input may be sent. */
+  get isReady() {
+    return this.#isReady;
+  }
+
+  /** Begin another connection; return the value of X-Twisted-Exec-Resume for its request. */
+  connect() {
+    this.#isResumable = this.#isReady = this.#isPlaced = false;
+    this.#total += this.#received;
+    this.#received = this.#reported = 0;
+    const credit = this.#usesCredit ? `; credit=${CREDIT_BYTES}` : "";
+    if (!this.resumes) {
+      this.#keys = [];
+      return `marks${credit}`;
+    }
+    const { key, session } = this.#keys[this.#usesEarlier ? 1 : 0];
+    const { epoch, offset } = this.position;
+    return `key=${key}; session=${session}; epoch=${epoch}; from=${offset}${credit}`;
+  }
+
+  /**
+   * Return whether another request can succeed at once, behind a refusal.
+   *
+   * A server of an older release knows no credit.  The key before is valid until the server has heard
+   * this page on the newest connection.
+   */
+  refused(code) {
+    if (code === 400 && this.#usesCredit && !this.resumes) {
+      this.#usesCredit = false;
+      return true;
+    }
+    if (code === 404 && this.#keys.length > 1 && !this.#usesEarlier) {
+      this.#usesEarlier = true;
+      return true;
+    }
+    return false;
+  }
+
+  /** Return whether a status Resumed is the late arrival of an attempt of this page. */
+  get mayResumeAgain() {
+    return this.#isReady && this.#keys.length > 1;
+  }
+
+  /** Count output.  Throws ProtocolError if its position is unknown. */
+  receiveOutput(bytes) {
+    if (bytes.length === 0) {
+      return;
+    }
+    if (this.#isResumable) {
+      if (!this.#isPlaced) {
+        throw new ProtocolError("output without a position");
+      }
+      this.position = { ...this.position, offset: this.position.offset + bytes.length };
+    }
+    this.#received += bytes.length;
+  }
+
+  /**
+   * Take note of output that the page has shown, on any connection.
+   *
+   * @returns {number|null} the number for {"Taken":N}; null if the server need not know yet.
+   */
+  take(count) {
+    this.#taken += count;
+    const taken = Math.max(0, this.#taken - this.#total);
+    if (!this.#isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 8) {
+      return null;
+    }
+    this.#reported = taken;
+    return taken;
+  }
+
+  /** Return the input that is to be sent now. */
+  takeInput() {
+    return this.#isReady ? this.input.take() : [];
+  }
+
+  /**
+   * Handle a mark.
+   *
+   * @returns {Happened}
+   * @throws {ProtocolError}
+   */
+  receiveMark(mark) {
+    if ("Session" in mark) {
+      return this.#adopt(mark);
+    }
+    if (!this.#isResumable) {
+      return {};
+    }
+    if ("Ack" in mark) {
+      return this.#settle(mark.Ack);
+    }
+    if (!this.#isReady) {
+      throw new ProtocolError("the first mark is not Ack");
+    }
+    if ("At" in mark) {
+      return this.#place(mark);
+    }
+    if ("Viewers" in mark) {
+      const [count, seconds, writer] = [mark.Viewers, mark.Seconds ?? 0, mark.Writer ?? ""];
+      if (!isCount(count) || !isCount(seconds) || typeof writer !== "string") {
+        throw new ProtocolError("a mark Viewers has no valid number or name");
+      }
+      return { viewers: { count, writer, seconds } };
+    }
+    for (const [member, name] of [["Echo", "echo"], ["Ping", "ping"], ["Pong", "pong"]]) {
+      if (member in mark) {
+        if (!isCount(mark[member])) {
+          throw new ProtocolError(`a mark ${member} has no valid number`);
+        }
+        return { [name]: mark[member] };
+      }
+    }
+    return typeof mark.Notice === "string" ? { notice: mark.Notice } : {};
+  }
+
+  #adopt(mark) {
+    const { Session: session, Key: key, Seconds: seconds } = mark;
+    const isValid = typeof key === "string" && KEY.test(key) && typeof session === "string";
+    if (!isValid || !SESSION.test(session) || !isCount(seconds) || this.#isResumable) {
+      throw new ProtocolError("a mark Session is not valid");
+    }
+    const before = this.#keys[this.#usesEarlier ? 1 : 0];
+    this.#keys = before === undefined ? [{ key, session }] : [{ key, session }, before];
+    this.#usesEarlier = false;
+    this.session = session;
+    this.seconds = seconds;
+    this.hops = typeof mark.Hops === "string" ? mark.Hops : "";
+    this.#isResumable = true;
+    return { key: true };
+  }
+
+  #settle(count) {
+    if (count !== null && !isCount(count)) {
+      throw new ProtocolError("a mark Ack has no valid number");
+    }
+    if (this.#isReady) {
+      if (count === null) {
+        throw new ProtocolError("an Ack without a number is not at the beginning");
+      }
+      this.input.settle(count);
+      return {};
+    }
+    let uncertain = 0;
+    if (count === null || this.position === null) {
+      uncertain = this.input.beginAnew();
+      this.input.acknowledged = count ?? 0;
+    } else if (this.#isRestored) {
+      this.input.settleRestored(count);
+    } else {
+      this.input.sendAgain(count);
+    }
+    this.#isRestored = false;
+    this.#isReady = true;
+    return uncertain ? { ready: true, uncertain } : { ready: true };
+  }
+
+  #place(mark) {
+    const { At: offset, Epoch: epoch } = mark;
+    if (!isCount(offset) || typeof epoch !== "string" || !EPOCH.test(epoch)) {
+      throw new ProtocolError("a mark At has no valid position");
+    }
+    const before = this.position;
+    const exact = mark.Exact !== false;
+    this.#isPlaced = true;
+    this.position = { epoch, offset };
+    this.#first ??= this.position;
+    const placed = { epoch, offset, exact, end: isCount(mark.End) ? mark.End : null };
+    if (before === null || (before.epoch === epoch && before.offset === offset)) {
+      return { placed };
+    }
+    if (before.epoch !== epoch) {
+      this.#first = this.position;
+      return { placed, gap: { bytes: null, exact: false } };
+    }
+    if (offset < before.offset) {
+      throw new ProtocolError("the output goes back to an earlier position");
+    }
+    return { placed, gap: { bytes: exact ? offset - before.offset : null, exact } };
+  }
+}

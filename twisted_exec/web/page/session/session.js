@@ -1,0 +1,569 @@
+/**
+ * A console session over WebSockets, which goes on behind lost connections and reloads of the page.
+ *
+ *     const session = new ConsoleSession({
+ *       url: () => "wss://HOST/apis/.../machines/NAME/exec?stdin=true&stdout=true&tty=true",
+ *       protocols: () => ["v5.channel.k8s.io", "base64url.bearer.authorization.k8s.io.TOKEN"],
+ *       saved,                                // what keep() got last, or null
+ *       keep: (saved) => store(saved),        // null: the session is over
+ *       on: { output(bytes) {...}, state(name, detail) {...} },
+ *     });
+ *
+ * The states and their details:
+ *
+ *     connecting                            input waits
+ *     open          {resumable}             without resumable a lost connection is the end
+ *     reconnecting  {since, message, unauthorized}
+ *                                           since: milliseconds of the clock; unauthorized: the token is
+ *                                           refused, and the next attempt is that of reconnectNow()
+ *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
+ *     ended         {reason, message, code, exitCode}
+ *
+ * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
+ */
+
+import * as channel from "./channel.js";
+import { ProtocolError } from "./channel.js";
+import { Reconnecting } from "./reconnecting.js";
+import { SessionState } from "./resume.js";
+
+const PING_MILLISECONDS = 5_000;
+/** Silence behind a ping that is a loss: together with the time between pings 20 s. */
+const SILENCE_MILLISECONDS = 15_000;
+/** The same after the page was hidden or the network has changed. */
+const PROBE_MILLISECONDS = 3_000;
+const KEEP_MILLISECONDS = 250;
+const LOCK_MILLISECONDS = 2_000;
+const NORMAL_CLOSURE = 1000;
+const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
+
+export const systemClock = {
+  now: () => Date.now(),
+  setTimeout: (callback, milliseconds) => setTimeout(callback, milliseconds),
+  clearTimeout: (timer) => clearTimeout(timer),
+};
+
+export class ConsoleSession {
+  #options;
+  #on;
+  #clock;
+  #state;
+  #name = "";
+  #id; // of the session in this browser: of its lock
+  #release = null; // gives the lock up
+  #reconnecting;
+  #socket = null;
+  #isFirstMessage = true;
+  #marks = null;
+  #status = new Uint8Array();
+  #size = null;
+  #lostAt = null; // of an outage
+  #wasReady = false;
+  #isResuming = false; // ready, and not placed yet
+  #pingTimer = null;
+  #keepTimer = null;
+  #pingedAt = null; // the oldest ping without any message behind it
+  #isAnswered = false; // the server answers pings
+  #stopListening = () => {};
+
+  /**
+   * @param {object} options
+   * @param {string|function(): string} options.url
+   * @param {function(): string[]} options.protocols those of each connection, without the one for resuming.
+   * @param {object|null} [options.saved]
+   * @param {function(object|null)} [options.keep] stores a plain object, before it returns.
+   * @param {number} [options.replayBytes] output before the saved position that is sent again: the
+   *     new page has an empty screen.
+   * @param {function(): Promise<{code: number, message: string}|null>} [options.explain] asks the server in
+   *     another way why it refuses the handshake: a browser does not say.  null if it is out of reach.
+   * @param {object} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
+   *     gap({bytes, exact}), notice(text), viewers({count, writer, seconds}), echo(microseconds),
+   *     uncertain(count), roundTrip(milliseconds), state(name, detail).
+   */
+  constructor(options) {
+    this.#options = options;
+    this.#on = options.on ?? {};
+    this.#clock = options.clock ?? systemClock;
+    this.#state = new SessionState(null);
+    this.#reconnecting = new Reconnecting(this.#clock, {
+      attempt: () => this.#connect(),
+      timedOut: (message) => this.#unreached(message),
+      random: options.random ?? Math.random,
+    });
+    this.#listen();
+    this.#enter("connecting", {});
+    this.#begin(options.saved ?? null);
+  }
+
+  // For the owner.
+
+  /** The name of the present state. */
+  get state() {
+    return this.#name;
+  }
+
+  /** The id of the newest connection, for support; empty if the server has named none. */
+  get id() {
+    return this.#state.session;
+  }
+
+  /** Whether the queue of input is full: the owner should accept no more. */
+  get isFull() {
+    return this.#state.input.isFull;
+  }
+
+  /** Type bytes. */
+  send(bytes) {
+    if (bytes.length) {
+      this.#put(bytes);
+    }
+  }
+
+  /** Send a BREAK. */
+  sendBreak(milliseconds = 250) {
+    this.#put({ Break: milliseconds });
+  }
+
+  /** Send Magic SysRq: BREAK and a letter. */
+  sysrq(letter) {
+    this.sendBreak();
+    this.send(new TextEncoder().encode(letter.slice(0, 1)));
+  }
+
+  /** Ask for a role: "drive", also to take over, or "observe". */
+  role(name) {
+    this.#put({ Role: ROLES[name] });
+  }
+
+  /** Tell the size of the terminal. */
+  resize(columns, rows) {
+    this.#size = { Width: columns, Height: rows };
+    if (this.#isOpen) {
+      this.#transmit(channel.encodeControl(this.#size));
+    }
+  }
+
+  /** Tell that so many more bytes of output were shown. */
+  taken(count) {
+    const number = this.#state.take(count);
+    if (number !== null && this.#isOpen) {
+      this.#transmit(channel.encodeControl({ Taken: number }));
+    }
+  }
+
+  /** End the session. */
+  leave() {
+    this.#end({ reason: "UserLeft", message: "" });
+  }
+
+  /** Try at once; or find out at once whether an open connection still is one. */
+  reconnectNow() {
+    if (this.#name === "reconnecting") {
+      this.#reconnecting.now();
+    } else if (this.#isOpen) {
+      this.#ping();
+      this.#watch(PROBE_MILLISECONDS);
+    }
+  }
+
+  /** Return a plain object from which another page goes on with the session; null if none can. */
+  save() {
+    const saved = this.#name === "ended" ? null : this.#state.save();
+    return saved === null ? null : { ...saved, id: this.#id };
+  }
+
+  // The beginning.
+
+  async #begin(saved) {
+    const ours = saved !== null && (await this.#lock(saved.id));
+    if (ours) {
+      const { input } = this.#state;
+      this.#state = new SessionState(saved, this.#options.replayBytes ?? 0);
+      for (const item of input.takeAll()) {
+        this.#state.input.put(item);
+      }
+    } else {
+      await this.#lock(crypto.randomUUID());
+    }
+    if (this.#name !== "ended") {
+      this.#wasReady = ours;
+      this.#lostAt = ours ? this.#clock.now() : null;
+      this.#reconnecting.start();
+    }
+  }
+
+  /** Be the only page of this browser with a session: a duplicated tab has its saved state, too. */
+  async #lock(id) {
+    this.#id = id;
+    const locks = this.#options.locks ?? globalThis.navigator?.locks;
+    if (!locks) {
+      return true;
+    }
+    return new Promise((resolve) => {
+      const abort = new AbortController();
+      const timer = this.#clock.setTimeout(() => abort.abort(), LOCK_MILLISECONDS);
+      const held = new Promise((release) => {
+        this.#release = release;
+      });
+      locks
+        .request(`twisted-exec session ${id}`, { signal: abort.signal }, () => {
+          this.#clock.clearTimeout(timer);
+          resolve(true);
+          return this.#name === "ended" ? null : held;
+        })
+        .catch(() => resolve(false));
+    });
+  }
+
+  #listen() {
+    const target = this.#options.events ?? globalThis;
+    if (typeof target.addEventListener !== "function") {
+      return;
+    }
+    const online = () => this.reconnectNow();
+    const visible = () => (target.document?.hidden ? this.#keepNow() : this.reconnectNow());
+    const hide = () => this.#keepNow();
+    target.addEventListener("online", online);
+    target.addEventListener("pagehide", hide);
+    target.document?.addEventListener("visibilitychange", visible);
+    this.#stopListening = () => {
+      target.removeEventListener("online", online);
+      target.removeEventListener("pagehide", hide);
+      target.document?.removeEventListener("visibilitychange", visible);
+    };
+  }
+
+  // Connections.
+
+  get #isOpen() {
+    return this.#name === "open" || this.#name === "resumed";
+  }
+
+  #connect() {
+    this.#drop();
+    const { url, protocols, WebSocket = globalThis.WebSocket } = this.#options;
+    this.#isFirstMessage = true;
+    this.#marks = new channel.MarkDecoder();
+    this.#status = new Uint8Array();
+    const resume = channel.resumeProtocol(this.#state.connect());
+    const socket = new WebSocket(typeof url === "function" ? url() : url, [...protocols(), resume]);
+    this.#socket = socket;
+    socket.binaryType = "arraybuffer";
+    let wasOpened = false;
+    socket.onopen = () => {
+      wasOpened = true;
+    };
+    socket.onmessage = (event) => {
+      if (this.#socket === socket) {
+        this.#guard(() => this.#receive(event.data));
+      }
+    };
+    socket.onclose = (event) => {
+      if (this.#socket === socket) {
+        this.#socket = null;
+        this.#closed(wasOpened, event.reason || "the connection is lost");
+      }
+    };
+    socket.onerror = () => {}; // onclose follows
+  }
+
+  /** Let go of the present socket. */
+  #drop(code) {
+    const socket = this.#socket;
+    this.#socket = null;
+    this.#clock.clearTimeout(this.#pingTimer);
+    this.#pingedAt = null;
+    if (socket !== null) {
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      socket.close(code);
+    }
+  }
+
+  async #closed(wasOpened, reason) {
+    this.#clock.clearTimeout(this.#pingTimer);
+    if (this.#isOpen) {
+      this.#lost(reason);
+    } else if (wasOpened || !this.#options.explain) {
+      this.#unreached(reason);
+    } else {
+      const refusal = await this.#options.explain().catch(() => null);
+      if (this.#socket === null && this.#name !== "ended") {
+        refusal === null ? this.#unreached(reason) : this.#refused(refusal);
+      }
+    }
+  }
+
+  /** The connection of an open session is lost. */
+  #lost(message) {
+    this.#drop();
+    if (!this.#state.isResumable) {
+      this.#end({ reason: "ConnectionLost", message });
+      return;
+    }
+    this.#lostAt ??= this.#clock.now();
+    this.#enter("reconnecting", { since: this.#lostAt, message, unauthorized: false });
+    this.#reconnecting.start();
+  }
+
+  /** An attempt has failed without an answer. */
+  #unreached(message) {
+    this.#drop();
+    if (this.#wasReady) {
+      this.#enterOutage({ message, unauthorized: false });
+      this.#reconnecting.unreached();
+    } else {
+      this.#end({ reason: "Unreachable", message: "the server does not accept the connection" });
+    }
+  }
+
+  /** The server has refused an attempt. */
+  #refused({ code, reason = "", message, retryAfterSeconds = 0 }) {
+    this.#drop();
+    if (code === 401) {
+      this.#reconnecting.stop();
+      this.#enterOutage({ message, unauthorized: true });
+    } else if (this.#state.refused(code)) {
+      this.#reconnecting.stop();
+      this.#reconnecting.now();
+    } else if (this.#wasReady && this.#reconnecting.retries(code)) {
+      this.#enterOutage({ message, unauthorized: false });
+      this.#reconnecting.wait(retryAfterSeconds);
+    } else {
+      this.#end({ reason: reason || "Refused", message, code });
+    }
+  }
+
+  #enterOutage(detail) {
+    this.#lostAt ??= this.#clock.now();
+    this.#enter("reconnecting", { since: this.#lostAt, ...detail });
+  }
+
+  // What arrives.
+
+  #guard(handle) {
+    try {
+      handle();
+    } catch (problem) {
+      if (!(problem instanceof ProtocolError)) {
+        throw problem;
+      }
+      this.#end({ reason: "ProtocolError", message: `the server broke the protocol: ${problem.message}` });
+    }
+  }
+
+  #receive(data) {
+    this.#pingedAt = null;
+    const message = typeof data === "string" ? null : channel.decode(data);
+    if (message === null) {
+      return;
+    }
+    const isFirst = this.#isFirstMessage;
+    this.#isFirstMessage = false;
+    if (isFirst && message.channel !== channel.CONTROL && message.channel !== channel.ERROR) {
+      this.#openOrdinary();
+    }
+    if (message.payload.length === 0 || this.#name === "ended") {
+      return;
+    }
+    if (message.channel === channel.CONTROL) {
+      for (const mark of this.#marks.feed(message.payload)) {
+        this.#act(this.#state.receiveMark(mark));
+      }
+    } else if (message.channel === channel.ERROR) {
+      this.#receiveStatus(message.payload);
+    } else {
+      this.#state.receiveOutput(message.payload);
+      this.#on.output?.(message.payload);
+    }
+  }
+
+  /** The server sends no marks. */
+  #openOrdinary() {
+    if (this.#state.resumes) {
+      this.#end({ reason: "CannotResume", message: "the server cannot resume this session" });
+      return;
+    }
+    this.#reconnecting.succeeded();
+    this.#enter("open", { resumable: false });
+    this.#greet();
+  }
+
+  #receiveStatus(payload) {
+    this.#status = joined(this.#status, payload);
+    let status;
+    try {
+      status = channel.readStatus(this.#status);
+    } catch (problem) {
+      if (this.#status.length > payload.length) {
+        throw problem;
+      }
+      return; // the rest may follow
+    }
+    if (!this.#state.isResumable && !this.#isOpen && status.code) {
+      this.#refused(status);
+    } else if (!(status.reason === "Resumed" && this.#state.mayResumeAgain)) {
+      this.#end(status);
+    }
+  }
+
+  /** @param {import("./resume.js").Happened} happened */
+  #act(happened) {
+    if (happened.key) {
+      this.#keepNow(); // before the server hears this page, and forgets the key before
+    }
+    if (happened.ready) {
+      this.#ready();
+    }
+    if (happened.uncertain) {
+      this.#on.uncertain?.(happened.uncertain);
+    }
+    if (happened.placed) {
+      this.#placed(happened.placed);
+    }
+    if (happened.gap) {
+      this.#on.gap?.(happened.gap);
+    }
+    if (happened.notice !== undefined) {
+      this.#on.notice?.(happened.notice);
+    }
+    if (happened.viewers) {
+      this.#on.viewers?.(happened.viewers);
+    }
+    if (happened.echo !== undefined) {
+      this.#on.echo?.(happened.echo);
+    }
+    if (happened.ping !== undefined) {
+      this.#flush();
+      this.#transmit(channel.encodeControl({ Pong: happened.ping }));
+    }
+    if (happened.pong !== undefined) {
+      this.#isAnswered = true;
+      this.#on.roundTrip?.(Math.max(0, this.#clock.now() - happened.pong));
+    }
+    this.#flush();
+  }
+
+  #ready() {
+    this.#reconnecting.succeeded();
+    this.#wasReady = true;
+    this.#isResuming = this.#lostAt !== null;
+    if (!this.#isResuming) {
+      this.#enter("open", { resumable: true });
+    } else {
+      this.#name = "resumed"; // the owner learns of it with the position
+    }
+    this.#greet();
+    this.#ping();
+    this.#watch(SILENCE_MILLISECONDS);
+  }
+
+  #greet() {
+    if (this.#size !== null) {
+      this.#transmit(channel.encodeControl(this.#size));
+    }
+    this.#flush();
+  }
+
+  #placed(placed) {
+    if (this.#isResuming) {
+      const seconds = (this.#clock.now() - this.#lostAt) / 1000;
+      this.#isResuming = false;
+      this.#lostAt = null;
+      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset) });
+    }
+    this.#keepNow();
+    this.#on.placed?.(placed);
+  }
+
+  // What is sent.
+
+  #put(item) {
+    if (this.#name === "ended") {
+      return;
+    }
+    this.#state.input.put(item);
+    this.#flush();
+    this.#keepTimer ??= this.#clock.setTimeout(() => this.#keepNow(), KEEP_MILLISECONDS);
+  }
+
+  #flush() {
+    if (!this.#isOpen) {
+      return;
+    }
+    const items = this.#state.isResumable ? this.#state.takeInput() : this.#state.input.takeAll();
+    for (const item of items) {
+      if (item instanceof Uint8Array) {
+        this.#transmit(channel.encode(channel.STDIN, item));
+      } else {
+        this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), ...item }));
+      }
+    }
+  }
+
+  #transmit(message) {
+    if (this.#socket?.readyState === 1) {
+      this.#socket.send(message);
+    }
+  }
+
+  /** Ask for a sign of life: a browser hides the pings of WebSockets from its pages. */
+  #ping() {
+    if (this.#state.isResumable) {
+      this.#pingedAt ??= this.#clock.now();
+      this.#transmit(channel.encodeControl({ Ping: this.#clock.now() }));
+    }
+  }
+
+  /** Look after a moment whether the server was silent behind a ping for too long. */
+  #watch(limitMilliseconds) {
+    this.#clock.clearTimeout(this.#pingTimer);
+    const isProbe = limitMilliseconds < PING_MILLISECONDS;
+    const after = isProbe ? limitMilliseconds : PING_MILLISECONDS;
+    this.#pingTimer = this.#clock.setTimeout(() => {
+      const silent = this.#pingedAt === null ? 0 : this.#clock.now() - this.#pingedAt;
+      if (this.#isAnswered && silent >= limitMilliseconds) {
+        this.#lost(`the server was silent for ${Math.round(silent / 1000)} s`);
+      } else {
+        this.#ping();
+        this.#watch(SILENCE_MILLISECONDS);
+      }
+    }, after);
+  }
+
+  #keepNow() {
+    this.#clock.clearTimeout(this.#keepTimer);
+    this.#keepTimer = null;
+    const saved = this.save();
+    if (saved !== null) {
+      this.#options.keep?.(saved);
+    }
+  }
+
+  // The end.
+
+  #enter(name, detail) {
+    this.#name = name;
+    this.#on.state?.(name, detail);
+  }
+
+  #end({ reason, message, code = 0, exitCode = null }) {
+    if (this.#name === "ended") {
+      return;
+    }
+    this.#reconnecting.stop();
+    this.#clock.clearTimeout(this.#keepTimer);
+    this.#drop(NORMAL_CLOSURE);
+    this.#stopListening();
+    this.#release?.();
+    this.#name = "ended";
+    this.#options.keep?.(null);
+    this.#on.state?.("ended", { reason, message, code, exitCode });
+  }
+}
+
+function joined(first, second) {
+  const bytes = new Uint8Array(first.length + second.length);
+  bytes.set(first);
+  bytes.set(second, first.length);
+  return bytes;
+}
