@@ -18,7 +18,7 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.apiserver.assembly import Parts, assemble
-from twisted_exec.apiserver.consoles.connect import Backend
+from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
 from twisted_exec.apiserver.serving.filters import APIRequest, Limits

@@ -24,7 +24,7 @@ from tests.auth import forge
 from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.aggregated.admission import review
-from twisted_exec.apiserver.consoles.connect import forwarded_headers
+from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.jose.keys import jwks_keys, signing_key

@@ -22,22 +22,21 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
+from twisted_exec.api.kinds.policies.consolerecordings import CONTENT
 from twisted_exec.apiserver.auditing.policy import Policy
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
-from twisted_exec.apiserver.consoles import contents
-from twisted_exec.apiserver.consoles.connect import (
-    Backend,
-    DeletedLogLocator,
-    LogLocator,
-    MachineLocator,
-    add_consoles,
-    add_deleted_logs,
-    add_logs,
-)
+from twisted_exec.apiserver.consoles import contents, screens
+from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.logs import LOG, DeletedLogLocator, LogLocator
+from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
-from twisted_exec.apiserver.consoles.screens import ANSWER_SECONDS, ScreenLocator, add_screens
+from twisted_exec.apiserver.consoles.routes import (
+    add_consoles,
+    add_machine_texts,
+    add_retained_texts,
+)
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordings
@@ -405,16 +404,19 @@ def assemble(
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     for dialect in dialects:
         add_consoles(routes, dialect, proxy(locators[dialect]))
-        add_logs(routes, dialect, relay(logs[dialect]))
-        add_screens(
-            routes, dialect, relay(ScreenLocator(dialect, *places), answer_seconds=ANSWER_SECONDS)
+        add_machine_texts(routes, dialect, LOG, relay(logs[dialect]))
+        screen = relay(
+            screens.ScreenLocator(dialect, *places), answer_seconds=screens.ANSWER_SECONDS
         )
-    add_deleted_logs(routes, relay(DeletedLogLocator(gate, storage, logs.values(), limits)))
-    recorded = contents.ContentLocator(gate, storage, locators.values(), limits)
-    contents.add_contents(
-        routes,
-        relay(recorded, answer_seconds=contents.ANSWER_SECONDS, downloads=ANY_DOWNLOADS),
+        add_machine_texts(routes, dialect, screens.SCREEN, screen)
+    deleted_logs = relay(DeletedLogLocator(gate, storage, logs.values(), limits))
+    add_retained_texts(routes, kinds.DELETEDCONSOLES, LOG, deleted_logs)
+    recorded = relay(
+        contents.ContentLocator(gate, storage, locators.values(), limits),
+        answer_seconds=contents.ANSWER_SECONDS,
+        downloads=ANY_DOWNLOADS,
     )
+    add_retained_texts(routes, kinds.CONSOLERECORDINGS, CONTENT, recorded)
     if has_pods:
         pods = PodStorage(storage, names)
         followers.append(pods)

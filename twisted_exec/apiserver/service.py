@@ -32,7 +32,7 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.assembly import ControlPlane, assemble
 from twisted_exec.apiserver.auditing.policy import Policy
-from twisted_exec.apiserver.consoles.connect import Backend
+from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer

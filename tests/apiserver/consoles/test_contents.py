@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.apiserver.chain import POOL
 from tests.apiserver.consoles.test_connect import BINDINGS, POOLS, binding
-from tests.apiserver.consoles.test_log import LogCase
+from tests.apiserver.consoles.test_logs import LogCase
 from tests.streaming.readers import read
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object

@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred
 from tests.apiserver.policies.test_recordings import RECORDINGS
 from tests.apiserver.support import MACHINES, MERGE, PODS, APITestCase
 from tests.contracts.stream_locator import StreamLocatorContract
-from twisted_exec.apiserver.consoles.connect import LogLocator, MachineLocator
+from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.contents import ContentLocator
+from twisted_exec.apiserver.consoles.logs import LogLocator
 from twisted_exec.apiserver.machine_pods.streams import MachineOfPod, PodLocator
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]

@@ -12,7 +12,7 @@ from twisted.internet.endpoints import connectProtocol
 
 from tests.apiserver.chain import UserEnd
 from tests.apiserver.consoles.test_connect import BINDINGS, MACHINES, binding
-from tests.apiserver.consoles.test_log import LogCase
+from tests.apiserver.consoles.test_logs import LogCase
 from tests.streaming.readers import read
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest

@@ -8,25 +8,16 @@ a user who may watch a console may see its screen.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
-from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import Object, machine_kind
+from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotImplementedByBackend
-from twisted_exec.apiserver.consoles.connect import (
-    MachineLocator,
-    console_facts,
-    item_path,
-    target_of,
-)
+from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.serving.filters import attributes_of
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, ScreenAccess
-from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import Location
-from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.streaming.text.screens import screen_options
 from twisted_exec.wire.session_terms import Right
 
@@ -76,11 +67,3 @@ class ScreenLocator(MachineLocator):
             unknown_path=unknown,
             answer_headers=[(b"Content-Type", options.content_type.encode()), *_HEADERS],
         )
-
-
-def add_screens(routes: GatedRoutes, dialect: Dialect, relay: Relay) -> None:
-    """Add the screens of one dialect's machines; the relay has a :class:`ScreenLocator`."""
-    kind = machine_kind(dialect)
-    target, facts = partial(target_of, kind, SCREEN), console_facts([dialect])
-    path = f"{item_path(kind)}/{SCREEN}"
-    routes.add_session(["GET"], path, relay.handle, target=target, session=facts)

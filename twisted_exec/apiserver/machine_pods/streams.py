@@ -24,7 +24,8 @@ from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.recordings import recorded_input
 from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
-from twisted_exec.apiserver.consoles.connect import LOG, console_facts
+from twisted_exec.apiserver.consoles.logs import LOG
+from twisted_exec.apiserver.consoles.routes import console_facts
 from twisted_exec.apiserver.machine_pods.authorization import PodNames
 from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
 from twisted_exec.apiserver.serving.filters import query_of

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from twisted_exec.api.kinds import ADDRESS_TYPES, NODES, Object
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.consoles.connect import no_address, usable_addresses
+from twisted_exec.apiserver.consoles.poollets import no_address, usable_addresses
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint

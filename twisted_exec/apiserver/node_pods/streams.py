@@ -79,9 +79,9 @@ class NodePodLocator:
 
     async def _locate(self, context: RequestContext) -> Location:
         with self._limits.short(context.user):
-            return await self._found(context, context.target)
+            return await self._locate_target(context, context.target)
 
-    async def _found(self, context: RequestContext, target: Target) -> Location:
+    async def _locate_target(self, context: RequestContext, target: Target) -> Location:
         permission = attributes_of(context.user, self.verb, target)
         await self._gate.authorize_session(context, permission)
         if query_of(context).texts("dryRun"):

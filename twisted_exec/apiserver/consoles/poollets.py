@@ -1,0 +1,201 @@
+"""
+The poollets of an API server: addresses, TLS, and the user's identity in request headers.
+
+The poollet trusts these headers because of our forwarding certificate.  We trust a poollet if its
+certificate names both the dialled address and the machine's pool: a poollet cannot stand in for another
+one, whatever addresses a pool reports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import ADDRESS_TYPES, Object
+from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.tls.client import ClientCredentials
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.wire.channel import TERMINAL
+
+_LARGEST_PORT = 65535
+_USERS = 256
+"""Users whose headers, and poollets whose endpoints, all sessions share."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MOST_ADDRESSES = 16
+"""Addresses of a pool that are tried: its poollet may report any number, and each costs time."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """
+    Connections to poollets.
+
+    :param credentials: the forwarding certificate, and the CA of poollets.
+    :param address_types: preferred types of addresses, in order.
+    :param seconds: time limit to connect to each address, TLS included, and again for the response.
+    :param pools_named: a poollet's certificate must name its pool; third-party poollets may have
+        certificates for an address only.
+    """
+
+    credentials: ClientCredentials
+    address_types: Sequence[str] = ADDRESS_TYPES
+    seconds: float = 5.0
+    pools_named: bool = True
+
+
+class Poollets:
+    """The poollets of the pools of one dialect."""
+
+    def __init__(
+        self, dialect: Dialect, storage: IStorage, backend: Backend, reactor: object
+    ) -> None:
+        self._dialect, self._storage = dialect, storage
+        self._backend, self._reactor = backend, reactor
+        self._shared_endpoint = lru_cache(maxsize=_USERS)(self._new_endpoint)
+
+    async def pool(self, machine: str, pool: str) -> Object:
+        """
+        Return a pool.
+
+        :param machine: the name of a machine that was assigned to it, for messages.
+        :raises NotFound: there is no such pool.
+        """
+        try:
+            return await self._storage.get(self._dialect.pool, "", pool)
+        except NotFound as error:
+            raise NotFound(
+                self._dialect.pool.plural,
+                pool,
+                self._dialect.group,
+                f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"',
+            ) from None
+
+    def at(self, pool: Object, subject: Subject, path: str) -> Location:
+        """
+        Return the location of a path on the poollet of a pool.
+
+        :raises ServiceUnavailable: the pool has no usable address.
+        """
+        name = pool["metadata"]["name"]
+        status = pool.get("status", {})
+        port = status.get("daemonEndpoints", {}).get(self._dialect.endpoint_field, {}).get("port")
+        if not port or not 0 < port <= _LARGEST_PORT:
+            port = self._dialect.default_port
+        addresses = usable_addresses(pool, self._backend.address_types)
+        endpoints = {
+            f"{host}:{port}": endpoint
+            for host in addresses
+            if (endpoint := self._endpoint(host, port, name)) is not None
+        }
+        if not endpoints:
+            raise no_address(pool, self._backend.address_types, self._dialect.pool_noun)
+        first = next(iter(endpoints))
+        return Location(
+            subject=subject,
+            endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
+            path=path.encode("ascii"),
+            host=first.encode("ascii" if first.isascii() else "idna"),
+            streams=TERMINAL,
+        )
+
+    def _endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint | None:
+        try:
+            return self._shared_endpoint(host, port, pool)
+        except TLSConfigError:
+            return None  # no certificate could contain this name
+
+    def _new_endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint:
+        """:raises TLSConfigError: the host is malformed."""
+        check = None
+        if self._backend.pools_named:
+            check = _names(self._dialect.pool_identity(pool))
+        tls = self._backend.credentials.to(host, check=check)
+        return client_endpoint(
+            self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
+        )
+
+
+def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
+    """A pool's addresses of the preferred types, best first, each once, at most 16."""
+    reported = pool.get("status", {}).get("addresses", [])
+    matching = [
+        item["address"]
+        for preferred in types
+        for item in reported
+        if item["type"] == preferred and item["address"]
+    ]
+    return list(dict.fromkeys(matching))[:_MOST_ADDRESSES]
+
+
+def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavailable:
+    """The error for a pool, or a node, without a usable address."""
+    reported = pool.get("status", {}).get("addresses", [])
+    first = reported[:_MOST_ADDRESSES]
+    listed = ", ".join(f"{item['type']}={item['address']}" for item in first) or "none"
+    if len(reported) > len(first):
+        listed += f" and {len(reported) - len(first)} more"
+    return ServiceUnavailable(
+        f'{noun} "{pool["metadata"]["name"]}" has no usable address of the preferred types '
+        f"{', '.join(types)}; known addresses: {listed}"
+    )
+
+
+def forwarded_headers(user: User) -> Sequence[tuple[bytes, bytes]]:
+    """
+    Encode a user's identity in headers for the next hop.
+
+    :return: shared by all sessions of the user.
+    :raises Forbidden: it does not fit into headers.
+    """
+    extra = tuple((key, tuple(values)) for key, values in user.extra.items())
+    return _forwarded(user.name, user.groups, user.uid, extra)
+
+
+@lru_cache(maxsize=_USERS)
+def _forwarded(
+    name: str, groups: tuple[str, ...], uid: str, extra: tuple[tuple[str, tuple[str, ...]], ...]
+) -> tuple[tuple[bytes, bytes], ...]:
+    headers = [(b"X-Remote-User", _header_value(name))]
+    headers += [(b"X-Remote-Group", _header_value(group)) for group in groups]
+    if uid:
+        headers.append((b"X-Remote-Uid", _header_value(uid)))
+    for key, values in extra:
+        header = b"X-Remote-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(header, _header_value(value)) for value in values]
+    return tuple(headers)
+
+
+def _header_value(text: str) -> bytes:
+    if text != text.strip() or _CONTROL.search(text):
+        raise Forbidden("your user, a group or an extra has characters that cannot be forwarded")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Forbidden("your user, a group or an extra is not text") from None
+
+
+def _names(identity: str) -> Callable[[x509.Certificate], None]:
+    def check(certificate: x509.Certificate) -> None:
+        names = [
+            attribute.value
+            for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        ]
+        if names != [identity]:
+            raise VerificationError(
+                f"the certificate is not that of the pool: its common name is {names}, "
+                f"not {identity!r}"
+            )
+
+    return check

@@ -1,0 +1,103 @@
+"""
+Routes of consoles, and of texts such as logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Kind, machine_kind
+from twisted_exec.apiserver.serving.rest import root_of
+from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.text.relay import Relay
+
+
+def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:
+    """Make a function from a machine of these dialects to the facts of its sessions."""
+    by_kind = {machine_kind(dialect).resource: dialect for dialect in dialects}
+
+    def facts(target: Target) -> dict[str, str]:
+        dialect = by_kind[target.kind.resource]
+        return {
+            "namespace": target.namespace,
+            "machine": target.name,
+            "resource": dialect.workload.qualified,
+            "noun": dialect.noun,
+            "subresource": target.subresource,
+        }
+
+    return facts
+
+
+def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
+    """
+    Add the console routes of one dialect's machines.
+
+    ``GET`` and ``POST`` open a session; ``DELETE`` ends it and ``PATCH`` changes its terms, for the
+    user who opened it.  ``console`` is the observers' path.
+    """
+    kind = machine_kind(dialect)
+    for subresource, connect in kind.connects.items():
+        path = f"{_item_path(kind)}/{subresource}"
+        target = partial(_target_of, kind, subresource)
+        facts = console_facts([dialect])
+        routes.add_session(connect.methods, path, proxy.handle, target=target, session=facts)
+        routes.add(["DELETE"], path, proxy.end, is_open=True)
+        routes.add(["PATCH"], path, proxy.limit, is_open=True)
+
+
+def add_machine_texts(
+    routes: GatedRoutes, dialect: Dialect, subresource: str, relay: Relay
+) -> None:
+    """
+    Add the texts of one dialect's machines, such as logs.
+
+    :param relay: with the :class:`.MachineLocator` of the subresource.
+    """
+    kind = machine_kind(dialect)
+    _add_texts(routes, kind, subresource, relay, console_facts([dialect]))
+
+
+def add_retained_texts(routes: GatedRoutes, kind: Kind, subresource: str, relay: Relay) -> None:
+    """
+    Add the texts of objects that may outlive their machines.
+
+    :param relay: with the :class:`.RetainedTextLocator` of the subresource.
+    """
+    facts = {
+        "resource": kind.resource.qualified,
+        "noun": kind.singular,
+        "subresource": subresource,
+    }
+
+    def session(target: Target) -> dict[str, str]:
+        return {"namespace": target.namespace, "machine": target.name, **facts}
+
+    _add_texts(routes, kind, subresource, relay, session)
+
+
+def _add_texts(
+    routes: GatedRoutes,
+    kind: Kind,
+    subresource: str,
+    relay: Relay,
+    session: Callable[[Target], dict[str, str]],
+) -> None:
+    path, target = f"{_item_path(kind)}/{subresource}", partial(_target_of, kind, subresource)
+    routes.add_session(["GET"], path, relay.handle, target=target, session=session)
+
+
+def _item_path(kind: Kind) -> str:
+    """Return the pattern of the path of an object."""
+    return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
+
+
+def _target_of(kind: Kind, subresource: str, match: Match[Any]) -> Target:
+    """Return the object of a request, with the subresource of its route."""
+    return Target(kind, match.values["namespace"], match.values["name"], subresource)
