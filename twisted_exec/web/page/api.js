@@ -1,0 +1,181 @@
+/**
+ * The Kubernetes API of the page's own origin.
+ *
+ * Lists and other answers come by `fetch`; watches come over WebSockets, because a browser opens at most
+ * six HTTP/1.1 connections to a server, and all its tabs share these.
+ */
+
+import { watch } from "./watch.js";
+
+const BEARER = "base64url.bearer.authorization.k8s.io.";
+const PAGE_ITEMS = 500;
+const REVIEW_SECONDS = 60;
+const CONSOLE_GROUP = "console.twisted-exec.dev";
+
+/** A refusal by the API server, or `code` 0 if the server cannot be reached. */
+export class ApiError extends Error {
+  constructor(code, message, status = {}) {
+    super(message);
+    this.name = "ApiError";
+    this.code = code;
+    this.status = status;
+  }
+
+  get reason() {
+    return this.status.reason ?? "";
+  }
+}
+
+/**
+ * Requests as the page's user.  The event `unauthorized` says that the server has refused the token.
+ *
+ * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
+ */
+export class Api extends EventTarget {
+  constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket }) {
+    super();
+    this.origin = origin;
+    this.WebSocket = WebSocket;
+    this.group = ""; // of machines; set by discovery
+    this._token = token;
+    this._fetch = fetch;
+    this._reviews = new Map();
+  }
+
+  /** Return the response; @throws {ApiError} for a status of 400 or more, and without a server. */
+  async fetch(path, { method = "GET", body, headers = {}, query, signal } = {}) {
+    const token = this._token();
+    const all = { Accept: "application/json", ...headers };
+    if (token) all.Authorization = `Bearer ${token}`;
+    if (body !== undefined) all["Content-Type"] ??= "application/json";
+    let response;
+    try {
+      response = await this._fetch.call(globalThis, this.origin + withQuery(path, query), {
+        method,
+        headers: all,
+        body: body === undefined ? undefined : JSON.stringify(body),
+        signal,
+        credentials: "same-origin",
+        cache: "no-store",
+        redirect: "error",
+      });
+    } catch (problem) {
+      if (signal?.aborted) throw problem;
+      throw new ApiError(0, "the server cannot be reached");
+    }
+    if (response.ok) return response;
+    if (response.status === 401) this._unauthorized(token);
+    throw await refusal(response);
+  }
+
+  /** Return the JSON of an answer. */
+  async request(path, options = {}) {
+    return (await this.fetch(path, options)).json();
+  }
+
+  /** Return an answer as text. */
+  async text(path, options = {}) {
+    const headers = { Accept: "text/plain, */*", ...options.headers };
+    return (await this.fetch(path, { ...options, headers })).text();
+  }
+
+  /** Return an answer as Uint8Array. */
+  async bytes(path, options = {}) {
+    const headers = { Accept: "*/*", ...options.headers };
+    return new Uint8Array(await (await this.fetch(path, { ...options, headers })).arrayBuffer());
+  }
+
+  /** Return `{items, resourceVersion}` of all pages of a list. */
+  async list(path, { query = {}, signal } = {}) {
+    const items = [];
+    let next;
+    do {
+      const page = { ...query, limit: PAGE_ITEMS, ...(next && { continue: next }) };
+      const answer = await this.request(path, { query: page, signal });
+      items.push(...(answer.items ?? []));
+      next = answer.metadata?.continue;
+      if (!next) return { items, resourceVersion: answer.metadata?.resourceVersion ?? "" };
+    } while (true);
+  }
+
+  /** List and watch until `signal` aborts: see watch.js. */
+  watch(path, onEvent, options = {}) {
+    return watch(this, path, onEvent, options);
+  }
+
+  webSocketURL(path, query) {
+    return this.origin.replace(/^http/, "ws") + withQuery(path, query);
+  }
+
+  /** Return the subprotocols of a WebSocket: those given, and the user's token. */
+  webSocketProtocols(...protocols) {
+    const token = this._token();
+    return token ? [BEARER + base64url(token), ...protocols] : protocols;
+  }
+
+  /** Tell whether the user may do something. Answers are kept for a minute. */
+  async can(verb, resource, subresource = "", namespace = "", name = "", group = undefined) {
+    const isOurs = resource.startsWith("console") || resource === "deletedconsoles";
+    const attributes = {
+      group: group ?? (isOurs ? CONSOLE_GROUP : this.group),
+      resource,
+      subresource,
+      verb,
+      namespace,
+      name,
+    };
+    const key = JSON.stringify([this._token(), attributes]);
+    const known = this._reviews.get(key);
+    if (known && known.until > Date.now()) return known.answer;
+    const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    const body = {
+      apiVersion: "authorization.k8s.io/v1",
+      kind: "SelfSubjectAccessReview",
+      spec: { resourceAttributes: attributes },
+    };
+    const answer = this.request(path, { method: "POST", body }).then(
+      (review) => Boolean(review.status?.allowed),
+    );
+    this._reviews.set(key, { answer, until: Date.now() + REVIEW_SECONDS * 1000 });
+    answer.catch(() => this._reviews.delete(key));
+    return answer;
+  }
+
+  /** Forget answers about rights, for example after a login. */
+  forget() {
+    this._reviews.clear();
+  }
+
+  _unauthorized(token) {
+    // A request with the former token may be answered after a new login.
+    if (token === this._token()) this.dispatchEvent(new Event("unauthorized"));
+  }
+}
+
+async function refusal(response) {
+  let status = {};
+  const text = await response.text().catch(() => "");
+  try {
+    status = JSON.parse(text);
+  } catch {
+    // Proxies answer with HTML or nothing.
+  }
+  const message = status?.message || `the server answered ${response.status} ${response.statusText}`;
+  return new ApiError(response.status, message.trim(), status ?? {});
+}
+
+function withQuery(path, query) {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== undefined && value !== null && value !== "") parameters.set(name, value);
+  }
+  const text = parameters.toString();
+  return text ? path + (path.includes("?") ? "&" : "?") + text : path;
+}
+
+/** Return the base64url of a text in UTF-8, without padding. */
+export function base64url(text) {
+  const bytes = new TextEncoder().encode(text);
+  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}

@@ -1,0 +1,67 @@
+/** Elements of the page. Text becomes text nodes only, so no data is ever parsed as HTML. */
+
+// Controls, and characters that reorder or hide text: a machine's name or a user's reason must not look
+// like another one.  Variation selectors and joiners inside emoji stay.
+const HIDDEN =
+  // eslint-disable-next-line no-control-regex
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu;
+
+/** Return text with control, bidi and invisible characters as escapes, such as `\x1b` and `\u202e`. */
+export function printable(text) {
+  return String(text).replace(HIDDEN, (character) => {
+    const code = character.codePointAt(0);
+    if (code < 0x100) return "\\x" + code.toString(16).padStart(2, "0");
+    if (code < 0x10000) return "\\u" + code.toString(16).padStart(4, "0");
+    return "\\u{" + code.toString(16) + "}";
+  });
+}
+
+/**
+ * Return a new element.
+ *
+ * @param {string} tag
+ * @param {object} attributes `onclick` and the like become listeners, `true` an empty attribute; `false`
+ *   and `null` are left out
+ * @param children nodes, texts, arrays of these; `null` and `false` are left out
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on") && typeof value === "function") {
+      element.addEventListener(name.slice(2), value);
+    } else if (name === "value" || name === "checked") {
+      element[name] = value;
+    } else {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/** Replace the children of an element. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+  return element;
+}
+
+/** Return a button. Its label is its text, or `aria-label` among the attributes. */
+export function button(label, onclick, attributes = {}) {
+  const { class: extra = "", ...rest } = attributes;
+  return h("button", { type: "button", class: `button ${extra}`.trim(), onclick, ...rest }, label);
+}
+
+/** Return a paragraph that reports a problem or a fact; `kind`: error, warning or empty. */
+export function notice(kind, ...children) {
+  const role = kind === "error" ? "alert" : "status";
+  return h("div", { class: `notice ${kind}`.trim(), role }, ...children);
+}

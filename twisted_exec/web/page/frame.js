@@ -1,0 +1,104 @@
+/** The frame around all views: navigation, the way between the parts of a machine, announcements. */
+
+import { button, fill, h, printable } from "./dom.js";
+
+const LINKS = [
+  ["machines", "Machines"],
+  ["consoles", "Consoles"],
+  ["sessions", "Sessions"],
+  ["recordings", "Recordings"],
+  ["alerts", "Alerts"],
+];
+const PARTS = [
+  ["", "Console"],
+  ["logs", "Log"],
+  ["screen", "Screen"],
+  ["recordings", "Recordings"],
+];
+
+export class Frame {
+  /**
+   * @param {object} config of the page
+   * @param {import("./theme.js").Theme} theme
+   * @param {() => void} logout
+   */
+  constructor(config, theme, logout) {
+    this._announcements = document.getElementById("notices");
+    this._links = new Map(
+      LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]),
+    );
+    this._count = h("span", { class: "count", hidden: true });
+    this._links.get("consoles").append(this._count);
+    this._user = h("span", { class: "user dim" });
+    const cluster = config.cluster ? h("span", { class: "cluster" }, printable(config.cluster)) : null;
+    const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
+    const show = () => {
+      const label = theme.isDark ? "Use light colours" : "Use dark colours";
+      appearance.setAttribute("aria-label", label);
+      appearance.title = label;
+      appearance.textContent = theme.isDark ? "☀" : "☾";
+    };
+    theme.addEventListener("change", show);
+    show();
+    const skip = button("Skip to content", () => document.getElementById("view").focus(), {
+      class: "skip",
+    });
+    const leave = config.local ? null : button("Log out", logout, { class: "quiet" });
+    fill(
+      document.getElementById("bar"),
+      skip,
+      h("a", { class: "brand", href: "#/machines", title: `twisted-exec ${config.version ?? ""}` }, "twisted-exec"),
+      cluster,
+      h("nav", { "aria-label": "Views" }, [...this._links.values()]),
+      h("span", { class: "grow" }),
+      this._user,
+      appearance,
+      leave,
+    );
+  }
+
+  /** Mark the view in the navigation. */
+  select(view) {
+    for (const [name, link] of this._links) {
+      if (name === view) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+  }
+
+  /** Show how many consoles are open. */
+  count(number) {
+    this._count.hidden = !number;
+    this._count.textContent = number ? String(number) : "";
+    this._count.setAttribute("aria-label", `${number} open`);
+  }
+
+  user(name) {
+    this._user.textContent = name ? printable(name) : "";
+  }
+
+  /** Let screen readers say a text. */
+  announce(text) {
+    // The same text again is a change only if the region was empty before.
+    this._announcements.textContent = "";
+    setTimeout(() => {
+      this._announcements.textContent = printable(text);
+    }, 50);
+  }
+}
+
+/** Return the head of a machine's views, with links to its other parts. */
+export function machineHead(link, namespace, name, current) {
+  const links = PARTS.map(([part, label]) =>
+    h(
+      "a",
+      { href: link(namespace, name, part), "aria-current": part === current ? "page" : null },
+      label,
+    ),
+  );
+  return h(
+    "div",
+    { class: "machine-head" },
+    h("h1", {}, h("span", { class: "dim" }, printable(namespace), " / "), printable(name)),
+    h("nav", { class: "parts", "aria-label": "Parts of this machine" }, links),
+  );
+}

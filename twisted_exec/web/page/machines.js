@@ -1,0 +1,69 @@
+/** The kinds of machines that the API server has, and their paths. */
+
+import { ApiError } from "./api.js";
+
+// docs/reference/dialects.rst: the order is that in which `kubectl console` looks for a machine.
+const GROUPS = ["compute.ironcore.dev", "compute.api.onmetal.de", "core.spheric.cloud"];
+const DEFAULT = { group: GROUPS[0], version: "v1alpha1", plural: "machines" };
+
+/**
+ * Ask the server for its kinds that have a console.
+ *
+ * @returns {Promise<{group: string, version: string, plural: string, subresources: string[]}[]>}
+ */
+export async function discover(api) {
+  let groups;
+  try {
+    groups = (await api.request("/apis")).groups ?? [];
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code === 0 || error.code === 401) throw error;
+    groups = []; // a user may be denied discovery and still have a machine
+  }
+  const found = [];
+  for (const name of GROUPS) {
+    const version = groups.find((group) => group.name === name)?.preferredVersion?.version;
+    if (!version) continue;
+    const { resources = [] } = await api.request(`/apis/${name}/${version}`).catch(() => ({}));
+    for (const { name: path } of resources) {
+      if (!path.endsWith("/exec")) continue;
+      const plural = path.slice(0, -"/exec".length);
+      const below = resources.map((each) => each.name).filter((each) => each.startsWith(plural + "/"));
+      const subresources = below.map((each) => each.slice(plural.length + 1));
+      found.push({ group: name, version, plural, subresources });
+    }
+  }
+  return found.length ? found : [{ ...DEFAULT, subresources: ["console", "exec", "log", "screen"] }];
+}
+
+/** The machines of one API server. The first kind is the default of all routes. */
+export class Machines {
+  constructor(kinds) {
+    this.kinds = kinds;
+    this.resource = kinds[0];
+  }
+
+  /** Return the kind and the name in a route: `vm-1`, or `vm-1.instances.core.spheric.cloud`. */
+  parse(routeName) {
+    const [name, plural, ...rest] = routeName.split(".");
+    const group = rest.join(".");
+    const kind = this.kinds.find((each) => each.plural === plural && each.group === group);
+    return plural && kind ? { kind, name } : { kind: this.resource, name: routeName };
+  }
+
+  /** Return the name of a machine in routes. */
+  routeName(kind, name) {
+    return kind === this.resource ? name : `${name}.${kind.plural}.${kind.group}`;
+  }
+
+  /** Return the path of a machine. */
+  path(namespace, routeName) {
+    const { kind, name } = this.parse(routeName);
+    return `${this.list(kind, namespace)}/${encodeURIComponent(name)}`;
+  }
+
+  /** Return the path of a list; of all namespaces with an empty namespace. */
+  list(kind, namespace) {
+    const where = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
+    return `/apis/${kind.group}/${kind.version}${where}/${kind.plural}`;
+  }
+}

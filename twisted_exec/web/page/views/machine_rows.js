@@ -1,0 +1,104 @@
+/** Rows of the machine list, without a DOM. */
+
+const READY = "Ready";
+const OUTPUT = "ConsoleOutput";
+
+/**
+ * Return the row of a machine.
+ *
+ * @param {object} machine as the API has it
+ * @param {object} kind its entry of `Machines.kinds`
+ */
+export function rowOf(machine, kind) {
+  const { metadata = {}, spec = {}, status = {} } = machine;
+  const condition = (type) => status.conditions?.find((each) => each.type === type);
+  const ready = condition(READY);
+  const problem = ready && ready.status !== "True" ? ready.message || ready.reason || "" : "";
+  return {
+    key: metadata.uid ?? `${metadata.namespace}/${metadata.name}`,
+    kind,
+    namespace: metadata.namespace ?? "",
+    name: metadata.name ?? "",
+    state: metadata.deletionTimestamp ? "Terminating" : (status.state ?? "Unknown"),
+    health: healthOf(status.state, ready, metadata.deletionTimestamp),
+    problem,
+    pool: (spec.machinePoolRef ?? spec.fleetRef)?.name ?? "",
+    line: condition(OUTPUT)?.message ?? "",
+    created: metadata.creationTimestamp ?? "",
+  };
+}
+
+function healthOf(state, ready, isDeleted) {
+  if (isDeleted || state === "Terminating") return "off";
+  if (state !== "Running") return state === "Pending" ? "waiting" : "off";
+  return !ready || ready.status === "True" ? "good" : "bad";
+}
+
+/** Tell whether a row has each word of a filter in one of its columns. */
+export function matches(row, filter) {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = [row.namespace, row.name, row.state, row.pool, row.line, row.problem];
+  const whole = text.join("\n").toLowerCase();
+  return words.every((word) => whole.includes(word));
+}
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** Return a comparison by a column, then by namespace and name. */
+export function order(column, isDescending) {
+  const sign = isDescending ? -1 : 1;
+  return (a, b) =>
+    sign * collator.compare(a[column], b[column]) ||
+    collator.compare(a.namespace, b.namespace) ||
+    collator.compare(a.name, b.name);
+}
+
+/** Return the age of an object as kubectl prints it, such as `3d4h`. */
+export function age(created, now) {
+  const seconds = Math.max(0, (now - Date.parse(created)) / 1000);
+  if (Number.isNaN(seconds)) return "";
+  const units = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "m"],
+    [1, "s"],
+  ];
+  const index = units.findIndex(([size]) => seconds >= 2 * size);
+  const [size, letter] = units[index < 0 ? 3 : index];
+  return `${Math.floor(seconds / size)}${letter}`;
+}
+
+/** Return the namespaces of a text such as `team-a, team-b`; [""] for all. */
+export function namespacesOf(text) {
+  const names = text.split(/[\s,]+/).filter(Boolean);
+  return names.length && !names.includes("*") ? [...new Set(names)] : [""];
+}
+
+/** The rows of several watches. */
+export class Rows {
+  constructor() {
+    this._bySource = new Map();
+  }
+
+  /** Apply an event of the watch `source`. */
+  apply(source, kind, event) {
+    const rows = event.type === "RESET" ? new Map() : (this._bySource.get(source) ?? new Map());
+    const objects = event.type === "RESET" ? event.items : [event.object];
+    for (const object of objects) {
+      const row = rowOf(object, kind);
+      if (event.type === "DELETED") rows.delete(row.key);
+      else rows.set(row.key, row);
+    }
+    this._bySource.set(source, rows);
+  }
+
+  get size() {
+    return [...this._bySource.values()].reduce((sum, rows) => sum + rows.size, 0);
+  }
+
+  /** Return the rows that match a filter, in order. */
+  select(filter, compare) {
+    const all = [...this._bySource.values()].flatMap((rows) => [...rows.values()]);
+    return all.filter((row) => matches(row, filter)).sort(compare);
+  }
+}

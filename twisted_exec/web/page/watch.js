@@ -1,0 +1,98 @@
+/**
+ * A list that follows its watch.
+ *
+ * Each list is the event `{type: "RESET", items}`; then come the events of the watch, which is a WebSocket.
+ * A browser does not say why it could not open a WebSocket; so the list is read again, and its answer does.
+ */
+
+const SUBPROTOCOL = "watch.console.twisted-exec";
+const FIRST_SECONDS = 1;
+const LONGEST_SECONDS = 30;
+const SHORT_MILLISECONDS = 5000; // a watch that ends sooner did not work
+
+/**
+ * Follow a list until the signal aborts; resolves then.
+ *
+ * @param {import("./api.js").Api} api
+ * @param {string} path of the list
+ * @param {(event: object) => void} onEvent
+ * @param {object} options `query`; `signal`; `onProblem(error | null)`: null when the list is read again;
+ *   `pause(seconds, signal)`, for tests
+ */
+export async function watch(api, path, onEvent, options = {}) {
+  const { query = {}, signal, onProblem = () => {}, pause = sleep } = options;
+  let seconds = FIRST_SECONDS;
+  while (!signal?.aborted) {
+    try {
+      const { items, resourceVersion } = await api.list(path, { query, signal });
+      if (signal?.aborted) return;
+      onEvent({ type: "RESET", items });
+      onProblem(null);
+      let version = resourceVersion;
+      // A watch that worked is continued; only one that did not needs a new list.
+      for (;;) {
+        const opened = await one(api, path, { ...query, resourceVersion: version }, signal, (event) => {
+          version = event.object.metadata?.resourceVersion ?? version;
+          seconds = FIRST_SECONDS;
+          if (event.type !== "BOOKMARK") onEvent(event);
+        });
+        if (signal?.aborted) return;
+        if (!opened) break;
+      }
+    } catch (error) {
+      if (signal?.aborted) return;
+      onProblem(error);
+    }
+    await pause(seconds * (1 + Math.random() / 5), signal);
+    seconds = Math.min(seconds * 2, LONGEST_SECONDS);
+  }
+}
+
+/** Resolve when a watch has ended; true if it may be continued at the last version. */
+function one(api, path, query, signal, onEvent) {
+  return new Promise((resolve) => {
+    const all = { ...query, watch: "true", allowWatchBookmarks: "true" };
+    const socket = new api.WebSocket(api.webSocketURL(path, all), api.webSocketProtocols(SUBPROTOCOL));
+    const start = Date.now();
+    let open = false;
+    let failed = false;
+    const leave = () => socket.close();
+    signal?.addEventListener("abort", leave, { once: true });
+    socket.onopen = () => {
+      open = true;
+    };
+    socket.onmessage = ({ data }) => {
+      if (failed || signal?.aborted) return;
+      let event = null;
+      try {
+        event = JSON.parse(data);
+      } catch {
+        // Kubernetes sends nothing else.
+      }
+      if (!event?.object || event.type === "ERROR") {
+        failed = true; // 410 in most cases
+        socket.close();
+      } else {
+        onEvent(event);
+      }
+    };
+    socket.onclose = ({ code }) => {
+      signal?.removeEventListener("abort", leave);
+      // 1000: the watch reached its time. Anything else may be a server that is going away.
+      resolve(open && !failed && code === 1000 && Date.now() - start > SHORT_MILLISECONDS);
+    };
+  });
+}
+
+/** Resolve after some seconds, or when the signal aborts. */
+export function sleep(seconds, signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, seconds * 1000);
+    signal?.addEventListener("abort", done, { once: true });
+  });
+}
