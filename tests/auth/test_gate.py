@@ -67,6 +67,7 @@ class GateTests(CredentialsCase):
         request = self.request(headers, shown)
         request.subject = Subject("s-0")
         request.isSecure = lambda: True
+        request.method = b"POST"
         return RequestContext(request)
 
     def identified(
@@ -234,6 +235,13 @@ class GateTests(CredentialsCase):
             {"judges": ["jane"]},
         ):
             self.identified(self.gate(**policy), PAGE, jane)
+
+    def test_page_behind_a_proxy(self) -> None:
+        """A page that ``kubectl proxy`` serves from us may use the proxy's certificate."""
+        page = {"Origin": ["http://127.0.0.1:8001"], "Host": ["api.example"]}
+        jane = client_identity("jane")
+        self.identified(self.gate(), {**page, "Sec-Fetch-Site": ["same-origin"]}, jane)
+        self.refused(self.gate(), Forbidden, {**page, "Sec-Fetch-Site": ["same-site"]}, jane)
 
     def test_outage(self) -> None:
         """

@@ -173,6 +173,36 @@ class CrossSiteTests(SynchronousTestCase):
         self.assertTrue(is_cross_site([(b"Origin", b"null")]))
         self.assertTrue(is_cross_site([(b"Host", b""), (b"Origin", b"null")]))
 
+    def test_verdict(self) -> None:
+        """
+        ``Sec-Fetch-Site`` decides: a page behind a proxy is of the same origin, whatever Host says.
+        """
+        proxied = [(b"Host", b"api.example:6443"), (b"Origin", b"http://127.0.0.1:8001")]
+        own = [(b"Host", b"api.example"), (b"Origin", b"https://api.example")]
+        for verdicts, cross in (
+            ([b"same-origin"], False),
+            ([b"none"], False),
+            ([b"same-site"], True),
+            ([b"cross-site"], True),
+            ([b""], True),
+            ([b"same-origin", b"cross-site"], True),
+            ([b"same-origin, cross-site"], True),
+        ):
+            told = [(b"Sec-Fetch-Site", each) for each in verdicts]
+            for headers in (proxied, own):
+                self.assertEqual(is_cross_site([*headers, *told], secure=True), cross, told)
+        foreign = [*own, (b"sec-fetch-site", b"cross-site")]
+        self.assertFalse(is_cross_site(foreign, allowed=[b"https://api.example"]))
+        self.assertFalse(is_cross_site([*foreign, (b"Authorization", b"Bearer x")]))
+
+    def test_verdict_without_origin(self) -> None:
+        """A link from another site may read; a change or an upgrade without Origin is refused."""
+        link = [(b"Host", b"api.example"), (b"Sec-Fetch-Site", b"cross-site")]
+        self.assertFalse(is_cross_site(link))
+        self.assertTrue(is_cross_site(link, reads_only=False))
+        own = [(b"Host", b"api.example"), (b"Sec-Fetch-Site", b"same-origin")]
+        self.assertFalse(is_cross_site(own, reads_only=False))
+
     def test_explicit(self) -> None:
         """A bearer token permits any page, because browsers do not add it by themselves."""
         headers = [(b"Origin", b"https://evil.example"), (b"Authorization", b"Bearer x")]

@@ -97,9 +97,14 @@ def is_cross_site(
     shows_certificate: bool = True,
     secure: bool = False,
     allowed: Collection[bytes] = (),
+    reads_only: bool = True,
 ) -> bool:
     """
     Return whether a browser may have sent this request for a page of another site.
+
+    ``Sec-Fetch-Site`` decides where a browser sends it: no page can set it, and it is right behind a
+    proxy that sends another ``Host``, such as ``kubectl proxy``.  Otherwise ``Origin`` is compared
+    with ``Host``.  Go's ``http.CrossOriginProtection`` has the same order.
 
     Browsers present a client certificate to any host that a page connects to, and do not ask the
     server first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a
@@ -114,19 +119,24 @@ def is_cross_site(
         adds by itself.
     :param secure: the request came over TLS, so the page must have, too.
     :param allowed: other permitted sites, as :func:`read_origin` returns them.
+    :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
+        without ``Origin`` for links, which are harmless: the other site sees no response.
     """
     headers = list(headers)
     origins, hosts = values(headers, b"origin"), values(headers, b"host")
-    if not origins or any(map(_is_bearer, values(headers, b"authorization"))):
+    verdicts = values(headers, b"sec-fetch-site")
+    if (not origins and not verdicts) or any(map(_is_bearer, values(headers, b"authorization"))):
         return False
     if not shows_certificate and _has_bearer(headers):
         return False
-    if len(origins) > 1:
-        return True
+    if verdicts in ([b"same-origin"], [b"none"]):
+        return False
+    if len(origins) != 1:
+        return bool(origins) or not reads_only
     scheme, mark, site = origins[0].lower().partition(b"://")
     if _without_port(scheme, origins[0].lower()) in allowed:
         return False
-    if not mark or not site or len(hosts) != 1 or (secure and scheme != b"https"):
+    if verdicts or not mark or not site or len(hosts) != 1 or (secure and scheme != b"https"):
         return True
     return _without_port(scheme, site) != _without_port(scheme, hosts[0].lower())
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster
 
     from twisted_exec.streaming.http.site import Request
 
+_SAFE_METHODS = (b"GET", b"HEAD", b"OPTIONS")
+
 
 def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Convert twisted.web's headers for :mod:`twisted_exec.wire.upgrade`."""
@@ -62,13 +64,15 @@ def refuse_other_sites(
         page, such as a client certificate.
     :raises Forbidden: a page of another origin may have sent the request.
     """
-    if not request.requestHeaders.hasHeader(b"origin"):
+    headers = request.requestHeaders
+    if not headers.hasHeader(b"origin") and not headers.hasHeader(b"sec-fetch-site"):
         return
     if is_cross_site(
-        header_pairs(request.requestHeaders),
+        header_pairs(headers),
         shows_certificate=sent_unasked,
         secure=request.isSecure(),
         allowed=allowed,
+        reads_only=request.method in _SAFE_METHODS and not is_upgrade(request),
     ):
         raise Forbidden(
             "a page of another site may not use your browser's credentials here"
