@@ -1,0 +1,98 @@
+/**
+ * ConsoleAlerts, and the Events of their matches (docs/howto/alerts.rst).
+ */
+
+const MESSAGE =
+  /^(Info|Warning|Critical): pattern (\S+) of alert (\S+) at offset (\d{1,16})(?: \((\d+) more since the last Event\))?: "(.*)"?$/s;
+const STATES = ["Unsupported", "Degraded", "Watching"];
+
+/**
+ * Read the Event of a match.
+ *
+ * @param {any} event of v1.
+ * @returns {null | {key: string, namespace: string, machine: string, severity: string, pattern: string, alert: string,
+ *   offset: number, suppressed: number, line: string, reason: string, count: number, time: string}} null for other
+ *   Events.
+ */
+export function matchOf(event) {
+  const match = MESSAGE.exec(event.message ?? "");
+  if (!match) return null;
+  const [, severity, pattern, alert, offset, suppressed, line] = match;
+  return {
+    key: `${event.metadata.namespace}/${event.metadata.name}`,
+    namespace: event.involvedObject?.namespace ?? event.metadata.namespace,
+    machine: event.involvedObject?.name ?? "",
+    severity,
+    pattern,
+    alert,
+    offset: Number(offset),
+    suppressed: Number(suppressed ?? 0),
+    line: line.replace(/"$/, ""),
+    reason: event.reason ?? "",
+    count: event.count ?? event.series?.count ?? 1,
+    time: event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp ?? "",
+  };
+}
+
+/**
+ * One alert as a row.
+ *
+ * @param {any} alert
+ */
+export function rowOf(alert) {
+  const { spec = {}, status = {}, metadata } = alert;
+  const pools = status.pools ?? [];
+  const sum = (name) => pools.reduce((total, pool) => total + (pool[name] ?? 0), 0);
+  return {
+    key: `${metadata.namespace}/${metadata.name}`,
+    namespace: metadata.namespace,
+    name: metadata.name,
+    presets: spec.presets ?? [],
+    patterns: (spec.patterns ?? []).map((pattern) => ({
+      name: pattern.name,
+      text: pattern.literal ?? pattern.regex ?? "",
+      isRegex: pattern.regex !== undefined,
+      severity: pattern.severity ?? "Warning",
+      condition: pattern.condition ?? "",
+    })),
+    selector: selectorText(spec.selector),
+    state: STATES.find((state) => pools.some((pool) => pool.state === state)) ?? "None",
+    messages: pools.filter((pool) => pool.message).map((pool) => `${pool.pool ?? pool.name ?? ""}: ${pool.message}`),
+    machines: sum("machines"),
+    matches: sum("matches"),
+    last: pools.map((pool) => pool.lastMatchTime ?? "").sort().pop() ?? "",
+  };
+}
+
+/**
+ * A label selector in the form that kubectl takes.
+ *
+ * @param {any} selector
+ * @returns {string} empty if it selects everything.
+ */
+export function selectorText(selector) {
+  const labels = Object.entries(selector?.matchLabels ?? {}).map(([key, value]) => `${key}=${value}`);
+  const expressions = (selector?.matchExpressions ?? []).map(({ key, operator, values = [] }) => {
+    if (operator === "Exists") return key;
+    if (operator === "DoesNotExist") return `!${key}`;
+    return `${key} ${operator === "NotIn" ? "notin" : "in"} (${values.join(", ")})`;
+  });
+  return [...labels, ...expressions].join(",");
+}
+
+/**
+ * Whether a console is healthy, by the condition of its machine.
+ *
+ * @param {any} machine
+ * @returns {null | {isHealthy: boolean, reason: string, message: string, since: string}} null if no alert says so.
+ */
+export function healthOf(machine) {
+  const condition = (machine.status?.conditions ?? []).find((each) => each.type === "ConsoleHealthy");
+  if (!condition || condition.status === "Unknown") return null;
+  return {
+    isHealthy: condition.status === "True",
+    reason: condition.reason ?? "",
+    message: condition.message ?? "",
+    since: condition.lastTransitionTime ?? "",
+  };
+}

@@ -1,0 +1,89 @@
+/** Lines of a log as rows of the page. */
+
+import { button, h, printable } from "../../dom.js";
+import { styledText } from "../styles.js";
+import { clockTime, localDay } from "../times.js";
+import { decoded, runsOf } from "./text.js";
+
+const MOST_CHARACTERS = 4000;
+
+/**
+ * A row of the log.
+ *
+ * @typedef {{line: import("./lines.js").Line, element: HTMLElement, style: any, after: any}} Row
+ */
+
+/**
+ * @param {import("./lines.js").Line} line
+ * @param {any} style at the begin of the line.
+ * @param {{hasColours: boolean, link: (offset: number) => string}} options
+ * @returns {Row}
+ */
+export function rowOf(line, style, options) {
+  const element = h("div", { class: "line", "data-offset": line.offset });
+  const row = { line, element, style, after: style };
+  redraw(row, options);
+  return row;
+}
+
+/**
+ * Draw a row whose line has changed.
+ *
+ * @param {Row} row
+ * @param {{hasColours: boolean, link: (offset: number) => string}} options
+ */
+export function redraw(row, options, most = MOST_CHARACTERS) {
+  const { line } = row;
+  const { runs, style } = runsOf(decoded(line.bytes), row.style);
+  row.after = style;
+  let left = most;
+  const pieces = [];
+  for (const run of runs) {
+    if (left <= 0) break;
+    const text = harmless(run.text.slice(0, left));
+    left -= run.text.length;
+    pieces.push(options.hasColours && Object.keys(run.style).length ? styledText(text, run.style) : text);
+  }
+  const hidden = runs.reduce((sum, run) => sum + run.text.length, 0) - most;
+  const more = hidden > 0 && button(`${hidden} more characters`, () => redraw(row, options, Infinity));
+  row.element.replaceChildren(timeOf(line, options), h("span", { class: "line-text" }, pieces, more));
+}
+
+function timeOf(line, options) {
+  if (!line.time) return h("span", { class: "line-time" }, "");
+  const shown = [h("span", { class: "line-day" }, `${localDay(line.time)} `), clockTime(line.time)];
+  if (Number.isNaN(line.offset)) return h("time", { class: "line-time", datetime: line.time, title: line.time }, shown);
+  // Not in the order of the tab key: a page has a thousand of them.
+  return h(
+    "a",
+    { class: "line-time", href: options.link(line.offset), tabindex: -1, title: `${line.time}, offset ${line.offset}` },
+    h("time", { datetime: line.time }, shown),
+  );
+}
+
+/** Text whose tabs and line breaks remain. */
+function harmless(text) {
+  return text.split(/([\t\n])/).map((piece) => (piece === "\t" || piece === "\n" ? piece : printable(piece))).join("");
+}
+
+/**
+ * Mark a text in a row.
+ *
+ * @param {HTMLElement} element
+ * @param {string} wanted
+ */
+export function mark(element, wanted) {
+  const needle = wanted.toLowerCase();
+  const walker = document.createTreeWalker(element.querySelector(".line-text") ?? element, NodeFilter.SHOW_TEXT);
+  const nodes = [];
+  while (walker.nextNode()) nodes.push(walker.currentNode);
+  for (const node of nodes) {
+    const at = node.data.toLowerCase().indexOf(needle);
+    if (at < 0 || node.data.toLowerCase().length !== node.data.length) continue;
+    const found = node.splitText(at);
+    found.splitText(needle.length);
+    const marked = h("mark");
+    found.replaceWith(marked);
+    marked.append(found);
+  }
+}

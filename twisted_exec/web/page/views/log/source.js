@@ -1,0 +1,264 @@
+/**
+ * Reads a machine's log in pieces, and follows it.
+ */
+
+import { sleep } from "../../watch.js";
+import { FrameDecoder, parseFraming } from "./frames.js";
+import { LineReader, linesOf, trimmed } from "./lines.js";
+import { around, before, FORM, from, PIECE_LINES, queryOf } from "./ranges.js";
+import { decoded, plain } from "./text.js";
+
+const SEARCH_PIECE_BYTES = 512 << 10;
+/** Bytes that one search reads. */
+export const SEARCH_BYTES = 8 << 20;
+const MOST_BOOTS = 12;
+const TAIL_LINES = 1000;
+const TAIL_BYTES = 1 << 20;
+const ANY = { Accept: "*/*" };
+
+/**
+ * @typedef {object} Piece
+ * @property {import("./lines.js").Line[]} lines
+ * @property {number} start
+ * @property {number} end
+ */
+
+/** The journal was lost, so the offsets that the page knows mean nothing any more. */
+export class LogReplaced extends Error {
+  constructor() {
+    super("The log began anew: what was printed before is missing.");
+    this.name = "LogReplaced";
+  }
+}
+
+/** The log of one machine, or one boot of it. */
+export class LogSource {
+  /** What is retained, or the chosen boot: offsets and epoch. Null if the server sends no offsets. */
+  range = null;
+  /** The chosen boot: 0 is the newest, -1 the one before it; null for all output. */
+  boot = null;
+
+  /**
+   * @param {any} api
+   * @param {string} path of the subresource.
+   * @param {typeof sleep} [pause] before a lost log is followed again.
+   */
+  constructor(api, path, pause = sleep) {
+    Object.assign(this, { api, path, pause });
+  }
+
+  /**
+   * Learn the range of the log.
+   *
+   * @param {number | null} boot
+   * @param {AbortSignal} signal
+   */
+  async open(boot, signal) {
+    const framing = await this.#framing(boot === null ? {} : { boot: String(boot) }, signal);
+    this.boot = boot;
+    this.range = framing && { ...framing, end: framing.end ?? framing.start };
+    return this.range;
+  }
+
+  /** Learn the present end of the log. */
+  async refresh(signal) {
+    const epoch = this.range?.epoch;
+    await this.open(this.boot, signal);
+    if (epoch !== undefined && this.range?.epoch !== epoch) throw new LogReplaced();
+  }
+
+  /**
+   * The offset of the first line with output since a time, or null if there is none.
+   *
+   * @param {string} time RFC 3339.
+   * @param {AbortSignal} signal
+   */
+  async offsetAt(time, signal) {
+    const framing = await this.#framing({ sinceTime: time }, signal);
+    if (!framing || framing.end === undefined || framing.start >= framing.end) return null;
+    return framing.start;
+  }
+
+  /**
+   * The retained boots, from the newest on.
+   *
+   * @param {AbortSignal} signal
+   * @returns {Promise<{boot: number, start: number, end: number, time: string}[]>}
+   */
+  async boots(signal) {
+    const boots = [];
+    for (let boot = 0; boot > -MOST_BOOTS; boot -= 1) {
+      let found;
+      try {
+        // A timestamp and one byte.
+        found = await this.#read({ ...FORM, boot: String(boot), limitBytes: 40 }, signal);
+      } catch (error) {
+        if (error.code === 400) break;
+        throw error;
+      }
+      if (!found.framing) break;
+      const { start, end = start } = found.framing;
+      boots.push({ boot, start, end, time: linesOf(found.frames, start)[0]?.time ?? "" });
+    }
+    return boots;
+  }
+
+  /** @param {AbortSignal} signal */
+  newest(signal) {
+    return this.#piece(before(this.range.end, this.range), "back", signal);
+  }
+
+  /** @param {number} offset @param {AbortSignal} signal */
+  older(offset, signal) {
+    return this.#piece(before(offset, this.range), "back", signal);
+  }
+
+  /** @param {number} offset @param {AbortSignal} signal */
+  newer(offset, signal) {
+    return this.#piece(from(offset, this.range), "forward", signal, { mayBeginWithin: false });
+  }
+
+  /** @param {number} offset @param {AbortSignal} signal */
+  async at(offset, signal) {
+    const range = around(offset, this.range);
+    const piece = await this.#piece(range, "forward", signal);
+    // Of very short lines there may be too many before the offset.
+    return piece && piece.end <= offset && piece.end < range.end ? this.newer(offset, signal) : piece;
+  }
+
+  /**
+   * The last lines of a log without offsets.
+   *
+   * @param {AbortSignal} signal
+   * @returns {Promise<Piece>}
+   */
+  async tail(signal) {
+    const query = { timestamps: "true", tailLines: TAIL_LINES, limitBytes: TAIL_BYTES };
+    const bytes = await this.api.bytes(this.path, { query, signal });
+    const { lines } = new LineReader(NaN).feed(bytes);
+    return { lines, start: NaN, end: NaN };
+  }
+
+  /**
+   * Search for a text, without regard to case.
+   *
+   * @param {string} text
+   * @param {number} offset of the line from which to search, which itself is not searched.
+   * @param {"back" | "forward"} direction
+   * @param {AbortSignal} signal
+   * @returns {Promise<{found: number | null, offset: number, isEnd: boolean}>} the offset of the line; or where the
+   *   search stopped, and whether there is no more.
+   */
+  async search(text, offset, direction, signal) {
+    const wanted = text.toLowerCase();
+    const isMatch = (line) => plain(decoded(line.bytes)).toLowerCase().includes(wanted);
+    let at = offset;
+    for (let bytes = 0; bytes < SEARCH_BYTES; ) {
+      const range =
+        direction === "back" ? before(at, this.range, SEARCH_PIECE_BYTES) : from(at, this.range, SEARCH_PIECE_BYTES);
+      if (!range) return { found: null, offset: at, isEnd: true };
+      const mayBeginWithin = direction === "back" ? range.start > this.range.start : at === offset && at >= this.range.start;
+      const piece = await this.#piece(range, direction, signal, { mayBeginWithin, most: Infinity });
+      const lines = direction === "back" ? [...piece.lines].reverse() : piece.lines;
+      const line = lines.find(isMatch);
+      if (line) return { found: line.offset, offset: line.offset, isEnd: false };
+      bytes += range.end - range.start;
+      at = direction === "back" ? piece.start : piece.end;
+    }
+    return { found: null, offset: at, isEnd: false };
+  }
+
+  /**
+   * Follow the log until the signal aborts, over a WebSocket: a browser has few connections for other requests.
+   *
+   * @param {number} offset
+   * @param {object} on
+   * @param {(lines: import("./lines.js").Line[], changed: import("./lines.js").Line | null, end: number) => void} on.lines
+   * @param {(state: "open" | "lost" | "ended" | "replaced") => void} on.state replaced: the log began anew.
+   * @param {AbortSignal} signal
+   */
+  async follow(offset, on, signal) {
+    let at = offset;
+    let wait = 0.5;
+    while (!signal.aborted) {
+      const reader = new LineReader(at);
+      const decoder = new FrameDecoder();
+      let isReplaced = false;
+      const received = (data) => {
+        wait = 0.5;
+        for (const { text, offset: behind } of decoder.feed(data)) {
+          if (behind < at) isReplaced = true;
+          if (isReplaced) return false;
+          const { lines, changed } = reader.feed(text, behind);
+          at = reader.lineStart;
+          on.lines(lines, changed, behind);
+        }
+        return true;
+      };
+      const query = { ...FORM, follow: "true", fromOffset: String(at), epoch: this.range.epoch };
+      const code = await this.#stream(query, received, () => on.state("open"), signal);
+      if (signal.aborted) return;
+      if (isReplaced || code === 1000) {
+        on.state(isReplaced ? "replaced" : "ended");
+        return;
+      }
+      on.state("lost");
+      await this.pause(wait, signal);
+      wait = Math.min(wait * 2, 15);
+    }
+  }
+
+  #stream(query, received, opened, signal) {
+    return new Promise((resolve) => {
+      const { api } = this;
+      const socket = new api.WebSocket(api.webSocketURL(this.path, query), api.webSocketProtocols("binary.k8s.io"));
+      socket.binaryType = "arraybuffer";
+      const leave = () => socket.close();
+      signal.addEventListener("abort", leave, { once: true });
+      let isGood = true;
+      socket.onopen = opened;
+      socket.onmessage = ({ data }) => {
+        if (signal.aborted || !isGood) return;
+        try {
+          isGood = received(new Uint8Array(data));
+        } catch {
+          isGood = false; // not frames: a hop of an earlier release
+        }
+        if (!isGood) socket.close();
+      };
+      socket.onclose = ({ code }) => {
+        signal.removeEventListener("abort", leave);
+        resolve(isGood ? code : 1006);
+      };
+    });
+  }
+
+  async #piece(range, direction, signal, more = {}) {
+    if (!range) return null;
+    const { frames, framing } = await this.#read(queryOf(range, this.range.epoch), signal);
+    if (framing && framing.epoch !== this.range.epoch) throw new LogReplaced();
+    const start = framing?.start ?? range.start;
+    const options = {
+      direction,
+      mayBeginWithin: range.start > this.range.start,
+      isEnd: range.end >= this.range.end,
+      most: PIECE_LINES,
+      ...more,
+    };
+    return trimmed(linesOf(frames, start), { start, end: range.end }, options);
+  }
+
+  async #framing(query, signal) {
+    return (await this.#read({ ...FORM, ...query, limitBytes: 1 }, signal)).framing;
+  }
+
+  async #read(query, signal) {
+    const response = await this.api.fetch(this.path, { query, signal, headers: ANY });
+    const framing = parseFraming(response.headers.get("Console-Log"));
+    if (!framing) {
+      await response.body?.cancel();
+      return { framing, frames: [] };
+    }
+    return { framing, frames: new FrameDecoder().feed(new Uint8Array(await response.arrayBuffer())) };
+  }
+}

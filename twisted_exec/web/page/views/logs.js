@@ -1,0 +1,382 @@
+/** The log of a machine's console: by time, by boot and by offset, back and forth, with search and new output. */
+
+import { button, fill, h, notice, printable } from "../dom.js";
+import { mark } from "./log/rows.js";
+import { LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
+import { LogWindow } from "./log/window.js";
+import { field, save } from "./parts.js";
+import { dateTime, parseTime, size } from "./times.js";
+
+const MOST_DOWNLOAD_BYTES = 256 << 20;
+const MOST_PENDING_LINES = 4000;
+
+/**
+ * @param {HTMLElement} container
+ * @param {any} context
+ * @param {{namespace: string, name: string, query: URLSearchParams}} parameters the query: offset, time or boot.
+ * @returns {{stop(): void}}
+ */
+export function show(container, context, parameters) {
+  const view = new LogView(container, context, parameters);
+  return { stop: () => view.stop() };
+}
+
+class LogView {
+  #stopped = new AbortController();
+  #following = new AbortController();
+  #searching = new AbortController();
+  #isBusy = false;
+  #match = NaN;
+  #pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
+
+  constructor(container, context, { namespace, name, query }) {
+    Object.assign(this, { context, name, query });
+    this.source = new LogSource(context.api, `${context.machines.path(namespace, name)}/log`);
+    const base = context.link(namespace, name, "logs");
+    this.window = new LogWindow(`Log of ${printable(name)}`, { hasColours: true, link: (offset) => `${base}?offset=${offset}` });
+    this.#build(container);
+    this.#run(() => this.#start());
+  }
+
+  stop() {
+    cancelAnimationFrame(this.#pending.frame);
+    for (const each of [this.#following, this.#searching, this.#stopped]) each.abort();
+  }
+
+  #build(container) {
+    const { window } = this;
+    this.problem = h("div");
+    this.facts = h("span", { class: "dim" });
+    this.following = h("input", { type: "checkbox", onchange: () => this.#run(() => this.#followChanged()) });
+    this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
+    this.time = h("input", { type: "text", size: 18, placeholder: "2026-11-20 08:38, 1h30m" });
+    this.text = h("input", { type: "search", size: 16 });
+    this.bootList = h("div", { class: "menu-items" });
+    this.boots = h("details", { class: "menu", ontoggle: () => this.boots.open && this.#run(() => this.#listBoots(), false) },
+      h("summary", { class: "button" }, "Boots"), this.bootList);
+    this.files = h("details", { class: "menu" }, h("summary", { class: "button" }, "Save"), h("div", { class: "menu-items" },
+      button("As printed, all bytes", () => this.#download({}, "log")),
+      button("As text with times", () => this.#download({ plain: "true", timestamps: "true" }, "txt"))));
+    this.older = button("Older", () => this.#run(() => this.#more("older")));
+    this.newer = button("Newer", () => this.#run(() => this.#more("newer")));
+    const ranges = h("div", { class: "toolbar" },
+      button("Oldest", () => this.#run(() => this.#goTo(this.source.range.start))),
+      button("Newest", () => this.#run(() => this.#showNewest())),
+      this.boots, field("Follow", this.following), field("Colours", this.colours), this.files);
+    this.paged = [
+      ranges,
+      h("form", { class: "toolbar", onsubmit: (event) => this.#timeTyped(event) },
+        field("Time", this.time), h("button", { type: "submit", class: "button" }, "Go")),
+      h("form", { class: "toolbar", role: "search", onsubmit: (event) => this.#searchTyped(event) },
+        field("Search", this.text),
+        h("button", { type: "submit", class: "button", value: "back" }, "Find older"),
+        h("button", { type: "submit", class: "button", value: "forward" }, "Find newer")),
+    ];
+    window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    window.element.addEventListener("keydown", (event) => this.#keyPressed(event));
+    fill(container, h("div", { class: "log-controls" }, this.paged), this.problem,
+      h("div", { class: "toolbar" }, this.older, this.facts), window.element, h("div", { class: "toolbar" }, this.newer));
+  }
+
+  /** Run one action at a time, and show its failure. */
+  async #run(action, isExclusive = true) {
+    if (isExclusive && this.#isBusy) return;
+    if (isExclusive) this.#isBusy = true;
+    try {
+      await action();
+    } catch (error) {
+      if (!this.#stopped.signal.aborted && error.name !== "AbortError") this.#failed(error);
+    } finally {
+      if (isExclusive) this.#isBusy = false;
+      if (!this.#stopped.signal.aborted) this.#showFacts();
+    }
+  }
+
+  #failed(error) {
+    const kind = error instanceof RangeError ? "warning" : "error";
+    fill(this.problem, notice(kind, printable(error.message)));
+    if (!(error instanceof LogReplaced)) return;
+    this.window.clear();
+    queueMicrotask(() => this.#run(async () => {
+      await this.source.open(null, this.#stopped.signal);
+      await this.#showNewest();
+    }));
+  }
+
+  async #start() {
+    const { signal } = this.#stopped;
+    const boot = this.query.get("boot");
+    const range = await this.source.open(boot === null ? null : Number(boot), signal);
+    if (!range) {
+      for (const each of this.paged) each.hidden = true;
+      fill(this.problem, notice("warning", "A program between this page and the machine is of an older release and sends no offsets: these are the last lines. ", h("code", {}, "kubectl logs"), " reads the rest."));
+      this.window.reset(await this.source.tail(signal));
+      this.window.scrollToEnd();
+      return;
+    }
+    this.#showBoot();
+    const offset = Number(this.query.get("offset") ?? NaN);
+    if (Number.isFinite(offset)) await this.#goTo(offset, true);
+    else if (this.query.get("time")) await this.#goToTime(this.query.get("time"));
+    else if (boot !== null) await this.#goTo(range.start);
+    else await this.#showNewest();
+  }
+
+  #showFacts() {
+    const { range } = this.source;
+    const { window } = this;
+    if (!range) return;
+    const times = window.times?.map(dateTime);
+    const shown = times ? `${times[0]} to ${times[1]}` : "no output";
+    const whole = this.source.boot === null ? "retained" : "in this boot";
+    this.facts.textContent = `${shown}; ${size(range.end - range.start)} ${whole}`;
+    this.older.disabled = window.isEmpty || window.start <= range.start;
+    this.newer.disabled = this.following.checked;
+  }
+
+  // Moving
+
+  async #showNewest() {
+    this.#stopFollowing();
+    await this.source.refresh(this.#stopped.signal);
+    const piece = await this.source.newest(this.#stopped.signal);
+    this.#match = NaN;
+    if (piece) this.window.reset(piece);
+    else this.window.clear();
+    this.window.scrollToEnd();
+  }
+
+  async #goTo(offset, isMatch = false) {
+    const { range } = this.source;
+    this.#stopFollowing();
+    if (isMatch && (offset < range.start || offset > range.end)) {
+      const why = offset < range.start ? "is not retained any more: this is the oldest output" : "is beyond the end of the log";
+      fill(this.problem, notice("warning", `Offset ${offset} ${why}.`));
+      isMatch = false;
+    }
+    let row = this.window.find(offset);
+    if (!row) {
+      const piece = await this.source.at(offset, this.#stopped.signal);
+      if (!piece) return this.window.clear();
+      this.window.reset(piece);
+      row = this.window.find(offset);
+    }
+    row?.scrollIntoView({ block: isMatch ? "center" : "start" });
+    if (row && isMatch) this.#highlight(row, offset);
+    return undefined;
+  }
+
+  #highlight(row, offset) {
+    this.window.element.querySelector(".line.match")?.classList.remove("match");
+    this.#match = offset;
+    row.classList.add("match");
+    row.setAttribute("tabindex", "-1");
+    row.focus({ preventScroll: true });
+  }
+
+  async #goToTime(text) {
+    const time = parseTime(text, Date.now());
+    await this.source.refresh(this.#stopped.signal);
+    const offset = await this.source.offsetAt(time, this.#stopped.signal);
+    fill(this.problem);
+    if (offset === null) {
+      fill(this.problem, notice("", `Nothing was printed since ${dateTime(time)}: this is the newest output.`));
+      await this.#showNewest();
+    } else {
+      await this.#goTo(offset, true);
+      this.context.announce(`First output since ${dateTime(time)}.`);
+    }
+  }
+
+  async #more(direction) {
+    const { window, source } = this;
+    const { signal } = this.#stopped;
+    if (direction === "older") {
+      const piece = await source.older(window.start, signal);
+      if (piece) window.prepend(piece);
+      return;
+    }
+    await source.refresh(signal);
+    const piece = await source.newer(window.end, signal);
+    if (piece) window.append(piece);
+    else this.context.announce("This is the newest output.");
+  }
+
+  #scrolled() {
+    if (this.#isBusy || this.window.isEmpty || !this.source.range) return;
+    if (this.window.isAtBegin && this.window.start > this.source.range.start) this.#run(() => this.#more("older"));
+    else if (!this.following.checked && this.window.isAtEnd && this.window.end < this.source.range.end) this.#run(() => this.#more("newer"));
+  }
+
+  /** At the first line no scrolling tells that the user wants to go further back. */
+  #keyPressed(event) {
+    if (["PageUp", "ArrowUp", "Home"].includes(event.key) && this.window.element.scrollTop === 0) this.#scrolled();
+  }
+
+  // Forms
+
+  #timeTyped(event) {
+    event.preventDefault();
+    this.#run(() => this.#goToTime(this.time.value));
+  }
+
+  #searchTyped(event) {
+    event.preventDefault();
+    const direction = event.submitter?.value === "forward" ? "forward" : "back";
+    this.#searching.abort();
+    this.#searching = new AbortController();
+    if (this.text.value) this.#run(() => this.#search(this.text.value, direction, this.#searching.signal));
+  }
+
+  async #search(text, direction, signal) {
+    const { source, window, context } = this;
+    const shownFrom = direction === "back" ? source.range.end : window.start - 1;
+    const from = Number.isNaN(this.#match) ? shownFrom : this.#match;
+    context.announce("Searching.");
+    const answer = await source.search(text, from, direction, signal);
+    if (answer.found !== null) {
+      fill(this.problem);
+      await this.#goTo(answer.found, true);
+      window.redraw();
+      const row = window.find(answer.found);
+      if (row) mark(row, text);
+      context.announce("Found.");
+      return;
+    }
+    this.#match = answer.offset;
+    const where = direction === "back" ? "before" : "behind";
+    const message = answer.isEnd
+      ? `No line ${where} this place has "${printable(text)}".`
+      : `No line in the next ${size(SEARCH_BYTES)} has "${printable(text)}": search again to go on.`;
+    fill(this.problem, notice("", message));
+  }
+
+  #coloursChanged() {
+    this.window.options.hasColours = this.colours.checked;
+    this.window.redraw();
+  }
+
+  // Boots
+
+  async #listBoots() {
+    fill(this.bootList, h("span", { class: "dim" }, "Loading ..."));
+    const boots = await this.source.boots(this.#stopped.signal);
+    fill(
+      this.bootList,
+      this.source.boot !== null && button("All output", () => this.#chooseBoot(null)),
+      boots.map((each) => button(
+        `${bootName(each.boot)}, since ${dateTime(each.time) || "unknown"}, ${size(each.end - each.start)}`, () => this.#chooseBoot(each.boot))),
+      boots.length === 0 && h("span", { class: "dim" }, "No boot is known."),
+    );
+  }
+
+  #chooseBoot(boot) {
+    this.boots.open = false;
+    this.#run(async () => {
+      this.#stopFollowing();
+      const range = await this.source.open(boot, this.#stopped.signal);
+      fill(this.problem);
+      this.#showBoot();
+      this.window.clear();
+      if (boot === null) await this.#showNewest();
+      else await this.#goTo(range.start);
+      this.window.element.focus();
+    });
+  }
+
+  #showBoot() {
+    const { boot } = this.source;
+    fill(this.boots.querySelector("summary"), boot === null ? "Boots" : `Boots: ${bootName(boot)}`);
+    this.following.disabled = boot !== null && boot < 0;
+  }
+
+  // New output
+
+  async #followChanged() {
+    if (!this.following.checked) {
+      this.#following.abort();
+      return;
+    }
+    await this.#showNewest();
+    this.following.checked = true;
+    this.#following = new AbortController();
+    const from = this.window.isEmpty ? this.source.range.end : this.window.end;
+    const on = { lines: (...news) => this.#printed(...news), state: (state) => this.#followState(state) };
+    this.source.follow(from, on, this.#following.signal);
+  }
+
+  #stopFollowing() {
+    this.#following.abort();
+    this.following.checked = false;
+  }
+
+  /** Rows are added once for each frame of the display, and of a flood only the newest. */
+  #printed(lines, changed, end) {
+    const pending = this.#pending;
+    pending.lines.push(...lines);
+    pending.end = end;
+    if (changed) pending.changed.add(changed);
+    if (pending.lines.length > MOST_PENDING_LINES) {
+      pending.skipped += pending.lines.length - MOST_PENDING_LINES;
+      pending.lines.splice(0, pending.lines.length - MOST_PENDING_LINES);
+    }
+    pending.frame ||= requestAnimationFrame(() => this.#flush());
+  }
+
+  #flush() {
+    const { lines, changed, end, skipped } = this.#pending;
+    this.#pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
+    if (this.#following.signal.aborted) return;
+    if (skipped) {
+      // What is shown stays without gaps: the rows before are left out as well.
+      this.window.clear();
+    }
+    this.window.grow(lines, changed, end);
+    if (this.source.range) this.source.range.end = Math.max(this.source.range.end, end);
+    this.#showFacts();
+  }
+
+  #followState(state) {
+    const texts = {
+      open: "Following the log.",
+      lost: "The connection is lost; the log continues when the server answers.",
+      ended: "The log is complete: the machine was deleted.",
+      replaced: "The log began anew.",
+    };
+    this.context.announce(texts[state]);
+    fill(this.problem, state === "open" ? null : notice("warning", texts[state]));
+    if (state === "ended") this.#stopFollowing();
+    if (state === "replaced") this.#failed(new LogReplaced());
+  }
+
+  // Files
+
+  async #download(query, suffix) {
+    this.files.open = false;
+    const { signal } = this.#stopped;
+    try {
+      const all = { ...query, ...(this.source.boot !== null && { boot: String(this.source.boot) }) };
+      const response = await this.context.api.fetch(this.source.path, { query: all, signal, headers: { Accept: "*/*" } });
+      const pieces = [];
+      let bytes = 0;
+      for (const reader = response.body.getReader(); ; ) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        pieces.push(value);
+        bytes += value.length;
+        if (bytes < MOST_DOWNLOAD_BYTES) continue;
+        await reader.cancel();
+        fill(this.problem, notice("warning", `Only the first ${size(bytes)} are saved; twisted-exec logs has no such limit.`));
+        break;
+      }
+      save(`${this.name}.${suffix}`, pieces, "text/plain");
+      this.context.announce(`Saved ${size(bytes)}.`);
+    } catch (error) {
+      if (!signal.aborted) this.#failed(error);
+    }
+  }
+}
+
+function bootName(boot) {
+  return boot === 0 ? "newest boot" : boot === -1 ? "boot before" : `${-boot} boots before`;
+}

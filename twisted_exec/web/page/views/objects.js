@@ -1,0 +1,127 @@
+/**
+ * Objects that follow their watch, and the resources that the API server has.
+ */
+
+/** Path of the group with sessions, recordings and alerts. */
+export const CONSOLE_GROUP = "/apis/console.twisted-exec.dev/v1alpha1";
+const SHOW_AFTER_MS = 100;
+
+/**
+ * @param {string} plural
+ * @param {string} [namespace] empty for all namespaces.
+ * @returns {string}
+ */
+export function listPath(plural, namespace = "") {
+  const where = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
+  return `${CONSOLE_GROUP}${where}/${plural}`;
+}
+
+/**
+ * @param {string} plural
+ * @param {string} namespace
+ * @param {string} name
+ * @param {string} [subresource]
+ * @returns {string}
+ */
+export function itemPath(plural, namespace, name, subresource = "") {
+  const path = `${listPath(plural, namespace)}/${encodeURIComponent(name)}`;
+  return subresource ? `${path}/${subresource}` : path;
+}
+
+/** The objects of a list, by the events of its watch. */
+export class Objects {
+  #objects = new Map();
+  #select;
+
+  /** @param {(object: any) => boolean} [select] others are not kept. */
+  constructor(select = () => true) {
+    this.#select = select;
+  }
+
+  /** @param {{type: string, items?: any[], object?: any}} event */
+  apply(event) {
+    if (event.type === "RESET") {
+      this.#objects = new Map(event.items.filter(this.#select).map((each) => [keyOf(each), each]));
+    } else if (event.type === "DELETED" || !this.#select(event.object)) {
+      this.#objects.delete(keyOf(event.object));
+    } else {
+      this.#objects.set(keyOf(event.object), event.object);
+    }
+  }
+
+  /** @returns {any[]} */
+  get all() {
+    return [...this.#objects.values()];
+  }
+}
+
+function keyOf(object) {
+  return `${object.metadata.namespace ?? ""}/${object.metadata.name}`;
+}
+
+/**
+ * Follow a list, and tell changes at most ten times a second.
+ *
+ * @param {any} api
+ * @param {string} path
+ * @param {object} options
+ * @param {(objects: any[]) => void} options.onChange
+ * @param {(error: Error | null) => void} options.onProblem null when the list is read again.
+ * @param {AbortSignal} options.signal
+ * @param {(object: any) => boolean} [options.select]
+ * @param {Record<string, string>} [options.query]
+ */
+export function follow(api, path, { onChange, onProblem, signal, select, query }) {
+  const objects = new Objects(select);
+  let timer = 0;
+  const show = () => {
+    timer = 0;
+    if (!signal.aborted) onChange(objects.all);
+  };
+  const changed = (event) => {
+    objects.apply(event);
+    if (!timer) timer = setTimeout(show, event.type === "RESET" ? 0 : SHOW_AFTER_MS);
+  };
+  signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
+  api.watch(path, changed, { signal, onProblem, query });
+}
+
+/** @type {WeakMap<object, Promise<Set<string> | null>>} */
+const served = new WeakMap();
+
+/**
+ * The resources and subresources that the server has in the group of sessions, recordings and alerts.
+ *
+ * @param {any} api
+ * @returns {Promise<Set<string> | null>} such as "consolerecordings/content"; null if it cannot be found out.
+ */
+export function servedResources(api) {
+  let names = served.get(api);
+  if (!names) {
+    names = api.request(CONSOLE_GROUP).then(
+      (answer) => new Set((answer.resources ?? []).map((each) => each.name)),
+      (error) => {
+        if (error.code === 404) return new Set();
+        served.delete(api);
+        return null;
+      },
+    );
+    served.set(api, names);
+  }
+  return names;
+}
+
+/**
+ * Whether the user may do something; true if the server does not say, because it refuses requests itself.
+ *
+ * @param {any} api
+ * @param {...string} wanted see Api.can.
+ * @returns {Promise<boolean>}
+ */
+export async function may(api, ...wanted) {
+  try {
+    return await api.can(...wanted);
+  } catch {
+    return true;
+  }
+}

@@ -1,0 +1,135 @@
+/** Parts that the views share: tables that keep the focus, questions, downloads. */
+
+import { button, fill, h, printable } from "../dom.js";
+
+/**
+ * A table whose rows are kept by key, so that an update does not take the focus or the selection away.
+ */
+export class Table {
+  #rows = new Map();
+  #body = h("tbody");
+  #columns;
+
+  /**
+   * @param {string} caption for screen readers.
+   * @param {{title: string, cell: (row: any) => any, class?: string}[]} columns a cell is a node, a list, or text,
+   *   which is shown printable.
+   */
+  constructor(caption, columns) {
+    this.#columns = columns;
+    const heads = columns.map(({ title, class: name }) => h("th", { scope: "col", class: name ?? null }, title));
+    this.element = h(
+      "div",
+      { class: "scroll" },
+      h("table", { class: "list" }, h("caption", { class: "visually-hidden" }, caption), h("thead", {}, h("tr", {}, heads)), this.#body),
+    );
+  }
+
+  /**
+   * @param {{key: string}[]} rows
+   * @param {(row: any) => unknown} [signature] a row is drawn again when this differs.
+   */
+  update(rows, signature = (row) => row) {
+    const known = this.#rows;
+    this.#rows = new Map();
+    let place = this.#body.firstChild;
+    for (const row of rows) {
+      const drawn = JSON.stringify(signature(row));
+      let entry = known.get(row.key);
+      known.delete(row.key);
+      if (!entry) entry = { element: h("tr"), drawn: "" };
+      if (entry.drawn !== drawn) this.#draw(entry, row, drawn);
+      this.#rows.set(row.key, entry);
+      if (entry.element === place) place = place.nextSibling;
+      else this.#body.insertBefore(entry.element, place);
+    }
+    for (const { element } of known.values()) element.remove();
+  }
+
+  #draw(entry, row, drawn) {
+    const focused = entry.element.contains(document.activeElement) ? document.activeElement : null;
+    const opened = entry.element.querySelector("details[open]") !== null;
+    fill(
+      entry.element,
+      this.#columns.map(({ title, cell, class: name }) => {
+        const content = cell(row);
+        return h("td", { class: name ?? null, "data-title": title }, typeof content === "string" ? printable(content) : content);
+      }),
+    );
+    if (opened) entry.element.querySelector("details")?.setAttribute("open", "");
+    if (focused) entry.element.querySelector(`[data-action="${focused.dataset.action}"]`)?.focus();
+    entry.drawn = drawn;
+  }
+}
+
+/**
+ * A field with its label.
+ *
+ * @param {string} label
+ * @param {HTMLElement} input
+ * @returns {HTMLElement}
+ */
+export function field(label, input) {
+  if (input.type === "checkbox") return h("label", { class: "check" }, input, h("span", {}, label));
+  return h("label", { class: "field" }, h("span", {}, label), input);
+}
+
+/**
+ * Ask before something that cannot be undone.
+ *
+ * @param {string} question
+ * @param {string} action the label of the button that does it.
+ * @returns {Promise<boolean>}
+ */
+export function confirmed(question, action) {
+  return new Promise((resolve) => {
+    const before = document.activeElement;
+    let answer = false;
+    const leave = (value) => {
+      answer = value;
+      dialog.close();
+    };
+    const keep = button("Cancel", () => leave(false));
+    const dialog = h(
+      "dialog",
+      { "aria-label": action },
+      h("p", {}, question),
+      h("div", { class: "toolbar" }, button(action, () => leave(true), { class: "danger" }), keep),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      before?.focus?.();
+      resolve(answer);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    keep.focus();
+  });
+}
+
+/**
+ * Let the browser save bytes as a file.
+ *
+ * @param {string} name
+ * @param {BlobPart[]} parts
+ * @param {string} [type]
+ */
+export function save(name, parts, type = "application/octet-stream") {
+  const address = URL.createObjectURL(new Blob(parts, { type }));
+  const link = h("a", { href: address, download: name.replace(/[^\w.+-]/g, "_") });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
+/**
+ * A state as a small label.
+ *
+ * @param {string} text
+ * @param {string} [kind] "good", "waiting" or "bad".
+ * @returns {HTMLElement}
+ */
+export function badge(text, kind = "") {
+  return h("span", { class: `badge ${kind}`.trim() }, printable(text));
+}

@@ -1,0 +1,76 @@
+/** The player of asciinema, which is large and is loaded when the first recording is opened. */
+
+import { h } from "../dom.js";
+
+const STYLE = new URL("../vendor/asciinema-player.css", import.meta.url).href;
+
+/** @type {Promise<any> | null} */
+let loading = null;
+
+function load() {
+  loading ??= import("../vendor/asciinema-player.js").then(
+    (library) => {
+      document.head.append(h("link", { rel: "stylesheet", href: STYLE }));
+      return library;
+    },
+    () => null,
+  );
+  return loading;
+}
+
+/**
+ * Open a player in an element.
+ *
+ * @param {HTMLElement} stage is emptied.
+ * @param {{header: any, events: [number, string, string][]}} cast
+ * @param {object} options
+ * @param {number} options.limit seconds; longer pauses are cut to this length.
+ * @param {number} options.position
+ * @param {number} options.speed
+ * @param {boolean} options.showsKeys
+ * @param {() => void} options.ended
+ * @returns {Promise<null | {play(): void, seek(position: number): void, position(): number, isPlaying: boolean,
+ *   dispose(): void}>} null if the player is not installed.
+ */
+export async function openPlayer(stage, cast, options) {
+  const library = await load();
+  if (!library) return null;
+  stage.replaceChildren();
+  const { cols, rows } = cast.header.term;
+  const data = [{ version: 3, term: { cols, rows } }, ...cast.events];
+  const player = library.create(
+    { data },
+    stage,
+    {
+      cols, rows, fit: "both", terminalFontSize: "15px", preload: true, controls: true,
+      idleTimeLimit: Number.isFinite(options.limit) ? options.limit : undefined,
+      speed: options.speed,
+      keystrokeOverlay: options.showsKeys,
+    },
+  );
+  if (options.position > 0) player.seek(options.position);
+  let at = options.position;
+  let isPlaying = false;
+  const learn = async () => {
+    at = await player.getCurrentTime();
+  };
+  player.addEventListener("playing", () => (isPlaying = true));
+  player.addEventListener("pause", () => (isPlaying = false));
+  player.addEventListener("ended", () => {
+    isPlaying = false;
+    options.ended();
+  });
+  const timer = setInterval(learn, 200);
+  return {
+    play: () => player.play(),
+    seek: (position) => player.seek(position).then(learn),
+    position: () => at,
+    get isPlaying() {
+      return isPlaying;
+    },
+    dispose: () => {
+      clearInterval(timer);
+      player.dispose();
+    },
+  };
+}

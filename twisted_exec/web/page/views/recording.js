@@ -1,0 +1,216 @@
+/** One recording: its facts, its content in a player, and what is known about its proof. */
+
+import { button, fill, h, notice, printable } from "../dom.js";
+import { itemPath, may } from "./objects.js";
+import { badge, field, save } from "./parts.js";
+import { openPlayer } from "./player.js";
+import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, Timeline } from "./recording_model.js";
+import { dateTime, duration, size } from "./times.js";
+
+const IDLE_SECONDS = 2;
+const MOST_MARKS = 500;
+const CLOCK_MS = 500;
+const SPEEDS = [0.5, 1, 2, 4, 8, 16];
+
+/**
+ * @param {HTMLElement} container
+ * @param {any} context
+ * @param {{namespace: string, name: string}} place
+ * @returns {{stop(): void}}
+ */
+export function showRecording(container, context, place) {
+  const view = new RecordingView(container, context, place);
+  return { stop: () => view.stop() };
+}
+
+class RecordingView {
+  #stopped = new AbortController();
+  #player = null;
+  #cast = null;
+  #bytes = null;
+  #isWhole = false;
+  #timeline = null;
+
+  constructor(container, context, { namespace, name }) {
+    Object.assign(this, { context, namespace, name });
+    this.problem = h("div");
+    this.facts = h("dl", { class: "facts" });
+    this.stage = h("div", { class: "player" });
+    this.clock = h("p", { class: "dim mono" });
+    this.marks = h("ol", { class: "marks" });
+    this.proof = h("section", { hidden: true });
+    this.idle = h("input", { type: "checkbox", checked: true, onchange: () => this.#play(this.#now()) });
+    this.keys = h("input", { type: "checkbox", onchange: () => this.#play(this.#now()) });
+    this.speed = h("select", { onchange: () => this.#play(this.#now()) },
+      SPEEDS.map((each) => h("option", { value: String(each) }, `${each} times`)));
+    this.speed.value = "1";
+    this.seek = h("input", { type: "text", size: 12, placeholder: "1:30 or 90" });
+    this.controls = h(
+      "form",
+      { class: "toolbar", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
+      field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
+      field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
+      button("Save", () => save(`${this.name}.cast`, [this.#bytes], "application/x-asciicast")),
+    );
+    fill(
+      container,
+      h("div", { class: "page-head" }, h("h2", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
+      this.facts, this.problem, this.controls, this.stage, this.clock,
+      h("section", { class: "marks-frame", hidden: true }, h("h3", {}, "Markers"), this.marks), this.proof,
+    );
+    const timer = setInterval(() => this.#showClock(), CLOCK_MS);
+    this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
+    this.#start();
+  }
+
+  stop() {
+    this.#stopped.abort();
+    this.#player?.dispose();
+  }
+
+  async #start() {
+    const { api } = this.context;
+    const { signal } = this.#stopped;
+    try {
+      this.recording = await api.request(itemPath("consolerecordings", this.namespace, this.name), { signal });
+      this.#showFacts(rowOf(this.recording));
+      if (!(await may(api, "get", "consolerecordings", "content", this.namespace, this.name))) {
+        fill(this.problem, notice("warning", "You may see but not play this recording: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it."));
+        return;
+      }
+      fill(this.problem, notice("", "Loading the recording ..."));
+      await this.#load(signal);
+      if (signal.aborted) return;
+      fill(this.problem);
+      this.#showProof();
+      await this.#play(0);
+    } catch (error) {
+      if (!signal.aborted) fill(this.problem, notice("error", printable(error.message)));
+    }
+  }
+
+  /** Load the content, at most a bounded part of it. */
+  async #load(signal) {
+    const path = itemPath("consolerecordings", this.namespace, this.name, "content");
+    const response = await this.context.api.fetch(path, { signal, headers: { Accept: "*/*" } });
+    const reader = response.body.getReader();
+    const pieces = [];
+    let bytes = 0;
+    this.#isWhole = true;
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      pieces.push(value);
+      bytes += value.length;
+      if (bytes >= MOST_CONTENT_BYTES) {
+        this.#isWhole = false;
+        await reader.cancel();
+        break;
+      }
+    }
+    this.#bytes = new Blob(pieces);
+    this.#cast = parseCast(await this.#bytes.text());
+  }
+
+  #showFacts(row) {
+    const { link } = this.context;
+    const facts = [
+      ["Machine", h("a", { href: link(row.namespace, row.machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
+      ["State", [badge(row.state), row.message && ` ${printable(row.message)}`]],
+      ["Begin", dateTime(row.begin)],
+      ["End", dateTime(row.end) || "goes on"],
+      ["Output", [`${size(row.bytes)}, `, h("a", { href: `${link(row.namespace, row.machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
+      ["Input", row.input],
+      ["Users", printable(row.users.join(", "))],
+      ["Policies", printable(row.policies.join(", "))],
+      ["Reason", printable(row.reason)],
+    ];
+    fill(this.facts, facts.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  }
+
+  #showProof() {
+    const { sentences, command } = proofOf(this.recording, this.#cast, this.#isWhole);
+    if (!this.#isWhole) {
+      fill(this.problem, notice("warning", `Only the first ${size(MOST_CONTENT_BYTES)} are loaded. For all of it: `, h("code", {}, `twisted-exec recording play ${printable(this.name)}`)));
+    }
+    fill(this.proof, h("h3", {}, "Proof"), h("p", {}, sentences.join(" "), " To verify it: "), h("pre", { class: "mono scroll", tabindex: 0 }, command));
+    this.proof.hidden = false;
+  }
+
+  async #play(seconds) {
+    const cast = this.#cast;
+    if (!cast) return;
+    const wasPlaying = this.#player?.isPlaying ?? false;
+    this.#player?.dispose();
+    const limit = this.idle.checked ? IDLE_SECONDS : Infinity;
+    this.#timeline = new Timeline(cast.events, limit);
+    const player = await openPlayer(this.stage, cast, {
+      limit, position: this.#timeline.position(seconds), speed: Number(this.speed.value), showsKeys: this.keys.checked,
+      ended: () => this.context.announce("The recording ends here."),
+    });
+    if (this.#stopped.signal.aborted) {
+      player?.dispose();
+      return;
+    }
+    this.#player = player;
+    if (!player) {
+      fill(this.problem, notice("warning", "The player is not installed with this server: it was built without npm. To play the recording: ", h("code", {}, `twisted-exec recording play ${printable(this.name)}`)));
+    } else {
+      if (wasPlaying) player.play();
+    }
+    this.controls.hidden = false;
+    this.#showMarks();
+    this.#showClock();
+  }
+
+  #now() {
+    return this.#player && this.#timeline ? this.#timeline.at(this.#player.position()) : 0;
+  }
+
+  #goTo(seconds) {
+    this.#player?.seek(this.#timeline.position(seconds));
+    this.#showClock();
+  }
+
+  #seekTyped(event) {
+    event.preventDefault();
+    const match = /^(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d+)?)$/.exec(this.seek.value.trim());
+    if (!match) {
+      this.context.announce("Write a position as 1:30, or as seconds.");
+      return;
+    }
+    const [hours, minutes, seconds] = match.slice(1).map((each) => Number(each ?? 0));
+    const at = hours * 3600 + minutes * 60 + seconds;
+    this.#goTo(at);
+    this.context.announce(`At ${clock(at)}.`);
+  }
+
+  #showClock() {
+    if (!this.#timeline) return;
+    const at = this.#now();
+    const begin = this.#cast.begin;
+    const time = begin === null ? "" : `, ${dateTime(begin + at * 1000)}`;
+    this.clock.textContent = `${clock(at)} of ${clock(this.#timeline.length)}${time}`;
+  }
+
+  #showMarks() {
+    const { marks } = this.#timeline;
+    const begin = this.#cast.begin;
+    const shown = marks.slice(0, MOST_MARKS);
+    fill(
+      this.marks,
+      shown.map((mark) =>
+        h("li", {}, button(clock(mark.at), () => this.#goTo(mark.at), { title: begin === null ? null : dateTime(begin + mark.at * 1000) }), " ", printable(mark.label || "marker")),
+      ),
+    );
+    this.marks.parentElement.hidden = marks.length === 0;
+    if (marks.length > shown.length) this.marks.append(h("li", {}, `and ${marks.length - shown.length} more`));
+  }
+}
+
+function clock(seconds) {
+  const whole = Math.floor(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const rest = String(whole % 60).padStart(2, "0");
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
+}

@@ -1,0 +1,241 @@
+/**
+ * Recordings as the page shows them: states, and the content of an asciicast (docs/reference/recording-format.rst).
+ *
+ * The page does not verify signatures: it says what the recording claims, and which command proves it.
+ */
+
+/** Bytes of content that the page loads; `twisted-exec recording export` has no such limit. */
+export const MOST_CONTENT_BYTES = 32 << 20;
+
+/**
+ * The state of a ConsoleRecording: its phase, Pending, or Ending.
+ *
+ * @param {any} recording
+ * @returns {string}
+ */
+export function stateOf(recording) {
+  const phase = recording.status?.phase || "Pending";
+  const isToEnd = recording.spec?.ended || recording.metadata.deletionTimestamp !== undefined;
+  return isToEnd && phase !== "Closed" && phase !== "Failed" ? "Ending" : phase;
+}
+
+/**
+ * Whether the server has content of a recording.
+ *
+ * @param {any} recording
+ * @returns {boolean}
+ */
+export function hasContent(recording) {
+  return recording.status?.firstOffset !== undefined;
+}
+
+/**
+ * One recording as a row.
+ *
+ * @param {any} recording
+ */
+export function rowOf(recording) {
+  const { spec = {}, status = {}, metadata } = recording;
+  const users = [...new Set([spec.user, ...(spec.users ?? [])].filter(Boolean))];
+  return {
+    key: `${metadata.namespace}/${metadata.name}`,
+    namespace: metadata.namespace,
+    name: metadata.name,
+    machine: spec.machine ?? "",
+    state: stateOf(recording),
+    message: status.message ?? "",
+    input: spec.input ?? "",
+    users,
+    policies: spec.policies ?? [],
+    reason: spec.reason ?? "",
+    begin: status.startTime ?? metadata.creationTimestamp,
+    end: status.endTime ?? "",
+    bytes: status.firstOffset === undefined ? NaN : (status.endOffset ?? status.firstOffset) - status.firstOffset,
+    first: status.firstOffset,
+    last: status.endOffset,
+    isPlayable: hasContent(recording),
+    isSigned: Boolean(status.head),
+    isOpen: !["Closed", "Failed", "Ending"].includes(stateOf(recording)),
+  };
+}
+
+/**
+ * Read an asciicast, as far as its lines are complete.
+ *
+ * @param {string} text
+ * @returns {{
+ *   header: any, events: [number, string, string][], begin: number | null, isClosed: boolean, heads: number,
+ *   signed: number | null, blocks: number, omitted: number, firstOffset: number | null, endOffset: number | null,
+ *   notText: number
+ * }} begin, signed: milliseconds since 1970. notText: pieces of output that are not UTF-8.
+ * @throws {SyntaxError} it is not an asciicast of version 3.
+ */
+export function parseCast(text) {
+  const cast = {
+    header: null, events: [], begin: null, isClosed: false, heads: 0, signed: null, blocks: 0, omitted: 0,
+    firstOffset: null, endOffset: null, notText: 0,
+  };
+  let at = 0;
+  for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", at)) {
+    const line = text.slice(at, end);
+    at = end + 1;
+    if (cast.header === null) cast.header = headerOf(line);
+    else if (line.startsWith("[")) {
+      const event = eventOf(line);
+      if (event) cast.events.push(event);
+    } else if (line.startsWith("#")) readComment(cast, line);
+  }
+  if (cast.header === null) throw new SyntaxError("the recording has no content yet");
+  return cast;
+}
+
+function headerOf(line) {
+  let header = null;
+  try {
+    header = JSON.parse(line);
+  } catch {
+    // reported below
+  }
+  const { cols, rows } = header?.term ?? {};
+  if (header?.version !== 3 || !(cols > 0 && cols <= 1000) || !(rows > 0 && rows <= 1000)) {
+    throw new SyntaxError("the content is not an asciicast of version 3");
+  }
+  return header;
+}
+
+function eventOf(line) {
+  try {
+    const [interval, code, data] = JSON.parse(line);
+    if (interval >= 0 && typeof code === "string" && typeof data === "string") return [interval, code, data];
+  } catch {
+    // a damaged line is left out; "twisted-exec recording verify" reports it
+  }
+  return null;
+}
+
+function readComment(cast, line) {
+  const [, word, rest] = /^# ([a-z]+) ?(.*)$/.exec(line) ?? [];
+  if (word === "block") cast.blocks += 1;
+  else if (word === "omitted") cast.omitted += 1;
+  else if (word === "raw") cast.notText += 1;
+  else if (word === "recording" || word === "head" || word === "at" || word === "end") {
+    const fields = objectOf(word === "head" ? rest.slice(0, rest.lastIndexOf(" ")) : rest);
+    if (word === "recording") {
+      cast.begin = numberOf(fields.time);
+      cast.firstOffset = numberOf(fields.first);
+    } else if (word === "head") {
+      cast.heads += 1;
+      cast.signed = numberOf(fields.time);
+      cast.isClosed = fields.closed === true;
+      cast.endOffset = numberOf(fields.offset) ?? cast.endOffset;
+    }
+  }
+}
+
+function objectOf(text) {
+  try {
+    const value = JSON.parse(text);
+    return value && typeof value === "object" ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+function numberOf(value) {
+  return Number.isFinite(value) ? value : null;
+}
+
+/**
+ * Positions of a recording while idle time is skipped.
+ *
+ * @param {[number, string, string][]} events with the seconds since the event before.
+ * @param {number} limit seconds; Infinity skips nothing.
+ */
+export class Timeline {
+  #real = [0];
+  #played = [0];
+  /** @type {{position: number, at: number, label: string, code: string}[]} */
+  marks = [];
+
+  constructor(events, limit) {
+    let real = 0;
+    let played = 0;
+    for (const [interval, code, data] of events) {
+      real += interval;
+      played += Math.min(interval, limit);
+      this.#real.push(real);
+      this.#played.push(played);
+      if (code === "m") this.marks.push({ position: played, at: real, label: data, code });
+    }
+  }
+
+  /** Seconds in all, with the idle time. */
+  get length() {
+    return this.#real[this.#real.length - 1];
+  }
+
+  /** Seconds that playing takes. */
+  get playLength() {
+    return this.#played[this.#played.length - 1];
+  }
+
+  /**
+   * Seconds since the begin at a position of the player.
+   *
+   * @param {number} position
+   * @returns {number}
+   */
+  at(position) {
+    const before = lastNotAfter(this.#played, position);
+    const next = this.#real[before + 1] ?? Infinity;
+    return Math.min(this.#real[before] + Math.max(0, position - this.#played[before]), next);
+  }
+
+  /**
+   * The position of the player at a time.
+   *
+   * @param {number} seconds since the begin.
+   * @returns {number}
+   */
+  position(seconds) {
+    const before = lastNotAfter(this.#real, seconds);
+    const next = this.#played[before + 1] ?? this.playLength;
+    return Math.min(this.#played[before] + Math.max(0, seconds - this.#real[before]), next);
+  }
+}
+
+function lastNotAfter(numbers, value) {
+  let low = 0;
+  let high = numbers.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= value) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * What may be said about the proof of a recording.
+ *
+ * @param {any} recording the object.
+ * @param {ReturnType<typeof parseCast> | null} cast its content, as far as it was loaded.
+ * @param {boolean} isWhole whether all content was loaded.
+ * @returns {{state: string, sentences: string[], command: string}}
+ */
+export function proofOf(recording, cast, isWhole) {
+  const sentences = [];
+  if (cast === null || cast.heads === 0) sentences.push("The content has no signed head yet.");
+  else if (!isWhole) sentences.push("Only the first part is loaded; its end is not known here.");
+  else if (cast.isClosed) sentences.push("The last head says that the recording is closed.");
+  else sentences.push("The recording is not closed: its end may still be missing.");
+  if (cast?.omitted) sentences.push("It is an excerpt: some blocks are left out.");
+  if (cast?.notText) sentences.push("Bytes that are not UTF-8 are shown as replacement characters.");
+  sentences.push("This page does not verify signatures.");
+  const { namespace, name } = recording.metadata;
+  return {
+    state: cast?.isClosed && isWhole ? "closed, not verified here" : "not verified here",
+    sentences,
+    command: `twisted-exec recording verify ${name} --namespace ${namespace} --ca CA.crt`,
+  };
+}

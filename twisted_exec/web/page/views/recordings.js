@@ -1,0 +1,176 @@
+/** Recordings of consoles: the list, and one recording in a player. */
+
+import { button, fill, h, notice, printable } from "../dom.js";
+import { follow, itemPath, listPath, may, servedResources } from "./objects.js";
+import { badge, confirmed, field, Table } from "./parts.js";
+import { showRecording } from "./recording.js";
+import { rowOf } from "./recording_model.js";
+import { matches } from "./session_model.js";
+import { age, dateTime, duration, size } from "./times.js";
+
+const AGE_MS = 10_000;
+const KINDS = { Recording: "good", Failed: "bad", Pending: "waiting", Ending: "waiting" };
+
+/**
+ * The recordings of all machines, of a machine (`part` is set), or one recording.
+ *
+ * @param {HTMLElement} container
+ * @param {any} context
+ * @param {{namespace?: string, name?: string, part?: string, query: URLSearchParams}} parameters
+ * @returns {{stop(): void}}
+ */
+export function show(container, context, parameters) {
+  const { namespace, name, part } = parameters;
+  if (namespace && name && !part) return showRecording(container, context, { namespace, name });
+  const view = new Recordings(container, context, parameters);
+  return { stop: () => view.stop() };
+}
+
+class Recordings {
+  #stopped = new AbortController();
+  #following = new AbortController();
+  #rows = [];
+  /** @type {Map<string, {mayRead: boolean, mayEnd: boolean}>} by namespace. */
+  #rights = new Map();
+
+  constructor(container, context, { namespace, name, part, query }) {
+    this.context = context;
+    const machine = part && name ? context.machines.parse(name) : null;
+    this.machine = machine && { name: machine.name, resource: `${machine.kind.plural}.${machine.kind.group}` };
+    this.filter = h("input", { type: "search", value: query.get("filter") ?? "", oninput: () => this.#draw() });
+    this.namespace = h("input", { type: "text", value: namespace ?? query.get("namespace") ?? "", placeholder: "all", onchange: () => this.#follow(), size: 14 });
+    this.problem = h("div");
+    this.count = h("span", { class: "dim" });
+    this.hint = h("div");
+    this.table = new Table("Console recordings", this.#columns());
+    this.empty = h("p", { class: "empty", hidden: true });
+    fill(
+      container,
+      !this.machine && h("div", { class: "page-head" }, h("h2", {}, "Recordings"), this.count),
+      h("div", { class: "toolbar" }, field("Filter", this.filter), !this.machine && field("Namespace", this.namespace)),
+      this.problem, this.hint, this.table.element, this.empty,
+    );
+    const timer = setInterval(() => this.#draw(), AGE_MS);
+    this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
+    this.#start();
+  }
+
+  stop() {
+    this.#following.abort();
+    this.#stopped.abort();
+  }
+
+  async #start() {
+    const resources = await servedResources(this.context.api);
+    if (this.#stopped.signal.aborted) return;
+    if (resources && !resources.has("consolerecordings")) {
+      fill(this.problem, notice("warning", "This server has no recordings: it is of an older release."));
+      return;
+    }
+    this.#follow();
+  }
+
+  #follow() {
+    this.#following.abort();
+    this.#following = new AbortController();
+    this.#rows = [];
+    fill(this.problem);
+    const { machine } = this;
+    follow(this.context.api, listPath("consolerecordings", this.namespace.value.trim()), {
+      signal: this.#following.signal,
+      select: (recording) => !machine || isOf(recording, machine),
+      onChange: (objects) => this.#changed(objects),
+      onProblem: (error) => this.#failed(error),
+    });
+  }
+
+  #failed(error) {
+    if (error?.code === 403 && !this.namespace.value && this.context.config.namespace) {
+      this.namespace.value = this.context.config.namespace;
+      this.#follow();
+      return;
+    }
+    fill(this.problem, error && notice("error", printable(error.message)));
+  }
+
+  #changed(objects) {
+    this.#rows = objects.map(rowOf).sort((first, second) => (first.begin < second.begin ? 1 : -1));
+    for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
+    this.#draw();
+  }
+
+  async #learn(namespace) {
+    if (this.#rights.has(namespace)) return;
+    this.#rights.set(namespace, { mayRead: false, mayEnd: false });
+    const { api } = this.context;
+    const [mayRead, mayEnd] = await Promise.all([
+      may(api, "get", "consolerecordings", "content", namespace),
+      may(api, "patch", "consolerecordings", "", namespace),
+    ]);
+    this.#rights.set(namespace, { mayRead, mayEnd });
+    if (this.#stopped.signal.aborted) return;
+    const lacking = [...this.#rights].filter(([, rights]) => !rights.mayRead).map(([each]) => printable(each));
+    fill(this.hint, lacking.length > 0 && notice("", `You may see but not play recordings in ${lacking.join(", ")}: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it.`));
+    this.#draw();
+  }
+
+  #draw() {
+    const now = Date.now();
+    const rows = this.#rows.filter((row) => matches(row, this.filter.value)).map((row) => ({
+      ...row,
+      ...this.#rights.get(row.namespace),
+      age: age(row.begin, now),
+      length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
+    }));
+    this.table.update(rows);
+    this.count.textContent = `${rows.length}`;
+    this.table.element.hidden = rows.length === 0;
+    this.empty.hidden = rows.length > 0;
+    this.empty.textContent = this.#rows.length ? "No recording matches the filter." : "There are no recordings.";
+  }
+
+  #columns() {
+    const { link } = this.context;
+    const columns = [
+      { title: "Recording", cell: (row) => [row.isPlayable && row.mayRead ? h("a", { href: recordingLink(row) }, printable(row.name)) : printable(row.name), " ", h("span", { class: "dim" }, printable(row.namespace))] },
+      { title: "Machine", cell: (row) => h("a", { href: link(row.namespace, row.machine) }, printable(row.machine)) },
+      { title: "State", cell: (row) => [badge(row.state, KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
+      { title: "Begin", cell: (row) => h("span", { title: `${row.age} ago` }, dateTime(row.begin)) },
+      { title: "Length", cell: (row) => row.length },
+      { title: "Output", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
+      { title: "Users", cell: (row) => row.users.join(", ") },
+      { title: "Why", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
+      {
+        title: "",
+        cell: (row) => [
+          row.isPlayable && row.mayRead && h("a", { class: "button", href: recordingLink(row), "data-action": "play", "aria-label": `Play ${printable(row.name)}` }, "Play"),
+          row.isOpen && row.mayEnd && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),
+        ],
+      },
+    ];
+    return this.machine ? columns.filter(({ title }) => title !== "Machine") : columns;
+  }
+
+  async #end(row) {
+    const { api, announce } = this.context;
+    const name = printable(row.name);
+    if (!(await confirmed(`End the recording ${name} of ${printable(row.machine)}? It cannot go on then.`, "End the recording"))) return;
+    try {
+      await api.request(itemPath("consolerecordings", row.namespace, row.name), {
+        method: "PATCH", headers: { "Content-Type": "application/merge-patch+json" }, body: { spec: { ended: true } },
+      });
+      announce(`The recording ${name} ends.`);
+    } catch (error) {
+      fill(this.problem, notice("error", `Could not end ${name}: ${printable(error.message)}`));
+    }
+  }
+}
+
+function recordingLink(row) {
+  return `#/recordings/${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
+}
+
+function isOf(recording, machine) {
+  const { spec } = recording;
+  return spec.machine === machine.name && (!spec.machineResource || spec.machineResource === machine.resource);
+}

@@ -1,0 +1,244 @@
+/** The screen of a machine's console, now or at any time that its journal retains. */
+
+import { button, fill, h, notice, printable } from "../dom.js";
+import { sleep } from "../watch.js";
+import { FORM } from "./log/ranges.js";
+import { parseFraming } from "./log/frames.js";
+import { field, save } from "./parts.js";
+import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
+import { styledText } from "./styles.js";
+import { dateTime, parseTime } from "./times.js";
+
+const SLIDE_MS = 250;
+const STEPS = [["1 hour back", -3600], ["10 minutes back", -600], ["1 minute back", -60], ["1 minute on", 60], ["10 minutes on", 600], ["1 hour on", 3600]];
+
+/**
+ * @param {HTMLElement} container
+ * @param {any} context
+ * @param {{namespace: string, name: string, query: URLSearchParams}} parameters
+ * @returns {{stop(): void}}
+ */
+export function show(container, context, parameters) {
+  const view = new ScreenView(container, context, parameters);
+  return { stop: () => view.stop() };
+}
+
+class ScreenView {
+  #stopped = new AbortController();
+  #reading = new AbortController();
+  #log = null;
+  #screen = null;
+  #timer = 0;
+
+  constructor(container, context, { namespace, name, query }) {
+    this.context = context;
+    this.name = name;
+    this.path = `${context.machines.path(namespace, name)}`;
+    this.now = h("input", { type: "checkbox", checked: !query.get("time") && !query.get("offset"), onchange: () => this.#nowChanged() });
+    this.time = h("input", { type: "text", value: query.get("time") ?? "", placeholder: "2026-11-20 08:38, 08:38, 1h30m", "aria-describedby": "screen-time" });
+    this.reason = h("input", { type: "text", maxlength: 256 });
+    this.reasonField = field("Reason", this.reason);
+    this.reasonField.hidden = true;
+    this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, oninput: () => this.#slid(), "aria-label": "Position in the retained output" });
+    this.sliderField = h("div", { class: "toolbar", hidden: true }, h("span", { class: "dim" }, "oldest"), this.slider, h("span", { class: "dim" }, "newest"));
+    this.problem = h("div");
+    this.facts = h("p", { class: "dim", id: "screen-time" });
+    this.picture = h("div", { class: "screen", tabindex: 0, role: "group", "aria-label": `Screen of ${printable(name)}` });
+    const form = h(
+      "form",
+      { class: "toolbar", onsubmit: (event) => this.#submitted(event) },
+      field("Now, and follow", this.now), field("Time", this.time), this.reasonField,
+      h("button", { type: "submit", class: "button" }, "Show"),
+    );
+    const steps = h("div", { class: "toolbar", role: "group", "aria-label": "Steps in time" },
+      STEPS.map(([label, seconds]) => button(label, () => this.#step(seconds))));
+    const files = h("div", { class: "toolbar" },
+      button("Copy the text", () => this.#copy()), button("Save as text", () => this.#save("text", "txt")), button("Save as SVG", () => this.#save("svg", "svg")));
+    fill(container, form, this.sliderField, steps, this.problem, this.facts, h("div", { class: "screen-frame" }, this.picture), files);
+    this.#findRange();
+    this.#show(query.get("offset") ?? (query.get("time") ? this.#typed() : ""));
+  }
+
+  stop() {
+    clearTimeout(this.#timer);
+    this.#reading.abort();
+    this.#stopped.abort();
+  }
+
+  /** The slider needs the offsets of the log, so the permission to read that. */
+  async #findRange() {
+    try {
+      const query = { ...FORM, limitBytes: 1 };
+      const { signal } = this.#stopped;
+      const answer = await this.context.api.fetch(`${this.path}/log`, { query, signal, headers: { Accept: "*/*" } });
+      await answer.body?.cancel();
+      this.#log = parseFraming(answer.headers.get("Console-Log"));
+    } catch {
+      return;
+    }
+    if (!this.#log?.end) return;
+    this.#updateSlider(this.#log.end);
+    this.sliderField.hidden = false;
+  }
+
+  #updateSlider(offset) {
+    if (!this.#log) return;
+    this.#log.end = Math.max(this.#log.end, offset);
+    this.slider.min = this.#log.start;
+    this.slider.max = this.#log.end;
+    if (document.activeElement !== this.slider) this.slider.value = offset;
+  }
+
+  #typed() {
+    return this.time.value.trim() ? parseTime(this.time.value, Date.now()) : "";
+  }
+
+  #submitted(event) {
+    event.preventDefault();
+    try {
+      const at = this.#typed();
+      this.now.checked = at === "";
+      this.#show(at);
+    } catch (error) {
+      fill(this.problem, notice("error", printable(error.message)));
+      this.time.focus();
+    }
+  }
+
+  #nowChanged() {
+    if (this.now.checked) {
+      this.time.value = "";
+      this.#show("");
+    } else {
+      this.#reading.abort();
+    }
+  }
+
+  #slid() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.now.checked = false;
+      this.#show(this.slider.value);
+    }, SLIDE_MS);
+  }
+
+  #step(seconds) {
+    const shown = Date.parse(this.#screen?.time || new Date().toISOString());
+    const from = this.at ?? (Number.isNaN(shown) ? Date.now() : shown);
+    const at = from + seconds * 1000;
+    this.now.checked = at >= Date.now();
+    this.#show(this.now.checked ? "" : new Date(at).toISOString(), at);
+  }
+
+  /**
+   * @param {string} when an offset, a time, or empty for now.
+   * @param {number} [at] the time that was asked for, from which the next step counts.
+   */
+  async #show(when, at) {
+    this.at = when && at ? at : undefined;
+    this.#reading.abort();
+    const reading = (this.#reading = new AbortController());
+    let wait = 1;
+    do {
+      const before = this.#screen?.offset;
+      const failed = await this.#read(when, reading.signal);
+      if (reading.signal.aborted) return;
+      if (failed && !isPassing(failed)) return;
+      wait = failed ? 5 : nextWait(wait, before !== this.#screen?.offset);
+      if (when === "") await waited(wait, reading.signal);
+    } while (when === "" && !reading.signal.aborted);
+  }
+
+  async #read(when, signal) {
+    try {
+      const query = { as: "json", at: when, reason: this.reason.value.trim() };
+      const answer = await this.context.api.request(`${this.path}/screen`, { query, signal });
+      if (signal.aborted) return null;
+      const isFirst = this.#screen === null;
+      this.#screen = screenOf(answer);
+      fill(this.problem);
+      this.#draw(when);
+      if (isFirst || when) this.context.announce(this.facts.textContent);
+      return null;
+    } catch (error) {
+      if (!signal.aborted) this.#refused(error);
+      return error;
+    }
+  }
+
+  #refused(error) {
+    const more = [];
+    if (error.code === 403) {
+      this.reasonField.hidden = false;
+      more.push(" If a policy asks for a reason, give it above and show the screen again.");
+    } else if (error.code === 501 || error.code === 503) {
+      const { namespace, name } = this.#place();
+      more.push(" ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
+    }
+    fill(this.problem, notice("error", printable(error.message), more));
+  }
+
+  #place() {
+    const [, namespace] = /\/namespaces\/([^/]+)\//.exec(this.path) ?? [];
+    return { namespace: decodeURIComponent(namespace ?? ""), name: this.name };
+  }
+
+  #draw(when) {
+    const screen = this.#screen;
+    this.#updateSlider(screen.offset);
+    this.picture.style.setProperty("--columns", String(screen.columns));
+    const rows = screen.lines.map((line) => h("div", { class: "screen-row" }, segmentsOf(line).map(segment)));
+    while (rows.length < screen.rows) rows.push(h("div", { class: "screen-row" }));
+    if (screen.cursor.visible) {
+      const cursor = h("div", { class: "screen-cursor", "aria-hidden": "true" });
+      cursor.style.left = `${screen.cursor.column}ch`;
+      rows[screen.cursor.row]?.append(cursor);
+    }
+    fill(this.picture, rows);
+    const printed = screen.time ? `last output ${dateTime(screen.time)}` : "no output yet";
+    this.facts.textContent =
+      `${when === "" ? "Now" : "Then"}: ${screen.columns} by ${screen.rows}, offset ${screen.offset}, ${printed}`;
+  }
+
+  #text() {
+    return (this.#screen?.lines ?? []).map((line) => String(line.text ?? "").trimEnd()).join("\n").trimEnd() + "\n";
+  }
+
+  async #copy() {
+    try {
+      await navigator.clipboard.writeText(this.#text());
+      this.context.announce("Copied the screen.");
+    } catch {
+      this.context.announce("The browser does not let this page copy: select the text and copy it.");
+    }
+  }
+
+  async #save(form, suffix) {
+    try {
+      const query = { as: form, at: this.#screen?.offset, reason: this.reason.value.trim() };
+      save(`${this.name}.${suffix}`, [await this.context.api.bytes(`${this.path}/screen`, { query })]);
+    } catch (error) {
+      fill(this.problem, notice("error", printable(error.message)));
+    }
+  }
+}
+
+function segment({ text, columns, style }) {
+  const element = styledText(text, style);
+  // Wide and unusual characters are not as wide in each font as on the console.
+  if (/[^\x20-\x7e]/.test(text)) {
+    element.classList.add("screen-cells");
+    element.style.width = `${columns}ch`;
+  }
+  return element;
+}
+
+function isPassing(error) {
+  return error.code === 503 || error.code === 0 || error.code === 401;
+}
+
+/** Wait, and longer while the page is not visible. */
+async function waited(seconds, signal) {
+  await sleep(seconds, signal);
+  while (document.hidden && !signal.aborted) await sleep(1, signal);
+}

@@ -1,0 +1,70 @@
+/**
+ * ConsoleSessions as the page shows them (docs/reference/sessions.rst).
+ */
+
+const MODES = { Drive: "drive", TakeOver: "take over", Watch: "observe" };
+const ROLES = { Writer: "writer", Observer: "observer" };
+
+/**
+ * One session as a row.
+ *
+ * @param {any} session
+ */
+export function rowOf(session) {
+  const { spec = {}, status = {}, metadata } = session;
+  return {
+    key: `${metadata.namespace}/${metadata.name}`,
+    namespace: metadata.namespace,
+    name: metadata.name,
+    uid: metadata.uid,
+    user: spec.user ?? "",
+    caller: spec.caller && spec.caller !== spec.user ? spec.caller : "",
+    machine: spec.machine ?? "",
+    machineResource: spec.machineResource ?? "",
+    mode: MODES[spec.mode] ?? spec.mode ?? "",
+    role: ROLES[status.role] ?? status.role ?? "",
+    away: status.awaySince ?? "",
+    isResumable: status.resumable === true,
+    address: spec.address ?? "",
+    agent: spec.agent ?? "",
+    via: spec.via ?? "",
+    replica: spec.replica ?? "",
+    session: spec.session ?? "",
+    toMachine: status.bytesToMachine ?? 0,
+    toUser: status.bytesToUser ?? 0,
+    since: metadata.creationTimestamp ?? "",
+  };
+}
+
+/**
+ * Order of the table: machines by name, and the newest session of each first.
+ *
+ * @param {ReturnType<typeof rowOf>} first
+ * @param {ReturnType<typeof rowOf>} second
+ * @returns {number}
+ */
+export function order(first, second) {
+  return (
+    compare(first.namespace, second.namespace) ||
+    compare(first.machine, second.machine) ||
+    compare(second.since, first.since) ||
+    compare(first.name, second.name)
+  );
+}
+
+function compare(first, second) {
+  return first < second ? -1 : Number(first > second);
+}
+
+/**
+ * Whether a row has the text in any field that is shown.
+ *
+ * @param {Record<string, any>} row
+ * @param {string} text
+ * @returns {boolean}
+ */
+export function matches(row, text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return true;
+  return Object.values(row).some((value) => String(value).toLowerCase().includes(wanted));
+}
