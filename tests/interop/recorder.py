@@ -44,6 +44,8 @@ class Recorder:
 
     def __init__(self, to_port: int, shown: Pair, identity: Pair, ca: str) -> None:
         self.exchanges: list[Exchange] = []
+        # asyncio refers to a reader, and so to the task that awaits it, only weakly.
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self._to_port = to_port
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._server.load_cert_chain(shown.certificate, shown.key)
@@ -64,6 +66,7 @@ class Recorder:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.current_task())
         exchange = Exchange()
         self.exchanges.append(exchange)
         other, to_other = await asyncio.open_connection(

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorProcess
 
 from tests import needs
 
-from .devtools import DESCRIPTORS, DevTools
+from .devtools import DESCRIPTORS, DevTools, Message
 from .page import Page
 
 reactor: Any = _reactor
@@ -103,10 +104,23 @@ class Chromium:
         self.pages.append(page)
         return page
 
-    async def targets(self) -> list[str]:
-        """Return the URLs of all open pages, also of those that a page has opened."""
-        found = await self.devtools.call("Target.getTargets")
-        return [each["url"] for each in found["targetInfos"] if each["type"] == "page"]
+    async def page_at(self, url: str) -> Page:
+        """Fires with the page that another page has opened, once it is at this URL."""
+        found: Deferred[str] = Deferred()
+
+        def changed(method: str, event: Message) -> None:
+            target = event.get("targetInfo", {})
+            if target.get("type") == "page" and target["url"] == url and not found.called:
+                found.callback(target["targetId"])
+
+        self.devtools.listen("", changed)
+        # The browser first reports the present pages, and then each change.
+        await self.devtools.call("Target.setDiscoverTargets", discover=True)
+        page = Page(self.devtools, await found)
+        await self.devtools.call("Target.setDiscoverTargets", discover=False)
+        await page.attach()
+        self.pages.append(page)
+        return page
 
     async def stop(self) -> None:
         """Kill the browser with all its processes."""

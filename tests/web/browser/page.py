@@ -137,7 +137,9 @@ class Page:
         self.transfers[event["requestId"]] = Transfer(event["request"]["url"])
 
     def _Network_responseReceived(self, event: Message) -> None:
-        transfer, response = self.transfers[event["requestId"]], event["response"]
+        response = event["response"]
+        # A page of another page's making is attached when its first request is under way.
+        transfer = self.transfers.setdefault(event["requestId"], Transfer(response["url"]))
         transfer.status = response["status"]
         transfer.headers = {name.lower(): value for name, value in response["headers"].items()}
 

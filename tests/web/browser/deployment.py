@@ -1,0 +1,70 @@
+"""
+Three programs with the page of the API server, and the machines and users that its tests need.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import yaml
+
+from tests.flows.resuming import CabledDeployment
+
+from . import hostile_machine
+
+HOSTILE = "hostile"
+"""Class of the hostile machine."""
+ADMINISTRATORS = "system:masters"
+
+
+class WebDeployment(CabledDeployment):
+    """
+    A deployment whose users have tokens, and reach the API server over the near cable.
+
+    :ivar tokens: tokens by user name, all administrators; :meth:`write_tokens` puts changes into
+        effect.
+    :ivar url: of the page, as browsers open it.
+    """
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.tokens = {"ada": "token-of-ada", "bob": "token-of-bob"}
+        self.write_tokens()
+        self.hostile_directory = (self.directory / "hostile").resolve()
+        self.hostile_directory.mkdir()
+        path = self.directory / "runtime.yaml"
+        config = yaml.safe_load(path.read_text())
+        command = [sys.executable, hostile_machine.__file__, str(self.hostile_directory)]
+        shell = next(each for each in config["classes"] if each["name"] == "shell")
+        config["classes"].append(shell | {"name": HOSTILE, "command": command})
+        path.write_text(yaml.safe_dump(config))
+
+    def write_tokens(self) -> None:
+        """Replace the token file; the API server refuses tokens that it no longer contains."""
+        lines = [f"{token},{user},{user},{ADMINISTRATORS}\n" for user, token in self.tokens.items()]
+        new = self.directory / "tokens.new"
+        new.write_text("".join(lines))
+        new.replace(self.directory / "tokens.csv")
+
+    async def start(self) -> None:
+        await super().start()
+        await self.create_class(HOSTILE, "64Mi")
+
+    async def start_api(self, *options: str) -> None:
+        await super().start_api(f"--token-auth-file={self.path('tokens.csv')}", *options)
+
+    async def start_runtime(self, *options: str) -> None:
+        pair = self.pki.issue_recorder("host-a", replace=True)
+        recorder = (f"--recorder-certificate={pair.certificate}", f"--recorder-key={pair.key}")
+        await super().start_runtime(*recorder, *options)
+
+    @property
+    def console_url(self) -> str:
+        return f"https://127.0.0.1:{self.near.port}/console/"
+
+    @property
+    def received(self) -> bytes:
+        """Return what the hostile machine has received."""
+        record: Any = self.hostile_directory / "received"
+        return bytes(record.read_bytes()) if record.exists() else b""
