@@ -154,6 +154,18 @@ def metrics_server_program() -> str:
     return os.environ.get("METRICS_SERVER") or shutil.which("metrics-server") or ""
 
 
+def s3_server() -> str | None:
+    """Why a real server with the API of S3 cannot be asked here, or ``None``."""
+    if s3_server_program():
+        return None
+    return "versitygw is not on PATH, nor where S3_SERVER says (see tests/interop)"
+
+
+def s3_server_program() -> str:
+    """A versitygw, built from Go modules, or nothing."""
+    return shutil.which(os.environ.get("S3_SERVER", "versitygw")) or ""
+
+
 def xterm() -> str | None:
     """Why xterm.js cannot be asked here, or ``None``."""
     if not shutil.which("node"):

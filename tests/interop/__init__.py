@@ -19,6 +19,8 @@ chromium                                            Debian's chromium
 promtool, prometheus                                Debian's prometheus; its service is not needed
                           XTERM_HEADLESS            npm install --prefix WHERE
                                                     @xterm/headless@6.0.0; the variable is WHERE
+versitygw                 S3_SERVER                 GOBIN=WHERE go install github.com/versity/
+                                                    versitygw/cmd/versitygw@v1.8.0
 kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
                                                     --target-dir WHERE; it is WHERE/debug/kube-rs-client
 fabric8-client-0.jar      FABRIC8_CLIENT            cd tests/clients/java && mvn package
@@ -77,6 +79,10 @@ Clients
 Screens
     * ``screens`` (XTERM_HEADLESS, ``node``, qemu-system-x86_64, and vim, less, tmux and htop as far as
       they are installed; 2 min): the terminal emulator beside xterm.js.
+
+Recordings
+    * ``s3`` (versitygw, and root for a full disk; 6 min, or ``AWAY_SECONDS``): recordings in a bucket; the
+      runtime is killed while it uploads and signs, and the server is away, full, or refuses.
 
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of
