@@ -19,6 +19,7 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests import needs
@@ -266,12 +267,14 @@ class RuntimeTests(ServerCase):
 
     async def twisted_exec(self, command: str, *words: str) -> bytes:
         """Return the standard output of ``twisted-exec recording``."""
-        program = programs.start(
+        done = await deferToThread(
+            subprocess.run,
             [programs.script("twisted-exec"), "recording", command, *words],
-            env={"KUBECONFIG": self.deployment.admin},
+            env={**os.environ, "KUBECONFIG": self.deployment.admin},
+            capture_output=True,
         )
-        self.assertEqual(await program.ended, 0, program.output[-2000:])
-        return program.stdout
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        return bytes(done.stdout)
 
     async def test_killed_while_it_uploads(self) -> None:
         """The runtime is killed three times in one upload; the bucket has one object, and it is whole."""

@@ -15,6 +15,11 @@ from twisted_exec.api.status import BadRequest
 
 DEFAULT_INPUT = "masked"
 
+CANNOT_BE_RECORDED = "cannot be recorded"
+"""Part of a runtime's refusal of a session that must be recorded."""
+NOT_STORED = "it is not stored yet"
+"""Begin of a runtime's message about a closed recording that its store does not take."""
+
 
 def recorded_input(text: str) -> str:
     """

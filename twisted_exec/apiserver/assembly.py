@@ -331,7 +331,9 @@ def assemble(
         services += [
             consoles,
             ConsoleRequests(dialects, storage, bare, reactor, now),
-            ConsoleRecordings(dialects, storage, reactor, now),
+            ConsoleRecordings(
+                dialects, storage, reactor, now, Reports(bare, "console-recordings", now)
+            ),
         ]
         if scheduling:
             services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]

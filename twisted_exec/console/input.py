@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IDelayedCall
 
+from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -27,7 +28,7 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from . import acts
 from .floor import LINE_AGAIN, TYPED_BEFORE, display_name, not_sent, notice
 
-_NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
+_NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole

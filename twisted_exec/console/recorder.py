@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from zope.interface import implementer
 
+from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import NotImplementedByBackend
 
 from .interfaces import IConsoleRecorder
 
-_WHY = "this console cannot be recorded, and a ConsolePolicy requires that"
+_WHY = f"this console {CANNOT_BE_RECORDED}, and a ConsolePolicy requires that"
 
 
 @implementer(IConsoleRecorder)

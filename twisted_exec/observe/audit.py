@@ -38,6 +38,8 @@ SUBJECT_KEYS = (
     "address",
     "declared_reason",
 )
+OPTIONAL_KEYS = ("recording", "recording_uid")
+"""Keys of the subject that a record has only with a value."""
 _FACTS = {"declared_reason": "reason"}
 """Keys whose fact has another name: ``reason`` of a record is why the session ended."""
 _LONGEST_VALUE = 2048
@@ -246,8 +248,8 @@ class Trail:
         """
         Record the start of a session.
 
-        :param subject: values of :data:`SUBJECT_KEYS`; missing ones are
-            empty, others are left out.  It is kept until the end of the session, and must not
+        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`; missing ones of the
+            former are empty, others are left out.  It is kept until the end of the session, and must not
             change.
         :param resumes: the id of the session that the user wants to resume.
         """
@@ -270,6 +272,7 @@ class Trail:
         :param fields: further keys, or other values of the same keys.
         """
         facts = {key: str(subject.get(_FACTS.get(key, key)) or "") for key in SUBJECT_KEYS}
+        facts |= {key: str(value) for key in OPTIONAL_KEYS if (value := subject.get(key))}
         moment = self._now().astimezone(UTC)
         stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._sink.record({"time": stamp, "hop": self._hop, "event": event, **facts, **fields})

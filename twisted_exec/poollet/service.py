@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.auth.console_rights import ConsoleVerbs
@@ -221,15 +222,19 @@ class Poollet(Service):
         def synced() -> bool:
             return self.machines.synced and not self.machines.problem
 
-        self.recorder = Recorder(
-            self._client,
-            self._reactor,
-            about=settings.dialect.workload,
-            component=settings.dialect.poollet,
-            host=settings.pool,
-            now=now,
-            busy=lambda: self.loop.is_busy,
-        )
+        def recorder(about: Resource) -> Recorder:
+            return Recorder(
+                self._client,
+                self._reactor,
+                about=about,
+                component=settings.dialect.poollet,
+                host=settings.pool,
+                now=now,
+                busy=lambda: self.loop.is_busy,
+            )
+
+        self.recorder = recorder(settings.dialect.workload)
+        self.recording_events = recorder(CONSOLERECORDINGS.resource)
         self.loop = Loop(
             self._client,
             self._runtime,
@@ -260,6 +265,7 @@ class Poollet(Service):
             has_machine=self._has_machine,
             synced=synced,
             now=now,
+            report=self.recording_events.record,
         )
         self.runtime_events = RuntimeEvents(
             self._runtime,
@@ -501,6 +507,7 @@ class Poollet(Service):
             [self.guard.stopService(), self.permissions.stop(), self.policies.stop()]
         )
         await self.recorder.stop()
+        await self.recording_events.stop()
         if not self._has_successor:
             retiring = Deferred.fromCoroutine(self.registration.retire())
             await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)

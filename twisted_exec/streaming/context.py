@@ -4,7 +4,7 @@ One request on its way through a program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -69,6 +69,7 @@ class RequestContext:
     ) -> None:
         self.request, self.target = request, target
         self.values, self.segments = values or {}, segments
+        self._on_unopened: tuple[Callable[[BaseException], None], ...] = ()
 
     @cached_property
     def options(self) -> StreamOptions:
@@ -120,6 +121,15 @@ class RequestContext:
         """
         if not self.subject.reason:
             self.learn(reason=reason_of_query(self.request.args))
+
+    def call_unopened(self, function: Callable[[BaseException], None]) -> None:
+        """Call a function with the error if the session is not opened after all."""
+        self._on_unopened += (function,)
+
+    def unopened(self, problem: BaseException) -> None:
+        """Take note that the session is not opened."""
+        for function in self._on_unopened:
+            function(problem)
 
     @property
     def is_identified(self) -> bool:

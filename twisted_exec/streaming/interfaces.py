@@ -132,6 +132,10 @@ class Subject:
     """The host that the request comes from."""
     reason: str = ""
     """The reason that the user declares, see :mod:`twisted_exec.api.reasons`."""
+    recording: str = ""
+    """The name of the ConsoleRecording of the session; empty on hops behind the API server."""
+    recording_uid: str = ""
+    """Its UID."""
 
     def get(self, fact: str) -> str:
         """Return a fact by its name, for the audit record."""

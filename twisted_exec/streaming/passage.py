@@ -61,7 +61,7 @@ from twisted_exec.streaming.tcp_info import round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.rejoin import Rejoinable
 from twisted_exec.wire.resume import Resumable
-from twisted_exec.wire.session_terms import FULL, TERMS_HEADER
+from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, unknown_term
 from twisted_exec.wire.upgrade import (
     FORWARDED_UPGRADES,
     WEBSOCKET,
@@ -75,6 +75,8 @@ from twisted_exec.wire.upgrade import (
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.proxy import Proxy
+
+_OTHER_RELEASE = "it is of an older release or of another make"
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -108,9 +110,18 @@ class Passage:
     def __init__(self, proxy: Proxy, context: RequestContext) -> None:
         self._proxy, self._context, self._request = proxy, context, context.request
         self._sent_terms = FULL
+        self._label = ""  # the address of the next hop
 
     async def run(self) -> None:
         """As :meth:`~twisted_exec.streaming.proxy.Proxy.handle`."""
+        context = self._context
+        try:
+            await self._run()
+        except BaseException as problem:
+            context.unopened(problem)
+            raise
+
+    async def _run(self) -> None:
         proxy = self._proxy
         self._location = await proxy.locator.locate(self._context)
         self._context.subject = self._location.subject
@@ -195,6 +206,7 @@ class Passage:
         :raises UpgradeRefused: it refuses, other than for our credentials.
         """
         label, connection = await self._connect()
+        self._label = label
         try:
             upgraded = await ask(
                 connection,
@@ -220,18 +232,24 @@ class Passage:
         if confirmed.satisfy(terms):
             return
         upgraded.abort()
-        problem = f"cannot hold a session to its terms ({describe_terms(terms)})"
         if terms.recording and confirmed.satisfy(replace(terms, recording="")):
-            problem = "makes no recordings, and this console must be recorded"
-            if terms.policy:
-                problem = f"makes no recordings, and {terms.rule('require')} one"
+            raise self._makes_no_recordings(label)
         raise NotImplementedByBackend(
-            f"{label} {problem}: it is of an older release or of another make"
+            f"{label} cannot hold a session to its terms ({describe_terms(terms)}): {_OTHER_RELEASE}"
+        )
+
+    def _makes_no_recordings(self, label: str) -> NotImplementedByBackend:
+        terms = self._sent_terms
+        needed = f"{terms.rule('require')} one" if terms.policy else "this console must be recorded"
+        return NotImplementedByBackend(
+            f"{label} makes no recordings, and {needed}: {_OTHER_RELEASE}"
         )
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
         """Convert the next hop's refusal for the user."""
         error = refused.as_api_error()
+        if self._sent_terms.recording and unknown_term("recording") in error.message:
+            return self._makes_no_recordings(self._label)
         return error if self._location.refusal is None else self._location.refusal(error)
 
     async def _connect(self) -> tuple[str, Any]:

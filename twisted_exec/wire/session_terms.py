@@ -186,7 +186,12 @@ def _term(name: str, value: str) -> Terms:
             return Terms(idle_seconds=number)
         if name == "until":
             return Terms(until=number)
-    raise RemoteProtocolError(f"this release does not know the term {name!r} of the session")
+    raise RemoteProtocolError(unknown_term(name))
+
+
+def unknown_term(name: str) -> str:
+    """Return the refusal of a term that a release does not know; earlier releases have the same text."""
+    return f"this release does not know the term {name!r} of the session"
 
 
 def _lower(one: int, other: int) -> int:

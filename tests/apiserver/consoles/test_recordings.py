@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, quote
 
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import connectProtocol
 
 from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet, UserEnd
@@ -42,7 +43,9 @@ class RecordedTests(ChainTestCase):
 
     def term(self) -> str:
         """The recording in the terms of the last session, as the poollet has received them."""
-        (text,) = self.poollet_.requests[-1][2].get(TERMS_HEADER.lower(), [""])
+        # A policy may change the terms of an earlier session meanwhile.
+        opened = [each for method, _, each in self.poollet_.requests if method != "PATCH"]
+        (text,) = opened[-1].get(TERMS_HEADER.lower(), [""])
         return parse_qs(text).get("recording", [""])[0]
 
     async def test_required(self) -> None:
@@ -134,6 +137,83 @@ class RecordedTests(ChainTestCase):
         self.poollet_.holds = False
         message = await self.refused(501, user="jane", query=STDIN)
         self.assertIn("makes no recordings, and ConsolePolicy default/p requires one", message)
+        await self.check_refusal_event(message)
+
+    async def test_older(self) -> None:
+        """The same for one of an older release, which refuses what it does not know."""
+        await self.make_policy()
+        why = "this release does not know the term 'recording' of the session"
+        self.poollet_.answer = (
+            400,
+            {
+                "kind": "Status",
+                "status": "Failure",
+                "code": 400,
+                "reason": "BadRequest",
+                "message": why,
+            },
+        )
+        message = await self.refused(501, user="jane", query=STDIN)
+        self.assertIn("makes no recordings, and ConsolePolicy default/p requires one", message)
+
+    async def check_refusal_event(self, message: str) -> None:
+        """There is an Event about the machine with a message to the user, and no recording is left."""
+        while not (items := (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]):
+            pass
+        (event,) = items
+        self.assertEqual(event["reason"], "ConsoleRefused")
+        self.assertIn('user "jane" was refused the console: ', event["message"])
+        self.assertIn(message.partition(": ")[2], event["message"])
+        self.assertIn("ConsolePolicy default/p", event["message"])
+        while await self.recordings():
+            pass
+
+    async def test_unable(self) -> None:
+        """A runtime that cannot record now: the refusal is an Event that names the policy."""
+        await self.make_policy()
+        self.poollet_.answer = (
+            503,
+            {
+                "kind": "Status",
+                "status": "Failure",
+                "code": 503,
+                "message": "the console cannot be recorded: No space left on device",
+            },
+        )
+        message = await self.refused(503, user="jane", query=STDIN)
+        self.assertIn("No space left on device", message)
+        await self.check_refusal_event(message)
+
+    async def test_joined_meanwhile(self) -> None:
+        """A recording remains if another session has joined it before the first one was refused."""
+        await self.make_policy()
+        self.poollet_.silent = True
+        refused = Deferred.fromCoroutine(self.refused(504, user="jane", query=STDIN))
+        await self.until(lambda: self.poollet_.requests)
+        self.poollet_.silent = False
+        await self.open(user="jane", query=STDIN)
+        await refused
+        (recording,) = await self.recordings()
+        self.assertEqual(self.term(), f"{recording['metadata']['uid']}/masked")
+
+    async def test_named(self) -> None:
+        """The audit records and the object of a session name its recording."""
+        await self.open(user="jane", query=STDIN)
+        await self.make_policy(mode="Optional")
+        await self.open(user="jane", query=STDIN)
+        (recording,) = await self.recordings()
+        metadata = recording["metadata"]
+        without, start = [each for each in self.audit if each["event"] == "start"][-2:]
+        self.assertNotIn("recording", without)
+        self.assertEqual(
+            (start["recording"], start["recording_uid"]), (metadata["name"], metadata["uid"])
+        )
+        sessions: list[Object] = []
+        while len(sessions) < 2:
+            listed = await self.admin.list(kinds.CONSOLESESSIONS.resource, "default")
+            sessions = listed["items"]
+        named = {each["spec"]["session"]: each["spec"].get("recording") for each in sessions}
+        self.assertEqual(named, {without["session"]: None, start["session"]: metadata["name"]})
 
     async def test_new_policy(self) -> None:
         """A session that began without a recording ends when a policy requires one."""

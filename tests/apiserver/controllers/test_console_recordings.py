@@ -80,6 +80,22 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.pass_time(2 * LOOK_SECONDS)
         self.assertEqual(self.state(), "Ending")
 
+    def test_not_closed(self) -> None:
+        """If the runtime does not close it within five minutes, an Event says so, once."""
+        self.make()
+        self.answer("DELETE", f"{MACHINES}/vm-1")
+        self.pass_time(5 * LOOK_SECONDS)
+        self.assertEqual(self.events(), [])
+        self.pass_time(600)
+        (event,) = self.events()
+        self.assertEqual((event["type"], event["count"]), ("Warning", 1))
+        self.assertEqual(event["involvedObject"]["name"], "r")
+        self.assertIn("has not closed it: nothing is proven about output after", event["message"])
+
+    def events(self) -> list[Object]:
+        items: list[Object] = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        return [each for each in items if each["reason"] == "RecordingNotClosed"]
+
     def test_by_hand(self) -> None:
         """A recording of a user goes on without sessions, and ends with its machine."""
         self.make()

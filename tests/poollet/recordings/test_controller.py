@@ -33,6 +33,7 @@ class ControllerCase(Case):
     def setUp(self) -> None:
         super().setUp()
         self.cluster = MemoryCluster()
+        self.events: list[tuple[str, ...]] = []
         self.controller = self.make()
 
     def make(self) -> RecordingController:
@@ -46,6 +47,7 @@ class ControllerCase(Case):
             has_machine=lambda uid: uid == KEY,
             synced=lambda: True,
             now=lambda: self.now() / SECOND,
+            report=lambda about, *event: self.events.append((about["metadata"]["name"], *event)),
         )
         made.start()
         self.run_for(2)
@@ -115,6 +117,26 @@ class ControllerTests(ControllerCase):
         self.assertEqual(status["phase"], "Closed")
         self.assertIn("endTime", status)
         self.assertEqual(self.output(), b"hello")
+
+    def test_events(self) -> None:
+        """Begin and end of a recording are Events about it, each once."""
+        self.create()
+        self.journal.append(b"hello")
+        self.run_for(130)
+        self.change(ended=True)
+        self.run_for(60)
+        self.assertEqual(
+            self.events,
+            [
+                ("rec", "Normal", "RecordingStarted", "the output is recorded from offset 0 on"),
+                (
+                    "rec",
+                    "Normal",
+                    "RecordingClosed",
+                    "the recording is complete: 5 bytes of output",
+                ),
+            ],
+        )
 
     def test_begun_by_a_session(self) -> None:
         """A recording that a session began is taken over when the object arrives, however late."""
@@ -187,6 +209,9 @@ class ControllerTests(ControllerCase):
         status = self.status_of()
         self.assertEqual(status["phase"], "Failed")
         self.assertIn("makes no recordings", status["message"])
+        ((_, type_, reason, message),) = self.events
+        self.assertEqual((type_, reason), ("Warning", "RecordingFailed"))
+        self.assertIn("makes no recordings", message)
 
     def test_replaced_by_old_runtime(self) -> None:
         """The same if such a runtime takes the place of a newer one, while the API server fails."""
@@ -228,6 +253,12 @@ class ControllerTests(ControllerCase):
         self.create()
         self.assertNotIn("phase", self.status_of())
         self.assertIn("there is no certificate", self.status_of()["message"])
+        ((_, type_, reason, message),) = self.events
+        self.assertEqual((type_, reason), ("Warning", "RecordingNotStarted"))
+        self.assertIn("there is no certificate", message)
+        self.problem = ""
+        self.run_for(125)
+        self.assertEqual(self.events[-1][:3], ("rec", "Normal", "RecordingStarted"))
 
     def test_other_kind_of_pool(self) -> None:
         """Recordings of machines of another kind in a pool of the same name are left alone."""

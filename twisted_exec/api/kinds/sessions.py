@@ -46,6 +46,10 @@ _SPEC = struct(
         "address": string("address is the IP address of the client."),
         "protocol": string("protocol is the stream protocol of the client."),
         "agent": string("agent is the user agent of the client."),
+        "recording": string(
+            "recording is the name of the ConsoleRecording of the session, in the same namespace. It is empty if the "
+            "session is not recorded."
+        ),
         "replica": string("replica is the API server that forwards the session."),
     },
     description="spec describes the session. It changes only when the user resumes the session over "
@@ -126,6 +130,7 @@ CONSOLESESSIONS = Kind(
         ),
         Column("Out", cell("status", "bytesToUser", missing="0"), "Bytes to the user", priority=1),
         Column("Via", cell("spec", "via"), "The requested endpoint", priority=1),
+        Column("Recording", cell("spec", "recording"), "The recording of the session", priority=1),
         Column(
             "Replica",
             cell("spec", "replica"),

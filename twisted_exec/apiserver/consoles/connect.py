@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -20,7 +21,9 @@ from twisted_exec.api.kinds import (
     machine_kind,
 )
 from twisted_exec.api.reasons import reason_headers
+from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import (
+    APIError,
     BadRequest,
     Conflict,
     Forbidden,
@@ -36,6 +39,7 @@ from twisted_exec.apiserver.interfaces import (
     IOpeningAdmission,
     Opening,
 )
+from twisted_exec.apiserver.policies.demands import Demand
 from twisted_exec.apiserver.policies.sessions import SessionConditions
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
@@ -44,6 +48,7 @@ from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRef
 from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
 from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location
 from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right, Terms
 
@@ -132,7 +137,7 @@ class MachineLocator:
         headers = (*headers, uid, *reason_headers(context.subject.reason))
         if context.recorded:
             recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
-            location = replace(location, answer_headers=(recorded,))
+            location = replace(location, subject=context.subject, answer_headers=(recorded,))
         if self.resumes:
             location = replace(location, resumes=True, anew=self._anew(target, location))
         return replace(location, headers=headers, terms=terms)
@@ -205,7 +210,28 @@ class MachineLocator:
         if self._recordings is None:
             namespace = machine["metadata"]["namespace"]
             raise NotImplementedByBackend(f"{demand.rule(namespace)}, and this server makes none")
-        return await self._recordings.term(context, self._dialect, machine, demand)
+        refused = partial(self._unrecorded, context, machine, demand)
+        try:
+            term = await self._recordings.term(context, self._dialect, machine, demand)
+        except APIError as refusal:
+            refused(refusal)
+            raise
+        if term:
+            context.call_unopened(refused)
+        return term
+
+    def _unrecorded(
+        self, context: RequestContext, machine: Object, demand: Demand, problem: BaseException
+    ) -> None:
+        """Record that a session was refused because it cannot be recorded, if that is why."""
+        namespace = machine["metadata"]["namespace"]
+        (code, why), rule = outcome(problem), demand.rule(namespace)
+        is_unable = code == NotImplementedByBackend.code or CANNOT_BE_RECORDED in why
+        if self._refusals is None or not demand.policies or not (is_unable or rule in why):
+            return
+        is_named = all(f"{namespace}/{each}" in why for each in demand.policies)
+        message = why if is_named else f"{rule}: {why}"
+        self._refusals.by_policy(self._kind, machine, context.subject, message)
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""

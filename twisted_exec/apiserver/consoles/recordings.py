@@ -103,32 +103,35 @@ class OpenRecordings(StoreFollower):
         """
         user, reason = context.user.name, context.subject.reason
         try:
-            recording = await self.join(dialect, machine, user, demand, reason)
+            recording, is_new = await self.join(dialect, machine, user, demand, reason)
         except APIError as error:
             if demand.is_required:
                 raise
             self._log.warn("a console is not recorded: {why}", why=error.message)
             return ""
-        context.recorded = demand.input
+        context.recorded, metadata = demand.input, recording["metadata"]
+        context.learn(recording=metadata["name"], recording_uid=metadata["uid"])
+        if is_new:
+            context.call_unopened(lambda _: self._abandon(recording))
         if not demand.is_required:
             return ""
-        return f"{recording['metadata']['uid']}/{recording['spec']['input']}"
+        return f"{metadata['uid']}/{recording['spec']['input']}"
 
     def join(
         self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
-    ) -> Deferred[Object]:
+    ) -> Deferred[tuple[Object, bool]]:
         """
         Return the recording of a machine that a new session needs; create it if there is none.
 
         :param machine: bound to a pool.
         :param reason: of the session.
-        :return: fails with an :class:`APIError` whose message names the policies.
+        :return: fires also with whether the recording was created; fails with an :class:`APIError` whose message names the policies.
         """
         return Deferred.fromCoroutine(self._join(dialect, machine, user, demand, reason))
 
     async def _join(
         self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
-    ) -> Object:
+    ) -> tuple[Object, bool]:
         uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
         lock = self._locks.setdefault(uid, DeferredLock())
         await lock.acquire()
@@ -144,9 +147,9 @@ class OpenRecordings(StoreFollower):
                     target = Target(CONSOLERECORDINGS, namespace)
                     made: Object = await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
                     self._remember(made)
-                    return made
+                    return made, True
                 if (joined := await self._noted(recording, user, demand)) is not None:
-                    return joined
+                    return joined, False
             raise ServiceUnavailable("the recording keeps changing: try again")
         except APIError as error:
             error.message = f"{demand.rule(namespace)}, and none can be made: {error.message}"
@@ -171,7 +174,7 @@ class OpenRecordings(StoreFollower):
 
         :return: ``None`` if the recording has changed meanwhile, for example because it was ended.
         """
-        spec = _joined(recording["spec"], user, demand, self._now())
+        spec = _joined(recording, user, demand, self._now())
         if spec is None:
             return recording
         updated = {**recording, "metadata": {**recording["metadata"]}, "spec": spec}
@@ -183,6 +186,19 @@ class OpenRecordings(StoreFollower):
         # The next session may come before the watch delivers the update.
         self._remember(stored)
         return stored
+
+    def _abandon(self, recording: Object) -> None:
+        """Delete a recording whose only session was not opened, unless it has changed since it was created."""
+        Deferred.fromCoroutine(self._delete(recording)).addErrback(
+            lambda failure: self._log.failure("cannot delete a console recording", failure)
+        )
+
+    async def _delete(self, recording: Object) -> None:
+        try:
+            await self._storage.delete(CONSOLERECORDINGS.resource, recording)
+        except (Conflict, NotFound):
+            return  # it has begun, or another session has joined it: the controller ends it
+        self._forget(recording)
 
     async def _read_again(self, recording: Object) -> None:
         try:
@@ -254,8 +270,9 @@ def _draft(
     }
 
 
-def _joined(spec: Object, user: str, demand: Demand, now: float) -> Object | None:
+def _joined(recording: Object, user: str, demand: Demand, now: float) -> Object | None:
     """Return the spec of a recording that a session joins; ``None`` if it is as it was."""
+    spec = recording["spec"]
     users = list(spec.get("users", ()))
     if user not in users and len(users) < MOST_USERS:
         users.append(user)
@@ -265,7 +282,9 @@ def _joined(spec: Object, user: str, demand: Demand, now: float) -> Object | Non
         "policies": sorted({*spec.get("policies", ()), *demand.policies}),
         "retentionDays": max(spec["retentionDays"], demand.retention_days or 1),
     }
-    is_noted = now - seconds(spec["lastSessionTime"]) < JOIN_SECONDS
+    # A recording that has not begun is deleted with its first session, unless another session is noted.
+    has_begun = "phase" in recording.get("status", {})
+    is_noted = has_begun and now - seconds(spec["lastSessionTime"]) < JOIN_SECONDS
     if is_noted and joined == {"policies": [], **spec}:
         return None
     return {**joined, "lastSessionTime": timestamp(now)}

@@ -21,12 +21,16 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.api.times import seconds, timestamp
 from twisted_exec.apiserver.controllers.deletion import Expired, ExpiryController, delete_all
+from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.storage.follower import Followed
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
 
 GRACE_SECONDS = 60.0
 """Time without sessions after which a recording ends, at the next look."""
+UNCLOSED_SECONDS = 300.0
+"""Time after its end in which the runtime should have closed a recording."""
+NOT_CLOSED = "RecordingNotClosed"
 _DAY_SECONDS = 86_400
 
 
@@ -36,6 +40,7 @@ class ConsoleRecordings(ExpiryController):
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
+    :param reports: records Events about recordings that nobody closes.
     """
 
     _log = Logger()
@@ -47,9 +52,12 @@ class ConsoleRecordings(ExpiryController):
         storage: IStorage,
         clock: IReactorTime,
         now: Callable[[], float],
+        reports: Reports,
     ) -> None:
         super().__init__(storage, clock)
-        self._now = now
+        self._now, self._reports = now, reports
+        self._unclosed: set[str] = set()
+        """UIDs of recordings with an Event; a new leader repeats it."""
         self._machine_resources = [each.workload for each in dialects]
         self._recordings: dict[Key, Object] = {}
         self._machines: set[str] = set()
@@ -67,6 +75,7 @@ class ConsoleRecordings(ExpiryController):
         for known in (self._recordings, self._sessions, self._numbers, self._without_since):
             known.clear()
         self._machines.clear()
+        self._unclosed.clear()
         self._expired.clear()
 
     def followed(self) -> list[Followed]:
@@ -90,6 +99,7 @@ class ConsoleRecordings(ExpiryController):
     def _recording_changed(self, event: Event) -> None:
         if event.type == DELETED:
             self._recordings.pop(key_of(event.obj), None)
+            self._unclosed.discard(event.obj["metadata"]["uid"])
         else:
             self._recordings[key_of(event.obj)] = event.obj
 
@@ -125,6 +135,8 @@ class ConsoleRecordings(ExpiryController):
         for recording in open_:
             if self._is_to_end(recording):
                 await self._end(recording)
+        for recording in list(self._recordings.values()):
+            await self._report_unclosed(recording)
         await self._delete_expired()
 
     def _is_to_end(self, recording: Object) -> bool:
@@ -145,6 +157,21 @@ class ConsoleRecordings(ExpiryController):
             await self._storage.update(CONSOLERECORDINGS.resource, ended)
         except (Conflict, NotFound):
             pass  # a session has just joined it, or it was deleted
+
+    async def _report_unclosed(self, recording: Object) -> None:
+        """Record an Event if the poollet or the runtime of an ended recording does not close it."""
+        uid, status = recording["metadata"]["uid"], recording.get("status", {})
+        end = recording["spec"].get("endedTime")
+        if status.get("phase") in (CLOSED, FAILED) or not end or uid in self._unclosed:
+            return
+        if self._now() - seconds(end) >= UNCLOSED_SECONDS:
+            self._unclosed.add(uid)
+            pool = recording["spec"].get("pool", "")
+            message = (
+                f"the recording ended at {end}, and its runtime has not closed it: nothing is proven about output "
+                f'after the newest head in its status; check the poollet and the runtime of pool "{pool}"'
+            )
+            await self._reports.tell(CONSOLERECORDINGS, recording, WARNING, NOT_CLOSED, message)
 
     async def _delete_expired(self) -> None:
         now = self._now()

@@ -17,13 +17,15 @@ from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.poollet.recordings.messages import is_over, request, status_of
+from twisted_exec.poollet.recordings.messages import events_of, is_over, request, status_of
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
 
 MOST_RECORDINGS = 20_000
 
 _RESOURCE = CONSOLERECORDINGS.resource
 _INVALID = 422
+_TOLD = ("phase", "message", "location")
+"""Fields of a status whose changes are Events."""
 
 
 class RecordingController(RuntimeController):
@@ -33,6 +35,7 @@ class RecordingController(RuntimeController):
     :param has_machine: returns whether a UID is that of a Machine of the pool.
     :param synced: whether ``has_machine`` knows all.
     :param now: seconds since the epoch.
+    :param report: records an Event about a recording: its type, reason and message.
     """
 
     label = "console recordings"
@@ -50,10 +53,13 @@ class RecordingController(RuntimeController):
         has_machine: Callable[[str], bool],
         synced: Callable[[], bool],
         now: Callable[[], float],
+        report: Callable[[Object, str, str, str], None],
     ) -> None:
         self._client = client
         self._workload = dialect.workload.qualified
-        self._has_machine, self._now = has_machine, now
+        self._has_machine, self._now, self._record_event = has_machine, now, report
+        self._written: dict[str, Object] = {}
+        """The newest :data:`_TOLD` by UID; the copy may not have them yet."""
         self._owner = f"{dialect.pool.plural}.{dialect.pool.group}/{pool}"
         self._selector = f"spec.pool={pool}"
         self.recordings = Reflector(
@@ -75,7 +81,9 @@ class RecordingController(RuntimeController):
             self._by_uid.pop(before["metadata"]["uid"], None)
         if after is not None:
             self._by_uid[after["metadata"]["uid"]] = after
-        elif before is not None and self._is_own(before):
+        elif before is not None:
+            self._written.pop(before["metadata"]["uid"], None)
+        if after is None and before is not None and self._is_own(before):
             self._released[before["metadata"]["uid"]] = before["spec"].get("machineUID", "")
         if _sent_part(before) != _sent_part(after):
             self._send_soon()
@@ -147,8 +155,9 @@ class RecordingController(RuntimeController):
 
     async def _write(self, recording: Object, reported: pb.RecordingStatus) -> None:
         metadata = recording["metadata"]
+        before: Object = self._written.get(metadata["uid"]) or recording.get("status", {})
         try:
-            await self._client.patch(
+            written = await self._client.patch(
                 _RESOURCE,
                 metadata["name"],
                 {
@@ -158,6 +167,10 @@ class RecordingController(RuntimeController):
                 metadata.get("namespace", ""),
                 subresource="status",
             )
+            after: Object = written.get("status", {})
+            for event in events_of(before, after):
+                self._record_event(recording, *event)
+            self._written[metadata["uid"]] = {key: after.get(key) for key in _TOLD}
         except APIError as error:
             if error.code in (NotFound.code, _INVALID, 409):
                 # Deleted; or the runtime reports less than it did before, which people must see.

@@ -7,14 +7,16 @@ Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from twisted_exec.api import times
-from twisted_exec.api.kinds.policies.consolerecordings import CLOSED, FAILED, PHASES
+from twisted_exec.api.kinds.policies.consolerecordings import CLOSED, FAILED, PHASES, RECORDING
+from twisted_exec.api.recordings import NOT_STORED
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.interfaces import Object
 
+_NORMAL, _WARNING = "Normal", "Warning"
 _MOST_MESSAGE = 1024
 _MOST_HEAD = 4096
 _NANOSECONDS = 10**9
@@ -87,6 +89,40 @@ def status_of(reported: pb.RecordingStatus, now: float) -> Object:
         end = reported.end_time / _NANOSECONDS if reported.end_time else now
         status["endTime"] = times.timestamp(end)
     return status
+
+
+def events_of(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+    """
+    Return the type, reason and message of each Event about a change of a status.
+
+    :param before: the status; empty for a new recording.
+    """
+    was, phase = before.get("phase"), after.get("phase", "")
+    message = after.get("message", "")
+    if phase != was and phase == FAILED:
+        yield _WARNING, "RecordingFailed", message or "the runtime could not make the recording"
+        return
+    if phase and not was:
+        yield (
+            _NORMAL,
+            "RecordingStarted",
+            f"the output is recorded from offset {after.get('firstOffset', 0)} on",
+        )
+    if phase != was and phase == CLOSED:
+        size = after.get("endOffset", 0) - after.get("firstOffset", 0)
+        yield _NORMAL, "RecordingClosed", f"the recording is complete: {size} bytes of output"
+    location = after.get("location", "")
+    if location and location != before.get("location"):
+        yield _NORMAL, "RecordingStored", f"the recording is at {location}"
+    if message and message != before.get("message"):
+        yield _WARNING, _trouble(phase, message), message
+
+
+def _trouble(phase: str, message: str) -> str:
+    """Return the reason of an Event about a new message."""
+    if phase == CLOSED:
+        return "RecordingNotStored" if message.startswith(NOT_STORED) else "RecordingIncomplete"
+    return "RecordingInterrupted" if phase == RECORDING else "RecordingNotStarted"
 
 
 def _nanoseconds(timestamp: str | None) -> int:

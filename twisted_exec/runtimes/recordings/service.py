@@ -23,6 +23,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
+from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.interfaces import Kind
@@ -273,7 +274,7 @@ class ConsoleRecordings:
         if recording is None:
             machine = self._machines.get(key)
             if machine is None:
-                raise ServiceUnavailable("the runtime cannot record this console now: try again")
+                raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED} now: try again")
             wanted = pb.WantedRecording(uid=uid, machine_uid=key, input=input)
             recording = self._begin(wanted, machine, owner="")
         if problem := self.problem(uid, input, key):
@@ -295,8 +296,8 @@ class ConsoleRecordings:
                 f"the recording of the console has {recording.facts.input} input, and not {input}"
             )
         if machine.journal.failure:
-            return f"the console cannot be recorded: {machine.journal.failure}"
-        return recording.trouble and f"the console cannot be recorded: {recording.trouble}"
+            return f"the console {CANNOT_BE_RECORDED}: {machine.journal.failure}"
+        return recording.trouble and f"the console {CANNOT_BE_RECORDED}: {recording.trouble}"
 
     def _begin(self, wanted: pb.WantedRecording, machine: RecordedMachine, owner: str) -> Recording:
         """:raises ServiceUnavailable: the machine cannot be recorded now."""
@@ -327,7 +328,7 @@ class ConsoleRecordings:
         except (UnusableCertificate, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self._refusals += 1
-            raise ServiceUnavailable(f"the console cannot be recorded: {why}") from None
+            raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
         recording = Recording(Stored(facts, seal, seal.certificate))
         self._add(recording)
         self._needs_changed()

@@ -17,6 +17,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from twisted_exec.api.recordings import NOT_STORED
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.recording.stores.interfaces import ReadText, Stored, reader
 from twisted_exec.recording.stores.uploads import Uploads
@@ -90,7 +91,7 @@ class Storing:
     def _failing(self, uid: str, why: str) -> None:
         """The store does not take a recording at present."""
         recording = self._recordings.get(uid)
-        waiting = f"it is not stored yet: {why}"[:_MESSAGE_CHARACTERS]
+        waiting = f"{NOT_STORED}: {why}"[:_MESSAGE_CHARACTERS]
         if recording is not None and recording.waiting != waiting:
             recording.waiting = waiting
             self._report(recording)

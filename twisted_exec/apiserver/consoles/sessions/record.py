@@ -164,6 +164,7 @@ class Record:
             "address": client.address,
             "protocol": client.protocol,
             "agent": client.agent,
+            "recording": subject.recording,
             "replica": replica,
         }
         return {key: value for key, value in spec.items() if value}
