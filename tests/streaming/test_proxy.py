@@ -31,6 +31,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.carried import STOP_SECONDS
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
+from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -51,6 +52,7 @@ from twisted_exec.streaming.sessions.session import ClientInfo, Session
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 from twisted_exec.wire.resume import RoundTrip, parse_answer
 from twisted_exec.wire.session_terms import Right, Terms
+from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 
 from .frames import handshake
 
@@ -823,6 +825,25 @@ class ResumeTests(ProxyTestCase):
         self.assertIn(b"X-Twisted-Exec-Resume: " + self.answer + b"\r\n", client.received())
         (session,) = self.sessions.live()
         self.assertEqual((session.resumable_seconds, session.resumes), (60, ""))
+
+    def test_page(self) -> None:
+        """A page gets the answer in the first message of the stream; nothing of the hop behind comes before."""
+
+        class Serving(Proxying):
+            async def dispatch(self, request: Request) -> None:
+                adopt_page(request)
+                await super().dispatch(request)
+
+        self.server = MemoryServer(Serving(self.proxy), self.clock)
+        value = RESUME_SUBPROTOCOL + b"bWFya3M7IGNyZWRpdD02NTUzNg"
+        client = self.ask(handshake(protocols=b"v5.channel.k8s.io, " + value))
+        self.assertEqual(self.sent(), [b"marks; credit=65536"])
+        self.assertNotIn(b"base64url", self.backend.transport.value())
+        line = b"X-Twisted-Exec-Resume: " + self.answer + b"\r\n\r\n"
+        self.backend.protocol.dataReceived(SWITCHED + line + b"\x82\x02\x01x")
+        _, _, stream = client.received().partition(b"\r\n\r\n")
+        mark = b'\x04{"Session":"s-1","Key":"%s","Seconds":60}\n' % self.next_key
+        self.assertEqual(stream, b"\x82" + bytes([len(mark)]) + mark + b"\x82\x02\x01x")
 
     def test_round_trips(self) -> None:
         """A hop adds the TCP round trip of its connection to the next one to the answer."""

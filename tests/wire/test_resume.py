@@ -10,6 +10,7 @@ from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
     LONGEST_MARK_BYTES,
     Ack,
+    Answer,
     At,
     Attendance,
     EchoTime,
@@ -17,10 +18,14 @@ from twisted_exec.wire.resume import (
     MarkDecoder,
     Notice,
     Position,
+    Question,
     Resumable,
     Resume,
+    Taken,
     encode_mark,
     parse_answer,
+    parse_credit,
+    parse_report,
     parse_request,
 )
 
@@ -89,6 +94,66 @@ class HeaderTests(SynchronousTestCase):
         ):
             with self.assertRaises(RemoteProtocolError, msg=text):
                 parse_request(text)
+
+
+class PageTests(SynchronousTestCase):
+    """What only pages in browsers say, and are told."""
+
+    def test_credit(self) -> None:
+        """Requests of both forms may have a credit; other clients name none."""
+        for value in (
+            "marks; credit=65536",
+            "credit=65536 ; marks",
+            RESUME.text() + "; credit=65536",
+        ):
+            self.assertEqual(parse_credit(value), 65536)
+        self.assertIsNone(parse_request("marks; credit=65536; later=1"))
+        self.assertEqual(parse_request(RESUME.text() + "; marks; credit=65536"), RESUME)
+        self.assertEqual([parse_credit("marks"), parse_credit(RESUME.text())], [0, 0])
+
+    def test_invalid_credit(self) -> None:
+        """A credit has bounds."""
+        for text in ("", "x", "-1", "65535", "16777217", "9" * 20, "1e5"):
+            with self.assertRaisesRegex(RemoteProtocolError, "credit .*65536 to 16777216"):
+                parse_credit(f"marks; credit={text}")
+        with self.assertRaises(RemoteProtocolError):
+            parse_credit("marks; credit=65536; credit=65536")
+
+    def test_session(self) -> None:
+        """The first mark has what pages cannot read in the headers of the 101."""
+        mark = Resumable(KEY, 60).mark("s-1")
+        self.assertEqual(mark, b'{"Session":"s-1","Key":"%s","Seconds":60}\n' % KEY.encode())
+        mark = Resumable(KEY, 60).passed_on("poollet", 0.0001).mark("s-1")
+        self.assertTrue(mark.endswith(b',"Seconds":60,"Hops":"poollet/100"}\n'), mark)
+        self.assertEqual(MarkDecoder().feed(mark), [])
+
+    def test_pings(self) -> None:
+        """Other clients ignore the marks that only pages get."""
+        for mark, line in ((Question(7), b'{"Ping":7}\n'), (Answer(8), b'{"Pong":8}\n')):
+            self.assertEqual(encode_mark(mark), line)
+            self.assertEqual(MarkDecoder().feed(line), [])
+
+    def test_reports(self) -> None:
+        """A report is alone in its message."""
+        for message, report in (
+            (b'{"Taken":4096}\n', Taken(4096)),
+            (b'{"Ping": 1}', Question(1)),
+            (b'{"Pong":2}\n', Answer(2)),
+            (b'{"Width":80,"Height":24}\n', None),
+            (b'{"Width":80}\n', None),
+            (b'{"Taken":1,"Height":24}', None),
+            (b'{"Taken":1}\n{"Taken":2}\n', None),
+            (b'{"Taken":1}' + b" " * 64, None),
+            (b"[1]", None),
+            (b"\xff", None),
+        ):
+            self.assertEqual(parse_report(message), report, message)
+
+    def test_invalid_reports(self) -> None:
+        """The number of a report counts something."""
+        for number in (b"-1", b"null", b"1.5", b'"1"', b"true", b"9223372036854775808"):
+            with self.assertRaisesRegex(RemoteProtocolError, "Taken has no valid number"):
+                parse_report(b'{"Taken":%s}' % number)
 
 
 class MarkTests(SynchronousTestCase):

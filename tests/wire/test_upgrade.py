@@ -15,6 +15,7 @@ from twisted_exec.wire.channel import PROTOCOLS, V1_BASE64, V4, V5
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,
+    RESUME_SUBPROTOCOL,
     HeaderSet,
     accept_key,
     check_websocket,
@@ -24,12 +25,15 @@ from twisted_exec.wire.upgrade import (
     is_cross_site,
     last_value,
     negotiate,
+    offers_resume,
     read_origin,
     requested_upgrade,
+    subprotocol_resume,
     subprotocol_token,
     switching_protocols,
     tokens,
     values,
+    without_resume,
 )
 
 CAPTURES = Path(__file__).parent.parent / "captures"
@@ -282,6 +286,43 @@ class SubprotocolTokenTests(SynchronousTestCase):
             with self.assertRaises(RemoteProtocolError) as caught:
                 self.token(*lines)
             self.assertEqual(str(caught.exception), told)
+
+
+class SubprotocolResumeTests(SynchronousTestCase):
+    """Tests for :func:`subprotocol_resume`, and for what hops do with such a subprotocol."""
+
+    carrier = RESUME_SUBPROTOCOL + b"bWFya3M7IGNyZWRpdD02NTUzNg"
+
+    def headers(self, *lines: bytes) -> list[tuple[bytes, bytes]]:
+        return [*HANDSHAKE, *((b"Sec-WebSocket-Protocol", line) for line in lines)]
+
+    def test_value(self) -> None:
+        """The value of the header stands beside the protocol and a token."""
+        bearer = BEARER_SUBPROTOCOL + b"eA"
+        headers = self.headers(b"v5.channel.k8s.io, %s" % bearer, self.carrier)
+        self.assertEqual(subprotocol_resume(headers), b"marks; credit=65536")
+        self.assertEqual(subprotocol_token(headers), b"x")
+        self.assertTrue(offers_resume(headers))
+        self.assertIsNone(subprotocol_resume(self.headers(b"v5.channel.k8s.io")))
+        self.assertFalse(offers_resume(self.headers(b"v5.channel.k8s.io")))
+
+    def test_wrong(self) -> None:
+        """Values that are malformed, or there twice, are not quoted in the error."""
+        for line, message in (
+            (self.carrier, "no other subprotocol beside the request to resume"),
+            (b"%s, %s, v5" % (self.carrier, self.carrier), "more than one request to resume"),
+            (RESUME_SUBPROTOCOL + b"=, v5", "the request to resume .* is not base64url"),
+        ):
+            with self.assertRaisesRegex(RemoteProtocolError, message):
+                subprotocol_resume(self.headers(line))
+
+    def test_removed(self) -> None:
+        """It has a key, so no hop passes it on."""
+        lines = [b"v5.channel.k8s.io, " + self.carrier, b"v4.channel.k8s.io"]
+        self.assertEqual(without_resume(lines), [b"v5.channel.k8s.io", b"v4.channel.k8s.io"])
+        forwarded = forwarded_request_headers(self.headers(*lines), HeaderSet())
+        named = values(forwarded, b"sec-websocket-protocol")
+        self.assertEqual(named, [b"v5.channel.k8s.io", b"v4.channel.k8s.io"])
 
 
 class RequestedUpgradeTests(SynchronousTestCase):

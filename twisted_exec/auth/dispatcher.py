@@ -14,6 +14,7 @@ from typing import Any
 from twisted_exec.api.status import APIError
 from twisted_exec.auth.gate import Gate
 from twisted_exec.streaming.context import RequestContext, on_record
+from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.routes import Match, RouteTable, WrongMethod, with_head
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -92,6 +93,7 @@ class GatedDispatcher(Dispatcher):
 
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
+        adopt_page(request, self._gate.policy.allowed_origins or ())
         try:
             match = self._routes.match(request.method, self.path_of(request))
         except APIError as problem:

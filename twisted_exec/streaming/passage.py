@@ -391,6 +391,8 @@ class Passage:
             headers.append((REJOIN, rejoin))
             self._session.is_rejoined_by_hop = True
         response = switching_protocols(upgrade, headers)
+        if resumption is not None and self._request.page is not None:
+            response += self._request.page.greeting(self._session_id, resumption)
         try:
             take_over(self._request, splice.user, response)
         except ConnectionDone:

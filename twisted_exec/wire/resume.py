@@ -38,6 +38,20 @@ mark                     meaning
                          measured to its next output
 ======================== ==============================================================
 
+A page in a browser cannot stop reading, so both its requests have a further field: the machine's end
+sends it at most so many bytes of output beyond those that the page has taken::
+
+    X-Twisted-Exec-Resume: marks; credit=131072
+
+Such a client sends *reports* on channel 4, each alone in a message.  Older servers ignore them::
+
+    {"Taken":N}  {"Ping":N}  {"Pong":N}
+
+and gets three further marks.  The hop that the browser is connected to sends the first one, since
+pages cannot read the headers of a 101::
+
+    {"Session":ID,"Key":KEY,"Seconds":N,"Hops":"apiserver/412,poollet/96"}  {"Ping":N}  {"Pong":N}
+
 The first marks of a stream are Ack and At, before any output.  Another At follows each gap in the
 output.  Input is counted by byte; a BREAK, a role request and the end of input count as one each.
 """
@@ -60,6 +74,9 @@ LONGEST_MARK_BYTES = 8 << 10
 
 KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
 """Form of a key."""
+
+LEAST_CREDIT_BYTES = 64 << 10
+MOST_CREDIT_BYTES = 16 << 20
 
 _LONGEST = 512
 _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
@@ -147,8 +164,26 @@ class Resumable(IssuedKey):
 
     def text(self) -> str:
         """Return the value of the header."""
-        hops = ",".join(f"{each.hop}/{each.microseconds}" for each in self.round_trips)
-        return f"{super().text()}; hops={hops}" if hops else super().text()
+        return f"{super().text()}; hops={self._hops}" if self.round_trips else super().text()
+
+    def mark(self, session: str) -> bytes:
+        """
+        Encode the mark that tells a page what it cannot read in the headers of the 101.
+
+        :param session: id of the connection's session.
+        """
+        document: dict[str, object] = {
+            "Session": session,
+            "Key": self.key,
+            "Seconds": self.seconds,
+        }
+        if self.round_trips:
+            document["Hops"] = self._hops
+        return _line(document)
+
+    @property
+    def _hops(self) -> str:
+        return ",".join(f"{each.hop}/{each.microseconds}" for each in self.round_trips)
 
     def passed_on(self, hop: str, seconds: float | None) -> Resumable:
         """
@@ -220,7 +255,36 @@ class EchoTime:
     microseconds: int
 
 
+@dataclass(frozen=True)
+class Question:
+    """
+    A ping that the program answers at the other end: browsers hide those of WebSockets from pages.
+
+    It is a mark of the server, and a report of a page.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a :class:`Question`, behind everything sent before it."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A page's report: it has shown so many bytes of output of this connection."""
+
+    count: int
+
+
 Mark = At | Ack | Notice | Attendance | EchoTime
+Report = Taken | Question | Answer
+
+_REPORTS: dict[str, type[Report]] = {"Taken": Taken, "Ping": Question, "Pong": Answer}
+_LONGEST_REPORT = 64
 
 
 def parse_request(value: str) -> Resume | None:
@@ -230,13 +294,34 @@ def parse_request(value: str) -> Resume | None:
     :return: ``None`` for the first request of a session.
     :raises RemoteProtocolError: the value is not valid.
     """
-    if value.strip() == MARKS:
+    given = header_fields(RESUME_HEADER, value, {})
+    if given.get(MARKS) == "" and "key" not in given:
         return None
     fields = header_fields(
         RESUME_HEADER, value, {"key": KEY, "session": _SESSION, "epoch": _EPOCH, "from": _NUMBER}
     )
     position = Position(fields["epoch"], int(fields["from"]))
     return Resume(fields["key"], fields["session"], position)
+
+
+def parse_credit(value: str) -> int:
+    """
+    Read how much output the client accepts beyond what it has taken, in bytes.
+
+    :param value: the header of a request.
+    :return: 0 if the client names no limit.
+    :raises RemoteProtocolError: the number is not valid.
+    """
+    text = header_fields(RESUME_HEADER, value, {}).get("credit")
+    if text is None:
+        return 0
+    credit = int(text) if _NUMBER.match(text) else 0
+    if not LEAST_CREDIT_BYTES <= credit <= MOST_CREDIT_BYTES:
+        raise RemoteProtocolError(
+            f"the field credit of {RESUME_HEADER} is not a number from {LEAST_CREDIT_BYTES} to"
+            f" {MOST_CREDIT_BYTES}"
+        )
+    return credit
 
 
 def parse_answer(value: str) -> Resumable:
@@ -291,7 +376,7 @@ def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) ->
     return fields
 
 
-def encode_mark(mark: Mark) -> bytes:
+def encode_mark(mark: Mark | Question | Answer) -> bytes:
     """Encode a mark for channel 4; the text of a long notice is cut."""
     if isinstance(mark, At):
         at = mark.position
@@ -308,9 +393,41 @@ def encode_mark(mark: Mark) -> bytes:
             document |= {"Writer": mark.writer, "Seconds": mark.seconds}
     elif isinstance(mark, EchoTime):
         document = {"Echo": mark.microseconds}
+    elif isinstance(mark, Question):
+        document = {"Ping": mark.number}
+    elif isinstance(mark, Answer):
+        document = {"Pong": mark.number}
     else:
         document = {"Notice": mark.text[: LONGEST_MARK_BYTES // 16]}
+    return _line(document)
+
+
+def _line(document: dict[str, object]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def parse_report(message: bytes) -> Report | None:
+    """
+    Read a message of a page on channel 4.
+
+    :return: ``None`` if it is something else, such as a size of the terminal.
+    :raises RemoteProtocolError: the number of a report is not valid.
+    """
+    if len(message) > _LONGEST_REPORT:
+        return None
+    try:
+        document = json.loads(message)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or len(document) != 1:
+        return None
+    ((name, number),) = document.items()
+    kind = _REPORTS.get(name)
+    if kind is None:
+        return None
+    if not _is_count(number):
+        raise RemoteProtocolError(f"a report {name} has no valid number")
+    return kind(number)
 
 
 class MarkDecoder:

@@ -29,6 +29,11 @@ _KNOWN_UPGRADES = {name.lower(): name for name in FORWARDED_UPGRADES}
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
 """Prefix of a WebSocket subprotocol that carries a bearer token: browsers cannot set headers."""
 
+RESUME_SUBPROTOCOL = b"base64url.resume.console.twisted-exec."
+"""Prefix of a WebSocket subprotocol that carries the value of ``X-Twisted-Exec-Resume``."""
+
+_SECRET_SUBPROTOCOLS = (BEARER_SUBPROTOCOL, RESUME_SUBPROTOCOL)
+
 _OF_101 = frozenset({b"x-stream-protocol-version"})
 
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -186,22 +191,51 @@ def subprotocol_token(headers: Headers) -> bytes | None:
     :raises RemoteProtocolError: there are several tokens, the token is not unpadded base64url of
         UTF-8, or the client offers no other subprotocol to answer with.
     """
+    return _carried(headers, BEARER_SUBPROTOCOL, "bearer token")
+
+
+def subprotocol_resume(headers: Headers) -> bytes | None:
+    """
+    Return the value of ``X-Twisted-Exec-Resume`` among a WebSocket's subprotocols.
+
+    :return: ``None`` without one, or if the request is not for a WebSocket.
+    :raises RemoteProtocolError: as :func:`subprotocol_token`.
+    """
+    return _carried(headers, RESUME_SUBPROTOCOL, "request to resume")
+
+
+def offers_resume(headers: Headers) -> bool:
+    """Return whether :data:`RESUME_SUBPROTOCOL` is among the subprotocols."""
+    return any(RESUME_SUBPROTOCOL in line for line in values(headers, b"sec-websocket-protocol"))
+
+
+def without_resume(lines: Iterable[bytes]) -> list[bytes]:
+    """Return lines of subprotocols without :data:`RESUME_SUBPROTOCOL`."""
+    return [token for token in tokens(lines) if not token.startswith(RESUME_SUBPROTOCOL)]
+
+
+def _carried(headers: Headers, prefix: bytes, name: str) -> bytes | None:
+    """
+    Return the text that a subprotocol carries.
+
+    :param name: of the text, for messages.
+    """
     headers = list(headers)
     if requested_upgrade(headers) != WEBSOCKET:
         return None
     offered = tokens(values(headers, b"sec-websocket-protocol"))
-    bearers = [token for token in offered if token.startswith(BEARER_SUBPROTOCOL)]
-    if not bearers:
+    carriers = [token for token in offered if token.startswith(prefix)]
+    if not carriers:
         return None
-    if len(bearers) > 1:
-        raise RemoteProtocolError("more than one bearer token among the subprotocols")
-    token = _unpadded(bearers[0].removeprefix(BEARER_SUBPROTOCOL))
+    if len(carriers) > 1:
+        raise RemoteProtocolError(f"more than one {name} among the subprotocols")
+    text = _unpadded(carriers[0].removeprefix(prefix), name)
     if len(offered) == 1:
-        raise RemoteProtocolError("no other subprotocol beside the bearer token")
-    return token
+        raise RemoteProtocolError(f"no other subprotocol beside the {name}")
+    return text
 
 
-def _unpadded(encoded: bytes) -> bytes:
+def _unpadded(encoded: bytes, name: str) -> bytes:
     try:
         if not _BASE64URL.fullmatch(encoded):
             raise ValueError
@@ -209,7 +243,7 @@ def _unpadded(encoded: bytes) -> bytes:
         token.decode("utf-8")
     except ValueError:
         raise RemoteProtocolError(
-            "the bearer token among the subprotocols is not base64url of text"
+            f"the {name} among the subprotocols is not base64url of text"
         ) from None
     return token
 
@@ -277,14 +311,14 @@ def forwarded_request_headers(
     forwarded = [
         (name, value) for name, value in headers if name not in dropped and name not in credentials
     ]
-    return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
+    return [pair for pair in map(_without_secrets, forwarded) if pair[1]]
 
 
-def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+def _without_secrets(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     name, value = pair
-    if _folded(name) != b"sec-websocket-protocol" or BEARER_SUBPROTOCOL not in value:
+    if _folded(name) != b"sec-websocket-protocol" or b"base64url." not in value:
         return pair
-    others = [token for token in tokens([value]) if not token.startswith(BEARER_SUBPROTOCOL)]
+    others = [token for token in tokens([value]) if not token.startswith(_SECRET_SUBPROTOCOLS)]
     return name, b", ".join(others)
 
 

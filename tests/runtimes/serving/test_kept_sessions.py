@@ -32,6 +32,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
+from twisted_exec.streaming.remotecommand.page_server import PageServer
 from twisted_exec.testing.attachment import RecordingAttachment, ResumableAttachment
 from twisted_exec.testing.http import MemoryServer
 from twisted_exec.wire.channel import Channel
@@ -236,6 +237,20 @@ class ResumeTests(KeptCase):
         again.leave()
         self.assertEqual(attachment.detached_with, ["client closed"])
         self.assertEqual(self.cache._live, {})
+
+    def test_page(self) -> None:
+        """The key of a page is valid until the page has sent something, whatever its browser answers."""
+        client = self.open("marks; credit=65536")
+        self.assertIsInstance(self.attachment.transport, PageServer)
+        client.lose()
+        again = self.open(f"{client.resume().text()}; credit=65536")
+        self.assertIsInstance(self.attachment.transport, PageServer)
+        again.say(Pong(b""))
+        again.lose()
+        self.assertEqual(self.refused(client.resume().text() + "; credit=1")[0], 400)
+        again = self.open(client.resume().text())
+        self.assertNotIsInstance(self.attachment.transport, PageServer)
+        again.leave()
 
     def test_not_back(self) -> None:
         """After its time the session ends, and cannot be resumed any more."""

@@ -105,6 +105,7 @@ class KeptSession:
         live: LiveStream,
         ended: Callable[[], None],
         resume: Resume | None = None,
+        credit: int = 0,
     ) -> tuple[Connection, Resumption]:
         """
         Create the attachment for a stream.
@@ -113,6 +114,7 @@ class KeptSession:
         :param live: ends the stream.
         :param ended: is called at the end of the stream.
         :param resume: the request to resume; ``None`` for a new session.
+        :param credit: as of :class:`~twisted_exec.streaming.remotecommand.resumable.Resumption`.
         :return: the attachment, and the beginning of its stream.
         """
         key, answer = self._sessions.issue(self, session)
@@ -121,7 +123,7 @@ class KeptSession:
             keys[digest(resume.key)] = resume.session
             position = resume.position
         connection = Connection(self, keys, key, settled, live, ended)
-        return connection, Resumption(answer, position, settled)
+        return connection, Resumption(answer, position, settled, credit)
 
     def give_up(self, reason: str) -> None:
         """End the session; called once."""

@@ -331,10 +331,13 @@ class StreamRoutes(ServerRoutes):
             reservation.release()
             raise
         if isinstance(attachment, KeptSession):
-            resume = None if resumption is None else resumption.resume
             connection: Any
             connection, beginning = attachment.connect(
-                subject.session, live, reservation.ended, resume
+                subject.session,
+                live,
+                reservation.ended,
+                None if resumption is None else resumption.resume,
+                0 if resumption is None else resumption.credit,
             )
             self._serve_for(reservation, request, connection, live, beginning)
             return

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from io import BytesIO
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
@@ -50,6 +50,9 @@ from twisted_exec.streaming.flow import close_behind, unread
 from twisted_exec.streaming.http.memory_budget import Budget
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.http.pages import Page
 
 MAX_HEAD_BYTES = 64 << 10
 LONGEST_AGENT = 256
@@ -110,12 +113,15 @@ class Request(server.Request):
     :ivar credentials: the client's credentials, once they have been taken out of the headers
         (:mod:`twisted_exec.auth.credentials`).
     :ivar is_forwarded: a trusted proxy sent the request for its user, once that is known.
+    :ivar page: how to answer a page in a browser, see :mod:`twisted_exec.streaming.http.pages`;
+        ``None`` for other clients.
     """
 
     channel: Channel
     content: Any
     credentials: Any = None
     is_forwarded = False
+    page: Page | None = None
     gone = False
 
     def __init__(self, channel: Channel, *args: Any, **more: Any) -> None:
@@ -669,6 +675,9 @@ def respond_status(request: Request, error: APIError) -> None:
         return
     if request.startedWriting:
         request.channel.transport.abortConnection()
+        return
+    if request.page is not None and request.page.reads_refusals:
+        request.page.refuse(request, error)
         return
     if error.code == http.UNAUTHORIZED:
         request.setHeader(b"WWW-Authenticate", b"Bearer")

@@ -25,11 +25,13 @@ from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.resume import (
     Ack,
+    Answer,
     At,
     Attendance,
     EchoTime,
     Mark,
     Notice,
+    Question,
     Resumable,
     encode_mark,
 )
@@ -50,11 +52,14 @@ class Resumption:
     :param position: where the output of a resumed session continues; ``None`` for a new session.
     :param settled: pieces of input that earlier streams of the session settled; ``None`` if
         unknown.
+    :param credit: see :class:`~twisted_exec.streaming.remotecommand.page_server.PageServer`; 0 for
+        other clients.
     """
 
     answer: Resumable
     position: Position | None = None
     settled: int | None = 0
+    credit: int = 0
 
 
 class Acknowledgements:
@@ -170,7 +175,7 @@ class ResumableServer(ConsoleServer):
             self._is_pinged = self._is_question = True
             self._send_ping()
 
-    def _send_mark(self, mark: Mark) -> None:
+    def _send_mark(self, mark: Mark | Question | Answer) -> None:
         if not self._ending:
             self._carrier.send(Channel.RESIZE, encode_mark(mark))
 

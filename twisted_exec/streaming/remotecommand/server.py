@@ -117,6 +117,10 @@ def serve(
         from twisted_exec.streaming.remotecommand.resumable import ResumableServer
 
         make = partial(ResumableServer, resumption)
+        if resumption.credit:
+            from twisted_exec.streaming.remotecommand.page_server import PageServer
+
+            make = partial(PageServer, resumption)
     server = make(
         attachment,
         session=session,
@@ -161,6 +165,8 @@ class ConsoleServer:
     :ivar terms: what the session is held to at present.
     :ivar bytes_to_user: sent output, without framing.
     """
+
+    _is_spent = False  # the client accepts no more output before its next report
 
     def __init__(
         self,
@@ -266,7 +272,7 @@ class ConsoleServer:
         self._producer = producer
         if self._left:
             producer.stopProducing()
-        elif self._carrier.blocked:
+        elif self._carrier.blocked or self._is_spent:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
@@ -392,7 +398,7 @@ class ConsoleServer:
 
     def _flow(self, full: bool) -> None:
         if self._producer is not None:
-            if full:
+            if full or self._is_spent:
                 self._producer.pauseProducing()
             else:
                 self._producer.resumeProducing()

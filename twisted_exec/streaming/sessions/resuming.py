@@ -22,6 +22,7 @@ from twisted_exec.wire.resume import (
     Resumable,
     Resume,
     parse_answer,
+    parse_credit,
     parse_request,
 )
 from twisted_exec.wire.upgrade import Headers, last_value
@@ -41,10 +42,13 @@ class Resumption:
 
     :param value: of the header, as sent.
     :param resume: the session to resume; ``None`` for a new one.
+    :param credit: bytes of output that the client accepts beyond those that it has taken; 0 for any
+        number.
     """
 
     value: bytes = field(repr=False)
     resume: Resume | None
+    credit: int = 0
 
     @property
     def session(self) -> str:
@@ -67,7 +71,8 @@ def requested_resumption(values: Sequence[bytes]) -> Resumption | None:
     """
     if not values:
         return None
-    return Resumption(values[0], _only(RESUME_HEADER, values, parse_request))
+    resume = _only(RESUME_HEADER, values, parse_request)
+    return Resumption(values[0], resume, _only(RESUME_HEADER, values, parse_credit))
 
 
 def confirmed_resumption(headers: Headers) -> Resumable | None:

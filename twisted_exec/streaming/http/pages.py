@@ -1,0 +1,142 @@
+"""
+Pages in browsers, which can neither send nor read the headers of a WebSocket's handshake.
+
+A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
+takes bearer tokens.  It reads the answer in the first message on channel 4, and a refusal in a Status
+on channel 3: a browser tells its pages about a refused handshake that it has failed, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.status import APIError, BadRequest
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.wire.channel import V5, Channel, encode
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable
+from twisted_exec.wire.upgrade import (
+    WEBSOCKET,
+    check_websocket,
+    is_cross_site,
+    offers_resume,
+    subprotocol_resume,
+    tokens,
+    values,
+    without_resume,
+)
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.http.site import Request
+    from twisted_exec.streaming.http.websocket import ServerSocket
+
+_PROTOCOLS = b"Sec-WebSocket-Protocol"
+_BINARY_MESSAGE = 0x82  # unfragmented
+_LINGER_SECONDS = 10.0
+_MESSAGE_BYTES = 1 << 20
+
+
+def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> None:
+    """
+    Turn the subprotocol of a page into the header that other clients send.
+
+    Nothing may have read the request's headers before.
+
+    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
+        cannot read why they are refused.
+    :raises BadRequest: the subprotocol is not valid.
+    """
+    if not request.requestHeaders.hasHeader(_PROTOCOLS):
+        return
+    headers = header_pairs(request.requestHeaders)
+    if is_upgrade(request) != WEBSOCKET or not offers_resume(headers):
+        return
+    offered = tokens(values(headers, _PROTOCOLS))
+    request.requestHeaders.setRawHeaders(_PROTOCOLS, without_resume(offered))
+    try:
+        check_websocket(request.method, headers)
+        if V5.encode("ascii") not in offered:
+            raise RemoteProtocolError(f"a page resumes sessions over {V5}: offer it, too")
+        is_foreign = is_cross_site(headers, secure=request.isSecure(), allowed=allowed_origins)
+        request.page = Page(reads_refusals=not is_foreign)
+        value = subprotocol_resume(headers)
+    except RemoteProtocolError as problem:
+        raise BadRequest(str(problem)) from None
+    if value is not None:
+        request.requestHeaders.addRawHeader(RESUME_HEADER.encode("ascii"), value)
+
+
+class Page:
+    """
+    How a page is answered.
+
+    :ivar reads_refusals: :meth:`refuse` may be used; other pages learn only that the handshake has failed.
+    """
+
+    def __init__(self, *, reads_refusals: bool) -> None:
+        self.reads_refusals = reads_refusals
+
+    def greeting(self, session: str, resumable: Resumable) -> bytes:
+        """
+        Return the first message of a stream, to be written behind the head of its 101.
+
+        :param session: id of the session.
+        """
+        payload = encode(Channel.RESIZE, resumable.mark(session))
+        if len(payload) < 126:
+            return struct.pack("!BB", _BINARY_MESSAGE, len(payload)) + payload
+        return struct.pack("!BBH", _BINARY_MESSAGE, 126, len(payload)) + payload
+
+    def refuse(self, request: Request, error: APIError) -> None:
+        """
+        Accept the handshake, and end the stream with the error's Status.
+
+        Does nothing if the client has left.
+        """
+        from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
+
+        (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
+        session = {"Audit-Id": request.subject.session}
+        socket = ServerSocket(key.decode("ascii"), V5, session)
+        clock: IReactorTime = request.channel.site.reactor
+        factory = server_factory(clock, _MESSAGE_BYTES)
+        user = _Refusal(socket, json.dumps(error.to_status(), separators=(",", ":")).encode())
+        connection = start(socket, factory, user, clock, _LINGER_SECONDS)
+        with suppress(ConnectionDone):
+            take_over(request, connection)
+
+
+class _Refusal:
+    """The user of a socket that is opened only to say why it is closed."""
+
+    def __init__(self, socket: ServerSocket, status: bytes) -> None:
+        self._socket: ServerSocket | None = socket
+        self._status = status
+
+    def opened(self) -> None:
+        assert self._socket is not None
+        self._socket.send(encode(Channel.ERROR, self._status))
+        self._socket.close()
+        self._socket.hang_up()
+
+    def message_received(self, message: bytes) -> None:
+        """Ignored."""
+
+    def pong_received(self) -> None:
+        """Ignored."""
+
+    def failing(self, reason: str) -> None:
+        """Nothing to do: the socket closes."""
+
+    def close_received(self, code: int | None) -> None:
+        """Nothing to do: the socket hangs up."""
+
+    def lost(self, reason: str) -> None:
+        self._socket = None  # which refers to this user
