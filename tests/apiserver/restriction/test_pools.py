@@ -154,7 +154,7 @@ class PoolRestrictionTests(APITestCase):
         self.patch(elsewhere, {"status": {"pools": [own]}}, 403)
 
     def test_console_recordings(self) -> None:
-        """It sees the ConsoleRecordings of its pool, and writes nothing but their status."""
+        """It sees the ConsoleRecordings of its pool, and writes nothing but their status and Events about them."""
         resource = kinds.CONSOLERECORDINGS.resource
         for pool in ("pool-a", "pool-b"):
             obj: dict[str, Any] = {
@@ -188,6 +188,26 @@ class PoolRestrictionTests(APITestCase):
         self.patch(own, {"spec": {"ended": True}}, 403)
         self.refused(403, "GET", f"{own}/content", user=self.user)
         self.refused(403, "DELETE", own, user=self.user)
+        events = "/api/v1/namespaces/default/events"
+        for name, uid, code in (
+            ("of-pool-a", "pool-a", 201),
+            ("of-pool-b", "pool-b", 403),
+            ("of-pool-a", "pool-b", 403),
+            ("gone", "pool-a", 403),
+        ):
+            about = {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "namespace": "default",
+                "name": name,
+                "uid": uid,
+            }
+            event = {
+                "metadata": {"name": f"{name}-{uid}", "namespace": "default"},
+                "involvedObject": about,
+                "reason": "RecordingStarted",
+            }
+            self.answer("POST", events, event, user=self.user, code=code)
 
     def test_console_policies(self) -> None:
         """It lists and watches ConsolePolicies, for users who connect to it directly, and changes none."""

@@ -244,7 +244,7 @@ class PoolRestriction:
         return _of_others(change.old, own) == _of_others(change.new, own)
 
     async def _allows_event(self, pool: str, change: Change) -> bool:
-        """Return whether an Event is about the pool or one of its Machines."""
+        """Return whether an Event is about the pool, or one of its Machines or ConsoleRecordings."""
         if change.operation == DELETE:
             return False
         key = "involvedObject" if change.kind is kinds.EVENTS else "regarding"
@@ -258,16 +258,21 @@ class PoolRestriction:
         workload, own_pool = self._dialect.workload, self._dialect.pool
         if kind == (own_pool.api_version, own_pool.kind):
             return bool(involved.get("name") == pool)
-        if kind != (workload.api_version, workload.kind):
+        for resource in (workload, _RECORDINGS):
+            if kind == (resource.api_version, resource.kind):
+                break
+        else:
             return False
         namespace, name = involved.get("namespace", ""), involved.get("name", "")
         try:
-            machine = await self._storage.get(workload, namespace, name)
+            obj = await self._storage.get(resource, namespace, name)
         except NotFound:
             return False
-        # A Machine of the same name may have been deleted, or belong to another pool now.
-        same = machine["metadata"]["uid"] == involved.get("uid")
-        return same and self._pool(machine) == pool
+        if obj["metadata"]["uid"] != involved.get("uid"):
+            return False  # one of the same name was deleted
+        if resource == _RECORDINGS:
+            return _was_in(obj, pool=pool, resource=workload.qualified)
+        return self._pool(obj) == pool  # it may belong to another pool now
 
     def _reason(self, pool: str, action: str) -> str:
         return f'the poollet of {self._dialect.pool_noun} "{pool}" may not {action}'
