@@ -147,6 +147,21 @@ class WebSocketTests(SynchronousTestCase):
         ):
             self.assertFalse(frame_boundaries(WEBSOCKET, protocol, commands=commands).owed)
 
+    def test_within_fragments(self) -> None:
+        """Between fragments, a whole short message is no edge, although it is read by itself."""
+        follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        for piece, edge in (
+            (frame(0x82, b"\x01x"), True),
+            (frame(0x02, b"\x01be"), False),
+            (frame(0x89, b"ping"), False),
+            (frame(0x80, b"gin"), True),
+            (frame(0x82, b"\x03{}"), True),
+        ):
+            self.assertTrue(follower.owed)
+            self.assertEqual(follower.to_user(piece), len(piece))
+            self.assertEqual(follower.at_edge, edge)
+        self.assertFalse(follower.owed)
+
     def test_last_words(self) -> None:
         """The last words are the Status on channel 3 and a normal Close, as from a server."""
         follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)

@@ -182,11 +182,6 @@ class EnduringStream:
             self._is_full = full
             self._pace()
 
-    def _data_received(self, connection: _Connection, data: bytes) -> None:
-        if connection is self._connection:
-            self.received += len(data)
-            self._protocol.dataReceived(data)
-
     def _stop_waiting(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
@@ -225,8 +220,9 @@ class EnduringStream:
             self._asked.append(before)
 
     def _keep(self, data: bytes) -> None:
-        self._kept.add(data)
-        if len(self._kept) >= PING_BYTES and not self._asked and not self._is_asking:
+        kept = self._kept
+        kept.add(data)
+        if kept.end - kept.first >= PING_BYTES and not self._asked and not self._is_asking:
             self._is_asking = True  # a ping is written, too
             self._ask()
             self._is_asking = False
@@ -338,7 +334,10 @@ class _Connection(Protocol):
         self._stream._joined(self)
 
     def dataReceived(self, data: bytes) -> None:
-        self._stream._data_received(self, data)
+        stream = self._stream
+        if stream._connection is self:
+            stream.received += len(data)
+            stream._protocol.dataReceived(data)
 
     def frame_rest(self) -> int | None:
         protocol = getattr(self._stream, "_protocol", None)

@@ -41,11 +41,11 @@ class KeptBytes:
     def add(self, data: bytes) -> None:
         """Keep bytes that are sent now."""
         pieces = self._pieces
+        self.end += len(data)
         if pieces and len(pieces[-1]) + len(data) <= self._short_bytes:
             pieces[-1] += data
-        else:
-            pieces.append(data)
-        self.end += len(data)
+            return
+        pieces.append(data)
         while self.end - self.first - len(pieces[0]) >= self._limit_bytes:
             self._drop_piece()
 

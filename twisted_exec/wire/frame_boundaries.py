@@ -38,6 +38,8 @@ MOST_FRAMES = 256
 """Frames that are tracked at once: they take a third of a millisecond."""
 
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
+_WHOLE = (_FINAL | _TEXT, _FINAL | _BINARY)
+"""First bytes of messages without fragments."""
 _NORMAL, _GOING_AWAY = 1000, 1001
 _LONGEST_REASON = 123
 _CLOSE_CODES = range(1000 >> 8, (4999 >> 8) + 1)
@@ -208,6 +210,19 @@ class WebSocketFrameBoundaries(FrameBoundaries):
         self._protocol = protocol
         self.owed = protocol is not None and has_status(protocol)
         self._within = False  # inside a fragmented message
+
+    def to_user(self, data: bytes, *, stop: bool = False) -> int:
+        """As :meth:`FrameBoundaries.to_user`; a key that comes back is one short message."""
+        size = len(data)
+        if (
+            2 < size < 128
+            and data[1] == size - 2
+            and data[0] in _WHOLE
+            and not (self._left or self._head or self._within or stop)
+        ):
+            self.owed = self.owed and data[2] not in _ERRORS
+            return size
+        return super().to_user(data, stop=stop)
 
     def last_words(self, ending: Ending) -> bytes:
         """Return the Status on the error channel, and the close that follows it."""
