@@ -273,9 +273,10 @@ class UpgradeTests(TestCase):
         sessions = sum(map(len, users))
         print(f"\nSEED={SEED}, {sessions} sessions after {self.elapsed:.0f} s")
         times: defaultdict[str, list[float]] = defaultdict(list)
-        upgrades = 0
+        upgrades, turn = 0, list[str]()
         while upgrades < UPGRADES and self.elapsed < UPGRADE_SECONDS:
-            name = self.choice.choice(_PROGRAMS)
+            turn = turn or self.choice.sample(_PROGRAMS, len(_PROGRAMS))  # each equally often
+            name = turn.pop()
             times[name].append(await deployment.upgrade(name))
             replaced = reactor.seconds()
             await self.calm([user for group in users for user in group])
