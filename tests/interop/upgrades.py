@@ -52,7 +52,8 @@ _BYTES_PER_SECOND = min(2000, 12_800 // SESSIONS)
 _CALM_BYTES = 2 * LINE_BYTES
 _TYPING_SECONDS = 0.1
 _PATIENCE_SECONDS = 100.0
-_COMPARE_SECONDS = 45.0
+_COMPARE_SECONDS = 240.0
+_TOLD_BYTES = 30_000
 OPENED_AT_ONCE = 20
 _PROGRAMS = tuple(os.environ.get("PROGRAMS", "api poollet runtime").split())
 _CREDENTIALS = "credentials"
@@ -161,6 +162,14 @@ class UpgradedDeployment(Deployment):
         if name == "spacemanager":
             await self.import_space()
         return float(reactor.seconds() - began)
+
+    def last_output(self) -> str:
+        """Return the end of the programs' output."""
+        programs = {name: getattr(self, name) for name in _STOPPED if hasattr(self, name)}
+        return "\n".join(
+            f"{name}:\n{program.output[-_TOLD_BYTES:].decode(errors='replace')}"
+            for name, program in programs.items()
+        )
 
     @property
     def lingering(self) -> int:
@@ -351,8 +360,8 @@ class UpgradeTests(TestCase):
         deadline = reactor.seconds() + _PATIENCE_SECONDS
         waiting = list(users)
         while waiting := [user for user in waiting if not condition(user)]:
-            for user in users:
-                self.assertEqual(user.failure(), "")
+            if failures := list(filter(None, (user.failure() for user in users))):
+                self.fail("\n".join([*failures, self.deployment.last_output()]))
             late = reactor.seconds() > deadline
             self.assertFalse(late, f"{len(waiting)} sessions wait: {waiting[0].shown[-200:]!r}")
             await pause()
