@@ -4,15 +4,19 @@ People with tokens of an identity provider, through a whole API server.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import time
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase
 from tests.auth import forge
-from tests.auth.provider import DISCOVERY, Provider
+from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -23,8 +27,9 @@ from twisted_exec.auth.oidc.issuer import Claim, Issuer
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.kube.transport.http import Request
+from twisted_exec.kube.transport.http import HTTPTransport, Request
 from twisted_exec.streaming.interfaces import REVOKED
+from twisted_exec.web.oidc import WebClient
 
 reactor: Any = _reactor
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -54,12 +59,52 @@ class OIDCChainTests(ChainTestCase):
     def settings(self, **more: Any) -> Settings:
         issuer = Issuer(
             self.provider.url,
-            ("exec",),
+            ("exec", "page"),
             Claim("sub", "oidc:"),
             groups=Claim("groups", "oidc:"),
             ca_pem=self.provider.ca_pem,
         )
-        return super().settings(identities=Identities(issuers=Issuers(issuer=issuer)), **more)
+        identities = Identities(issuers=Issuers(issuer=issuer))
+        return super().settings(identities=identities, web_client=WebClient("page"), **more)
+
+    async def test_page(self) -> None:
+        """
+        The page's way to a token: authorization endpoint, code, and the exchange by the server, with
+        a verifier that only the page has.
+        """
+        config = load(self.kubeconfig("user-admin"))
+        nobody = replace(config, certificate=Material(), key=Material())
+        transport = HTTPTransport(nobody, reactor)
+        self.addCleanup(transport.close)
+
+        async def collect(request: Request) -> tuple[int, bytes]:
+            code, _, body = await transport.collect(request, timeout_seconds=20, limit_bytes=9000)
+            return code, body
+
+        path = f"/console/oidc/authorization?issuer={quote(self.provider.url, safe='')}"
+        code, body = await collect(Request("GET", path))
+        endpoint = {"endpoint": self.provider.url + AUTHORIZATION}
+        self.assertEqual((code, json.loads(body)), (200, endpoint))
+        verifier, back = "v" * 43, f"{self.server.url}/console/"
+        digest = hashlib.sha256(verifier.encode()).digest()
+        query = {
+            "client_id": "page",
+            "redirect_uri": back,
+            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
+        exchange = {"issuer": self.provider.url, "redirectUri": back}
+        spoilt = self.provider.code(query)
+        for given, issued, expected in (
+            ("w" * 43, spoilt, 400),
+            (verifier, spoilt, 400),
+            (verifier, self.provider.code(query), 200),
+        ):
+            form = json.dumps({**exchange, "verifier": given, "code": issued}).encode()
+            code, body = await collect(Request("POST", "/console/oidc/token", form))
+            self.assertEqual(code, expected, body)
+        user = await self.who(json.loads(body)["token"].encode())
+        self.assertEqual(user["username"], "oidc:jane")
 
     def token(self, seconds: float = 60, **claims: Any) -> bytes:
         told = {"aud": "exec", "sub": "jane", "groups": ["masters"], "exp": time.time() + seconds}

@@ -4,9 +4,13 @@ A small identity provider: a peer for tests, and for trying things by hand.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+import time
 from typing import Any
+from urllib.parse import urlencode
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
@@ -21,6 +25,7 @@ from twisted_exec.tls.server import ServerTLS
 
 DISCOVERY = "/.well-known/openid-configuration"
 KEYS = "/keys"
+AUTHORIZATION, TOKEN = "/authorize", "/token"
 
 
 class _Site(Site):
@@ -53,6 +58,7 @@ class Provider(Resource):
     :ivar asked: the paths of all requests.
     :ivar answers: by path, the answer that replaces the default: a code, headers, a body.
     :ivar silent: paths that get no answer.
+    :ivar claims: of the user who logs in at the authorization endpoint, which asks for nothing.
     """
 
     isLeaf = True
@@ -64,6 +70,9 @@ class Provider(Resource):
         self.asked: list[str] = []
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.silent: set[str] = set()
+        self.claims: dict[str, Any] = {"sub": "jane"}
+        self._codes: dict[str, dict[str, str]] = {}
+        self._last_code = 0
         self._port: IListeningPort | None = None
 
     async def listen(self, reactor: Any, directory: str, port: int = 0) -> None:
@@ -107,8 +116,15 @@ class Provider(Resource):
         self.asked.append(path)
         if path in self.silent:
             return NOT_DONE_YET
+        if path == AUTHORIZATION and path not in self.answers:
+            return self._authorize(request)
         told = {
-            DISCOVERY: {"issuer": self.url, "jwks_uri": f"{self.url}{KEYS}"},
+            DISCOVERY: {
+                "issuer": self.url,
+                "jwks_uri": f"{self.url}{KEYS}",
+                "authorization_endpoint": f"{self.url}{AUTHORIZATION}",
+                "token_endpoint": f"{self.url}{TOKEN}",
+            },
             KEYS: {"keys": self.keys},
         }.get(path)
         default = (200 if told else 404, {}, json.dumps(told).encode())
@@ -117,3 +133,49 @@ class Provider(Resource):
         for name, value in headers.items():
             request.setHeader(name.encode(), value.encode())
         return body
+
+    def _authorize(self, request: Request) -> bytes:
+        """Log the user in, and send their browser back with a code."""
+        query = _texts(request)
+        back = urlencode({"code": self.code(query), "state": query["state"]})
+        request.redirect(f"{query['redirect_uri']}?{back}".encode())
+        return b""
+
+    def code(self, query: dict[str, str]) -> str:
+        """Return a code for the user, who was sent to the authorization endpoint with this query."""
+        self._last_code += 1
+        code = f"code-{self._last_code}"
+        self._codes[code] = query
+        return code
+
+    def render_POST(self, request: Request) -> bytes:
+        """The token endpoint: exchange a code, once, for its verifier."""
+        path = request.path.decode()
+        self.asked.append(path)
+        if path in self.answers:
+            code, _, body = self.answers[path]
+            request.setResponseCode(code)
+            return body
+        form = _texts(request)
+        begun = self._codes.pop(form.get("code", ""), {})
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        same = ("client_id", "redirect_uri")
+        if (
+            form.get("grant_type") != "authorization_code"
+            or begun.get("code_challenge_method") != "S256"
+            or begun.get("code_challenge") != challenge
+            or any(begun.get(name) != form.get(name) for name in same)
+        ):
+            request.setResponseCode(400)
+            return b'{"error": "invalid_grant", "error_description": "unknown code"}'
+        now = int(time.time())
+        claims = {"aud": form["client_id"], "iat": now, "exp": now + 600, **self.claims}
+        if "nonce" in begun:
+            claims["nonce"] = begun["nonce"]
+        return json.dumps({"id_token": self.token(**claims).decode()}).encode()
+
+
+def _texts(request: Request) -> dict[str, str]:
+    args: Any = request.args
+    return {name.decode(): values[0].decode() for name, values in args.items()}

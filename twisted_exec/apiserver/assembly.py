@@ -92,7 +92,7 @@ from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.web.static import Page
+from twisted_exec.web.hosted import HostedPage
 
 REVIEW_SECONDS = 10.0
 """On an aggregated server, cached reviews of the host count for up to 10 s more."""
@@ -237,7 +237,7 @@ def assemble(
     deleted_console_days: int = DEFAULT_DAYS,
     audit_policy: Policy | None = None,
     strict_verbs: bool = False,
-    page: Page | None = None,
+    page: HostedPage | None = None,
 ) -> Parts:
     """
     Assemble the parts.

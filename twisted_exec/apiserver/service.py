@@ -48,6 +48,7 @@ from twisted_exec.apiserver.signing.csr import (
 )
 from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.auth.oidc.keys import HTTPSFetcher
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import MetricsRegistry, new_registry
@@ -65,8 +66,8 @@ from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.web.config import hosted_config
-from twisted_exec.web.static import Page
+from twisted_exec.web.hosted import HostedPage
+from twisted_exec.web.oidc import IssuerLogin, WebClient
 
 _STOPPING = "the API server is shutting down"
 _REPLACED = "the API server was replaced, and this session has taken all its time to end (--linger)"
@@ -113,6 +114,8 @@ class Settings:
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     :param web: serve the web console under ``/console/``; never behind a host, which forwards no
         such path.
+    :param web_client: the web console as a client of the OIDC issuers; ``None`` to offer no login
+        there.
     """
 
     listen: str
@@ -142,6 +145,7 @@ class Settings:
     aggregated: Aggregated | None = None
     audit_policy: Policy | None = None
     web: bool = True
+    web_client: WebClient | None = None
 
 
 @implementer(IAPIServer)
@@ -265,10 +269,17 @@ class APIServer(AsyncService):
             own_names=own_names,
         )
 
-    def _page(self) -> Page | None:
-        if not self._settings.web or self._settings.aggregated is not None:
+    def _page(self) -> HostedPage | None:
+        settings = self._settings
+        if not settings.web or settings.aggregated is not None:
             return None
-        return Page(hosted_config, __version__)
+        if settings.web_client is None:
+            return HostedPage(__version__)
+        issuers = settings.identities.issuers.reloading(self._reactor)
+        fetcher = HTTPSFetcher(self._reactor)
+        origins = settings.allowed_origins
+        login = IssuerLogin(settings.web_client, issuers.get, fetcher, self._reactor, origins)
+        return HostedPage(__version__, login)
 
     def _behind(self, metrics: MetricsRegistry) -> ControlPlane:
         assert self._settings.aggregated is not None

@@ -17,6 +17,7 @@ from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggrega
 from twisted_exec.apiserver.aggregated.options import check as check_aggregated
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, Policy, load
 from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
+from twisted_exec.apiserver.identity.oidc_options import web_client
 from twisted_exec.apiserver.identity.options import PATHS as IDENTITY_PATHS
 from twisted_exec.apiserver.identity.options import identities
 from twisted_exec.apiserver.node_pods.options import PATHS as KUBELET_PATHS
@@ -339,5 +340,6 @@ def settings(options: Options) -> Settings:
         kubelets=kubelet_access(options),
         audit_policy=options["audit-policy-file"] or DEFAULT_POLICY,
         web=wants_web(options),
+        web_client=web_client(options),
         aggregated=aggregated(options),
     )

@@ -81,6 +81,7 @@ def apiserver_settings(
         audit_policy=DEFAULT_POLICY,
         strict_verbs=settings.strict_verbs,
         web=settings.web,
+        web_client=settings.web_client,
     )
 
 

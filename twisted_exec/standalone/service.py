@@ -78,6 +78,7 @@ from twisted_exec.tls.pki.directory import (
     write_kubeconfig,
 )
 from twisted_exec.tls.unix import runtime_directory
+from twisted_exec.web.oidc import WebClient
 
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 _AUDIT_ROTATION = Rotation(100 << 20)
@@ -113,6 +114,7 @@ class Settings:
     :param has_parent: a parent process waits for the end of this one, so that no successor can take
         its place.
     :param web: serve the web console under ``/console/``.
+    :param web_client: the web console as a client of the issuers.
     """
 
     state_directory: str
@@ -136,6 +138,7 @@ class Settings:
     recording_store: MakeStore | None = None
     has_parent: bool = False
     web: bool = True
+    web_client: WebClient | None = None
 
 
 class Standalone(AsyncService):

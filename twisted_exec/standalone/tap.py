@@ -11,7 +11,7 @@ from twisted.application.service import IService
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
-from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
 from twisted_exec.apiserver.tap import PODS_FLAGS, WEB_FLAGS, wants_pods_view, wants_web
 from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.options import port_range, seconds
@@ -169,4 +169,5 @@ def _settings(options: Options) -> Settings:
         recording_store=options["recording-store"],
         has_parent=bool(options["with-parent"]),
         web=wants_web(options),
+        web_client=web_client(options),
     )

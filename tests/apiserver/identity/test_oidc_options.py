@@ -8,9 +8,10 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.oidc.issuer import Claim, Issuer
+from twisted_exec.web.oidc import WebClient
 
 URL = "https://issuer.example"
 NEEDED = {"issuer-url": URL, "client-id": "exec"}
@@ -48,6 +49,30 @@ class OIDCOptionsTests(SynchronousTestCase):
     def test_nothing(self) -> None:
         """Without options there is no issuer."""
         self.assertFalse(self.read([]))
+
+    def test_web_client(self) -> None:
+        """The web console is a client of its own, whose tokens are accepted, too."""
+        options = _Options()
+        options.parseOptions(words(web_client_id="page", web_scopes="openid, groups"))
+        self.assertEqual(web_client(options), WebClient("page", ("openid", "groups")))
+        self.assertEqual(self.issuer(web_client_id="page").audiences, ("exec", "page"))
+        self.assertEqual(self.issuer(web_client_id="exec").audiences, ("exec",))
+        options = _Options()
+        options.parseOptions(["--authentication-config=a.yaml", "--oidc-web-client-id=page"])
+        self.assertEqual(web_client(options), WebClient("page"))
+        options = _Options()
+        options.parseOptions(words())
+        self.assertIsNone(web_client(options))
+
+    def test_wrong_web_client(self) -> None:
+        """Options that belong together are demanded, and a scope is one word."""
+        for told, message in (
+            (words(web_scopes="openid"), "--oidc-web-client-id is missing"),
+            (["--oidc-web-client-id=page"], "needs --oidc-issuer-url or --authentication-config"),
+            (words(web_client_id="page", web_scopes="groups"), "such as openid,email"),
+            (words(web_client_id="page", web_scopes="openid,a b"), "such as openid,email"),
+        ):
+            self.assertIn(message, self.refused(told))
 
     def test_defaults(self) -> None:
         """The user is the subject with the issuer before it, signed by RS256."""

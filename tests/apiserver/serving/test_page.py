@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.support import APITestCase
-from twisted_exec.web.config import hosted_config
-from twisted_exec.web.static import Page
+from twisted_exec.web.hosted import HostedPage
 
 
 class PageTests(APITestCase):
@@ -14,7 +13,7 @@ class PageTests(APITestCase):
 
     def more(self) -> dict[str, Any]:
         """See :meth:`APITestCase.more`."""
-        return {"page": Page(hosted_config, "9.9")}
+        return {"page": HostedPage("9.9")}
 
     def test_open(self) -> None:
         """The page needs no authentication, whatever the browser sends."""

@@ -4,6 +4,7 @@ Options for OIDC issuers, named as kube-apiserver's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,15 @@ from twisted_exec.auth.jose.keys import ALGORITHMS
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url
 from twisted_exec.program.options import BrowserOptions
+from twisted_exec.web.oidc import SCOPES, WebClient
 
-PATHS = ("authentication-config", "oidc-ca-file")
+PATHS = ("authentication-config", "oidc-ca-file", "oidc-web-client-secret-file")
 """The options that name one file each."""
 
-_PREFIX = "oidc-"
+_PREFIX, _WEB_PREFIX = "oidc-", "oidc-web-"
 _NO_PREFIX = "-"
+_SCOPE = re.compile(r"[\x21\x23-\x2b\x2d-\x5b\x5d-\x7e]+")
+"""Characters of RFC 6749 §3.3, without the comma, which separates scopes here."""
 
 
 def _url(text: str) -> str:
@@ -67,6 +71,24 @@ class OIDCOptions(BrowserOptions):
             "Accepted signature algorithms, separated by commas.",
         ],
         ["oidc-ca-file", None, None, "CA of its certificate (PEM); default: the system's CAs."],
+        [
+            "oidc-web-client-id",
+            None,
+            None,
+            "Client of the web console there, whose tokens are accepted, too.",
+        ],
+        [
+            "oidc-web-client-secret-file",
+            None,
+            None,
+            "File with the secret of that client; only for providers that demand one.",
+        ],
+        [
+            "oidc-web-scopes",
+            None,
+            ",".join(SCOPES),
+            "Scopes that the web console requests, separated by commas.",
+        ],
     ]
 
     def __init__(self) -> None:
@@ -88,6 +110,7 @@ class OIDCOptions(BrowserOptions):
         :raises UsageError: an option is invalid.
         """
         issuers(self)
+        web_client(self)
 
 
 def issuers(options: Mapping[str, Any]) -> Issuers:
@@ -96,7 +119,13 @@ def issuers(options: Mapping[str, Any]) -> Issuers:
 
     :raises UsageError: an option is invalid.
     """
-    present = [name for name in options if name.startswith(_PREFIX) and _is_given(options, name)]
+    present = [
+        name
+        for name in options
+        if name.startswith(_PREFIX)
+        and not name.startswith(_WEB_PREFIX)
+        and _is_given(options, name)
+    ]
     if options["authentication-config"]:
         if present:
             raise UsageError(f"--authentication-config and --{present[0]}: give one of them")
@@ -115,6 +144,28 @@ def issuers(options: Mapping[str, Any]) -> Issuers:
     return Issuers(issuer=_issuer(options), ca_file=options["oidc-ca-file"] or "")
 
 
+def web_client(options: Mapping[str, Any]) -> WebClient | None:
+    """
+    Return the client of the web console by :class:`OIDCOptions`, if there is one.
+
+    :raises UsageError: an option is invalid.
+    """
+    client_id = options["oidc-web-client-id"]
+    present = [
+        name for name in options if name.startswith(_WEB_PREFIX) and _is_given(options, name)
+    ]
+    if not present:
+        return None
+    if not client_id:
+        raise UsageError(f"--oidc-web-client-id is missing: it belongs to --{present[0]}")
+    if not options["oidc-issuer-url"] and not options["authentication-config"]:
+        raise UsageError("--oidc-web-client-id needs --oidc-issuer-url or --authentication-config")
+    scopes = tuple(each.strip() for each in options["oidc-web-scopes"].split(","))
+    if "openid" not in scopes or not all(map(_SCOPE.fullmatch, scopes)):
+        raise UsageError("--oidc-web-scopes: give a list such as openid,email,groups")
+    return WebClient(client_id, scopes, options["oidc-web-client-secret-file"] or "")
+
+
 def _is_given(options: Mapping[str, Any], name: str) -> bool:
     defaults = {name: default for name, _, default, *_ in OIDCOptions.optParameters}
     return bool(options[name]) and options[name] != defaults.get(name)
@@ -127,9 +178,10 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
     except ValueError as error:
         raise UsageError(f"--oidc-signing-algs: {error}") from None
     groups = options["oidc-groups-claim"]
+    audiences = (options["oidc-client-id"], options["oidc-web-client-id"])
     return Issuer(
         url=options["oidc-issuer-url"],
-        audiences=(options["oidc-client-id"],),
+        audiences=tuple(filter(None, dict.fromkeys(audiences))),
         username=Claim(options["oidc-username-claim"], _username_prefix(options)),
         groups=Claim(groups, options["oidc-groups-prefix"] or "") if groups else None,
         required=tuple(options["oidc-required-claim"].items()),

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -75,6 +75,34 @@ class HTTPSFetcher:
         return Deferred.fromCoroutine(self._fetch(url, ca_pem))
 
     async def _fetch(self, url: str, ca_pem: bytes) -> tuple[bytes, float]:
+        code, headers, document = await self._collect(url, ca_pem, "GET")
+        if code != 200:
+            raise Unpublished(f"{url} answered {code}")
+        return document, kept_seconds(headers.get("cache-control", ""))
+
+    def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> Deferred[tuple[int, bytes]]:
+        """
+        Post a form, such as to the token endpoint.
+
+        :return: fires with the code, whichever it is, and the document; fails with
+            :class:`Unpublished`.
+        """
+        return Deferred.fromCoroutine(self._post(url, ca_pem, form))
+
+    async def _post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> tuple[int, bytes]:
+        code, _, document = await self._collect(
+            url,
+            ca_pem,
+            "POST",
+            body=urlencode(form).encode("ascii"),
+            content_type="application/x-www-form-urlencoded",
+            headers=[("Accept", "application/json")],
+        )
+        return code, document
+
+    async def _collect(
+        self, url: str, ca_pem: bytes, method: str, **request: Any
+    ) -> tuple[int, Mapping[str, str], bytes]:
         parts = urlsplit(url)
         target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
         try:
@@ -85,8 +113,8 @@ class HTTPSFetcher:
             )
             transport = HTTPTransport(config, self._reactor, peer="the identity provider")
             try:
-                code, headers, document = await transport.collect(
-                    Request("GET", target),
+                return await transport.collect(
+                    Request(method, target, **request),
                     timeout_seconds=_TIMEOUT_SECONDS,
                     limit_bytes=_LIMIT_BYTES,
                 )
@@ -94,9 +122,6 @@ class HTTPSFetcher:
                 await transport.close()
         except (APIError, KubeConfigError) as problem:
             raise Unpublished(str(problem)) from None
-        if code != 200:
-            raise Unpublished(f"{url} answered {code}")
-        return document, kept_seconds(headers.get("cache-control", ""))
 
 
 def kept_seconds(cache_control: str) -> float:
@@ -190,7 +215,7 @@ class IssuerKeys:
     async def _fetch(self) -> None:
         issuer = self._issuer
         document, _ = await self._fetcher.fetch(issuer.discovery, issuer.ca_pem)
-        where = _key_set_url(document, issuer.url)
+        where = discovered_url(discovered(document, issuer.url), "jwks_uri", issuer.url)
         document, seconds = await self._fetcher.fetch(where, issuer.ca_pem)
         self._keys = _read(lambda: jwks_keys(document), where)
         self._fresh_until = self._clock.seconds() + seconds
@@ -207,11 +232,11 @@ def _read(parse: Callable[[], Any], where: str) -> Any:
         raise Unpublished(f"{where}: {problem}") from None
 
 
-def _key_set_url(document: bytes, issuer: str) -> str:
+def discovered(document: bytes, issuer: str) -> Mapping[str, Any]:
     """
-    Return the URL of the key set by the discovery document.
+    Parse the discovery document of an issuer.
 
-    :raises Unpublished: it names another issuer, or no acceptable URL.
+    :raises Unpublished: it is not one, or names another issuer.
     """
     try:
         discovery = body.decode("application/json", document)
@@ -219,7 +244,16 @@ def _key_set_url(document: bytes, issuer: str) -> str:
         raise Unpublished(f"the discovery document of {issuer} is not a JSON object") from None
     if discovery.get("issuer") != issuer:
         raise Unpublished(f"the discovery document of {issuer} is that of another issuer")
+    return discovery
+
+
+def discovered_url(discovery: Mapping[str, Any], name: str, issuer: str) -> str:
+    """
+    Return a URL of a discovery document.
+
+    :raises Unpublished: it is missing or not acceptable.
+    """
     try:
-        return checked_url(discovery.get("jwks_uri"), query=True)
+        return checked_url(discovery.get(name), query=True)
     except ValueError as problem:
-        raise Unpublished(f"the jwks_uri of {issuer} {problem}") from None
+        raise Unpublished(f"the {name} of {issuer} {problem}") from None
