@@ -63,6 +63,8 @@ async function main() {
   api.group = context.machines.resource.group;
   whoami(context);
   addEventListener("hashchange", () => show(context));
+  // Consoles that were open before a reload go on, whatever view is shown.
+  if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
   await show(context);
 }
 

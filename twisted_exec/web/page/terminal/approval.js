@@ -1,0 +1,55 @@
+/** Ask another user for the approval that a ConsolePolicy demands, and wait for it. */
+
+import { sleep } from "../watch.js";
+
+const LOOK_SECONDS = 2;
+const RIGHTS = { observe: "observe", takeover: "takeover" };
+
+/**
+ * Create a ConsoleRequest; resolve when it is approved.
+ *
+ * The request stays when the user stops to wait: after its approval the console opens without another one.
+ *
+ * @param {object} place `{namespace, name, mode, reason}`
+ * @param {(message: string) => void} say
+ * @throws {Error} it was refused, denied or deleted
+ */
+export async function requestApproval({ api, machines }, place, signal, say, pause = sleep) {
+  const { kind, name: machine } = machines.parse(place.name);
+  const list = `/apis/console.twisted-exec.dev/v1alpha1/namespaces/${encodeURIComponent(place.namespace)}/consolerequests`;
+  const spec = {
+    machine,
+    machineResource: `${kind.plural}.${kind.group}`,
+    right: RIGHTS[place.mode] ?? "drive",
+    ...(place.reason && { reason: place.reason }),
+  };
+  const body = {
+    apiVersion: "console.twisted-exec.dev/v1alpha1",
+    kind: "ConsoleRequest",
+    metadata: { generateName: `${machine.slice(0, 200)}-` },
+    spec,
+  };
+  const { metadata } = await api.request(list, { method: "POST", body, signal });
+  const path = `${list}/${encodeURIComponent(metadata.name)}`;
+  say(
+    `Request "${metadata.name}" waits for the approval of another user: ` +
+      `twisted-exec request approve -n ${place.namespace} ${metadata.name}`,
+  );
+  for (;;) {
+    await pause(LOOK_SECONDS, signal);
+    signal?.throwIfAborted();
+    let request;
+    try {
+      request = await api.request(path, { signal });
+    } catch (error) {
+      if (error.code === 404) throw new Error(`request "${metadata.name}" was deleted`);
+      if ([401, 403].includes(error.code)) throw error;
+      continue; // the server is back soon
+    }
+    const { approved, denied, decidedBy = "another user", message } = request.status ?? {};
+    if (denied) {
+      throw new Error(`${decidedBy} denied request "${metadata.name}"${message ? `: ${message}` : ""}`);
+    }
+    if (approved) return;
+  }
+}

@@ -1,0 +1,412 @@
+/** One console in the page: its session, its terminal and the bars around it. */
+
+import { ConsoleSession } from "../session/session.js";
+import { button, fill, h, printable } from "../dom.js";
+import { confirmPaste, chooseSysrq } from "./dialogs.js";
+import { EndPanel } from "./end_panel.js";
+import { FirstScreen } from "./first_screen.js";
+import { encode, examine } from "./paste.js";
+import { explain, opening } from "./rights.js";
+import { Roles } from "./roles.js";
+import { Screen, load } from "./screen.js";
+import { StatusLine } from "./status_line.js";
+import { amount } from "./texts.js";
+
+const SUBPROTOCOL = "v5.channel.k8s.io";
+const REPLAY_BYTES = 256 << 10;
+
+export class Console {
+  /**
+   * @param {object} context of the page
+   * @param {object} place `{namespace, name, mode, reason, size}`; kept over reloads by the owner
+   * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `active()`: it has the
+   *     focus; `isActive()`: the user sees it; `close()`; `keep()`: the place has changed
+   */
+  constructor(context, place, on) {
+    this.context = context;
+    this.place = place;
+    this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
+    this._on = on;
+    this._key = `session.${place.namespace}/${place.name}`;
+    this._session = null;
+    this._screen = null;
+    this._roles = new Roles();
+    this._rights = { drives: true, takesOver: false };
+    this._login = () => this._session?.reconnectNow();
+    context.api.addEventListener("authorized", this._login);
+    this._build();
+    this._start();
+  }
+
+  get isOpen() {
+    return this._session !== null && this._session.state !== "ended";
+  }
+
+  focus() {
+    if (this._end.isShown) this._end.focus();
+    else this._screen?.focus();
+  }
+
+  /** Adapt to another size, or to being shown again. */
+  fit() {
+    this._screen?.fit();
+  }
+
+  /** End the session and forget it. */
+  close() {
+    this.context.api.removeEventListener("authorized", this._login);
+    this._session?.leave();
+    this.context.store.remove(this._key);
+    this._status.stop();
+    this._screen?.close();
+    this._isClosed = true;
+    this.element.remove();
+  }
+
+  _build() {
+    const { name, namespace } = this.place;
+    this._role = button("", () => this.changeRole(), { class: "role", hidden: true });
+    this._head = h(
+      "header",
+      { class: "console-head" },
+      h("h2", {}, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
+      h("span", { class: "grow" }),
+      this._role,
+      button("Find", () => this.find(), { class: "quiet find-button", title: "Find text in the terminal" }),
+      button("Commands", () => this._on.menu(), { class: "quiet", title: "Ctrl ] or Ctrl F6" }),
+      button("×", () => this._on.close(), { class: "quiet icon", "aria-label": `Close the console of ${printable(name)}` }),
+    );
+    this._finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
+    this._terminal = h("div", { class: "terminal" });
+    this._message = h("div", { class: "message", hidden: true });
+    this._end = new EndPanel(this);
+    this._status = new StatusLine(this.context, this.place, {
+      reconnect: () => this._session?.reconnectNow(),
+    });
+    fill(
+      this.element,
+      this._head,
+      this._finder,
+      h("div", { class: "terminal-frame" }, this._terminal, this._end.element),
+      this._message,
+      this._status.element,
+    );
+    this.element.addEventListener("focusin", () => this._on.active());
+    // Before xterm.js: it would send the text at once.
+    this._terminal.addEventListener("paste", (event) => this._pasted(event), { capture: true });
+    this._terminal.addEventListener("drop", (event) => event.preventDefault());
+    buildFinder(this._finder, this);
+  }
+
+  async _start() {
+    this._status.state("connecting", {});
+    try {
+      const loaded = await load();
+      if (this._isClosed) return;
+      this._screen = new Screen(loaded, {
+        theme: this.context.theme,
+        preferences: this.context.preferences,
+        // That before a reload: a console in a hidden tab must not get another size.
+        size: this.place.size ?? [80, 24],
+        typed: (bytes) => this._typed(bytes),
+        resized: (columns, rows) => {
+          this.place.size = [columns, rows];
+          this._on.keep();
+          this._session?.resize(columns, rows);
+          this._status.size(columns, rows);
+        },
+        key: (event) => this._on.key(event),
+      });
+      this._screen.open(this._terminal);
+      if (this._on.isActive()) this._screen.focus();
+      await this.connect();
+    } catch (problem) {
+      this._end.showMissing(problem);
+      this._status.state("ended", {});
+    }
+  }
+
+  /** Open the session, or go on with the saved one. */
+  async connect() {
+    const { api, store } = this.context;
+    const { namespace, name, mode, reason } = this.place;
+    const saved = store.get(this._key);
+    const rights = await opening(this.context, namespace, name, mode);
+    if (this._isClosed) return;
+    this._rights = rights;
+    // Another connection of a session has the path and the query of the first.
+    const request = saved?.request ?? { path: rights.path, query: { ...rights.query, ...(reason && { reason }) } };
+    const isReadOnly = request.query.readOnly === "true";
+    this._roles = new Roles(isReadOnly);
+    this._end.hide();
+    this._first = new FirstScreen({
+      read: () => this._readState(reason),
+      show: (bytes, count) => this._screen.write(bytes, () => count && this._session?.taken(count)),
+    });
+    this._first.ask();
+    this._status.begin(isReadOnly);
+    this._session = new ConsoleSession({
+      url: () => api.webSocketURL(request.path, request.query),
+      protocols: () => api.webSocketProtocols(SUBPROTOCOL),
+      saved,
+      keep: (kept) => {
+        if (kept === null) store.remove(this._key);
+        else store.set(this._key, { ...kept, request });
+      },
+      replayBytes: REPLAY_BYTES,
+      explain: () => explain(api, request.path, request.query),
+      on: {
+        output: (bytes) => this._first.output(bytes),
+        placed: (mark) => this._placed(mark),
+        gap: (gap) => this._gap(gap),
+        notice: (text) => this._notice(text),
+        viewers: (viewers) => {
+          this._status.viewers(viewers);
+          if (!viewers.writer) this._roles.writer = null;
+          this._showRole();
+        },
+        echo: (microseconds) => this._status.echo(microseconds),
+        roundTrip: (milliseconds) => this._status.roundTrip(milliseconds),
+        uncertain: (count) =>
+          this._tell(`${count} ${count === 1 ? "key" : "keys"} may not have reached the machine.`, "warning"),
+        state: (state, detail) => this._changed(state, detail),
+      },
+    });
+    this._session.resize(this._screen.columns, this._screen.rows);
+    this._showRole();
+  }
+
+  async _readState(reason) {
+    const { api, machines } = this.context;
+    const path = `${machines.path(this.place.namespace, this.place.name)}/screen`;
+    const size = `${this._screen.columns}x${this._screen.rows}`;
+    return api.request(path, { query: { as: "state", size, reason } });
+  }
+
+  // What the session says.
+
+  _changed(state, detail) {
+    this._status.state(state, detail, this._session?.id ?? "");
+    if (state === "open" && detail.resumable === false) this._first.cancel();
+    if (state === "reconnecting" && detail.unauthorized) {
+      this.context.api.dispatchEvent(new Event("unauthorized"));
+    }
+    const { announce } = this.context;
+    const { name } = this.place;
+    if (state === "reconnecting" && !this._isLost) announce(`${name}: connection lost, reconnecting`);
+    if (state === "resumed") announce(`${name}: reconnected`);
+    if (state === "open") announce(`${name}: connected`);
+    this._isLost = state === "reconnecting";
+    if (state === "ended") {
+      this._first.cancel();
+      announce(`${name}: session ended. ${detail.message}`);
+      this._end.show(detail, this._rights);
+    }
+    this._showRole();
+  }
+
+  _placed(mark) {
+    this._first.placed(mark);
+    this._status.position(() => this._session?.save()?.position?.offset ?? null);
+  }
+
+  _gap({ bytes, exact }) {
+    const what = bytes === null ? "an unknown amount of output" : exact === false ? `about ${amount(bytes)}` : amount(bytes);
+    // A mark in the output, and then the screen as it is: what was drawn before is out of date.
+    const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
+    this._screen.write(new TextEncoder().encode(mark));
+    this._tell(`${what} skipped.`, "warning");
+    this._first.ask();
+  }
+
+  _notice(text) {
+    const shown = this._roles.read(text);
+    this._tell(shown, "");
+    this._showRole();
+  }
+
+  // What the user does.
+
+  _typed(bytes) {
+    if (!this._session) return;
+    if (this._session.isFull) this._tell("The connection is slow: this key was not accepted.", "warning");
+    else this._session.send(bytes);
+  }
+
+  _pasted(event) {
+    event.preventDefault();
+    event.stopPropagation();
+    this.pasteText(event.clipboardData?.getData("text/plain") ?? "");
+  }
+
+  async pasteText(text) {
+    const paste = examine(text);
+    if (!paste.text) return;
+    if (paste.asks && !(await confirmPaste(this.place.name, paste))) {
+      this.focus();
+      return;
+    }
+    this._typed(encode(paste.text, this._screen.isBracketed));
+    this.focus();
+  }
+
+  async paste() {
+    try {
+      await this.pasteText(await navigator.clipboard.readText());
+    } catch {
+      this._tell("The browser does not give the page the clipboard: press Ctrl Shift V instead.", "warning");
+    }
+  }
+
+  async copy() {
+    const text = this._screen?.selection ?? "";
+    if (!text) {
+      this._tell("Nothing is selected: select text with the mouse, or find it.", "");
+      return;
+    }
+    try {
+      await navigator.clipboard.writeText(text);
+      this._tell(`${amount(new TextEncoder().encode(text).length)} copied.`, "");
+    } catch {
+      this._tell("The browser refuses to copy: use its menu instead.", "warning");
+    }
+    this.focus();
+  }
+
+  find() {
+    this._finder.hidden = false;
+    this.fit();
+    const input = this._finder.querySelector("input");
+    input.value = this._screen?.selection.split("\n")[0] || input.value;
+    input.focus();
+    input.select();
+  }
+
+  endFind() {
+    this._finder.hidden = true;
+    this._screen?.endFind();
+    this.fit();
+    this.focus();
+  }
+
+  /** Take over, or become an observer. */
+  changeRole(role = this._roles.isObserver ? "drive" : "observe") {
+    this._session?.role(role);
+    this.focus();
+  }
+
+  sendBreak() {
+    this._session?.sendBreak();
+    this._tell("BREAK sent.", "");
+    this.focus();
+  }
+
+  async sysrq() {
+    const letter = await chooseSysrq(this.place.name);
+    if (letter) {
+      this._session?.sysrq(letter);
+      this._tell(`SysRq ${letter} sent.`, "");
+    }
+    this.focus();
+  }
+
+  type(text) {
+    this._typed(new TextEncoder().encode(text));
+    this.focus();
+  }
+
+  /** Type the command that tells a machine with a serial line the size of this terminal. */
+  typeSize() {
+    this.type(`stty cols ${this._screen.columns} rows ${this._screen.rows}\r`);
+  }
+
+  changeFontSize(step) {
+    this._screen?.changeFontSize(step);
+    this.focus();
+  }
+
+  toggleScreenReader() {
+    const on = this._screen?.toggleScreenReader();
+    this._tell(on ? "Screen reader mode is on: output is read aloud." : "Screen reader mode is off.", "");
+    this.focus();
+  }
+
+  /** Open the session again, with another reason or mode. */
+  reopen(changes = {}) {
+    Object.assign(this.place, changes);
+    this._on.keep();
+    this.context.store.remove(this._key);
+    this.connect().catch((problem) => this._tell(problem.message, "error"));
+    this._screen?.focus();
+  }
+
+  // What the user sees.
+
+  /** Whether commands for the writer make sense. */
+  get drives() {
+    return this.isOpen && !this._roles.isObserver;
+  }
+
+  get isObserver() {
+    return this._roles.isObserver;
+  }
+
+  get mayTakeOver() {
+    const isFree = this._roles.writer === null && this._rights.drives;
+    return this.isOpen && !this._status.isReadOnly && (this._rights.takesOver || isFree);
+  }
+
+  _showRole() {
+    const { isObserver, isDenied, writer } = this._roles;
+    this._status.role(this._roles);
+    this._role.hidden = !this.isOpen || this._status.isReadOnly || isDenied;
+    this._role.textContent = isObserver ? (writer === null ? "Type here" : "Take over") : "Observe only";
+    this._role.classList.toggle("primary", isObserver);
+    this._role.disabled = isObserver && !this.mayTakeOver;
+    this._role.title = this._role.disabled
+      ? "You need the verb takeover on machines/console to take this console from its writer."
+      : "";
+  }
+
+  /** Show a message below the terminal, and let screen readers say it. */
+  _tell(text, kind) {
+    fill(
+      this._message,
+      h("span", {}, printable(text)),
+      button("×", () => this._hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+    );
+    this._message.className = `message ${kind}`;
+    this._message.hidden = false;
+    this.fit();
+    this.context.announce(`${this.place.name}: ${text}`);
+  }
+
+  _hideMessage() {
+    this._message.hidden = true;
+    this.fit();
+    this.focus();
+  }
+}
+
+function buildFinder(form, owner) {
+  const input = h("input", { type: "search", "aria-label": "Text to find", spellcheck: "false", autocomplete: "off" });
+  const result = h("span", { class: "dim", role: "status" });
+  const find = (options) => {
+    const found = !input.value || owner._screen?.find(input.value, options);
+    result.textContent = found ? "" : "not found";
+  };
+  input.addEventListener("input", () => find({ incremental: true, backwards: true }));
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") owner.endFind();
+    if (event.key === "Enter" && event.target === input) find({ backwards: !event.shiftKey });
+  });
+  fill(
+    form,
+    input,
+    button("Previous", () => find({ backwards: true })),
+    button("Next", () => find({})),
+    result,
+    h("span", { class: "grow" }),
+    button("×", () => owner.endFind(), { class: "quiet icon", "aria-label": "End the search" }),
+  );
+}

@@ -1,0 +1,129 @@
+/** Questions to the user: modal dialogs that resolve with an answer. */
+
+import { button, fill, h, printable } from "../dom.js";
+
+const PREVIEW_CHARACTERS = 4000;
+const SYSRQ = [
+  ["h", "help"],
+  ["b", "reboot at once"],
+  ["c", "crash"],
+  ["e", "end all processes (SIGTERM)"],
+  ["f", "kill by out-of-memory"],
+  ["i", "kill all processes (SIGKILL)"],
+  ["m", "memory"],
+  ["o", "power off"],
+  ["r", "take the keyboard from raw mode"],
+  ["s", "sync disks"],
+  ["t", "tasks"],
+  ["u", "mount read-only"],
+  ["w", "blocked tasks"],
+];
+let numbers = 0;
+
+/** Open a dialog; `build(close)` returns its content. Resolves with the argument of `close`, or with null. */
+export function ask(title, build) {
+  return new Promise((resolve) => {
+    const id = `dialog-${++numbers}`;
+    let answer = null;
+    const dialog = h("dialog", { "aria-labelledby": id });
+    const close = (value) => {
+      answer = value;
+      dialog.close();
+    };
+    fill(dialog, h("h2", { id }, title), build(close, dialog));
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(answer);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/** Ask whether a text is to be pasted; @param paste as paste.js examines it. */
+export function confirmPaste(name, paste) {
+  const { text, lines, characters, removed } = paste;
+  const preview = printable(text.slice(0, PREVIEW_CHARACTERS)).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
+  const rest = text.length > PREVIEW_CHARACTERS ? "\n…" : "";
+  return ask(`Paste into ${printable(name)}?`, (close) =>
+    h(
+      "div",
+      { class: "stack" },
+      h("p", {}, `${lines} ${lines === 1 ? "line" : "lines"}, ${characters} characters.`),
+      removed ? h("p", { class: "problem" }, `${removed} control characters have been removed.`) : null,
+      h("pre", { tabindex: "0" }, preview + rest),
+      h(
+        "div",
+        { class: "actions" },
+        button("Cancel", () => close(false)),
+        button("Paste", () => close(true), { class: "primary", autofocus: true }),
+      ),
+    ),
+  );
+}
+
+/** Ask for the letter of a SysRq. */
+export function chooseSysrq(name) {
+  return ask(`SysRq for ${printable(name)}`, (close, dialog) => {
+    dialog.addEventListener("keydown", (event) => {
+      if (/^[a-z0-9]$/.test(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey) {
+        event.preventDefault();
+        close(event.key);
+      }
+    });
+    return h(
+      "div",
+      { class: "stack" },
+      h("p", {}, "Sends BREAK and the letter. Any other letter or digit may be typed, too."),
+      h(
+        "div",
+        { class: "commands" },
+        SYSRQ.map(([letter, text]) =>
+          button([h("kbd", {}, letter), h("span", {}, text)], () => close(letter), { class: "command" }),
+        ),
+      ),
+      h("div", { class: "actions" }, button("Cancel", () => close(null))),
+    );
+  });
+}
+
+/**
+ * Show commands with their keys, and resolve with the chosen one.
+ *
+ * @param {string} title
+ * @param {{key: string, label: string, action: () => void, disabled?: boolean}[]} commands
+ */
+export async function chooseCommand(title, commands) {
+  const chosen = await ask(title, (close, dialog) => {
+    dialog.classList.add("menu");
+    dialog.addEventListener("keydown", (event) => {
+      if (event.altKey || event.metaKey || event.key === "Control" || event.key === "Shift") return;
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+        const all = [...dialog.querySelectorAll("button:not(:disabled)")];
+        const at = all.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
+        all.at(at % all.length)?.focus();
+        event.preventDefault();
+        return;
+      }
+      const command = commands.find((each) => each.key === event.key && !each.disabled);
+      if (command) {
+        event.preventDefault();
+        close(command);
+      }
+    });
+    return [
+      h(
+        "div",
+        { class: "commands" },
+        commands.map((command) =>
+          button([h("kbd", {}, command.key), h("span", {}, command.label)], () => close(command), {
+            class: "command",
+            disabled: command.disabled,
+          }),
+        ),
+      ),
+      h("div", { class: "actions" }, button("Back to the terminal (Esc)", () => close(null))),
+    ];
+  });
+  return chosen;
+}

@@ -1,0 +1,102 @@
+/** The panel over a terminal whose session has ended: why, and how to open it again. */
+
+import { button, fill, h, printable } from "../dom.js";
+import { requestApproval } from "./approval.js";
+import { demands, endText, withoutCommands } from "./texts.js";
+
+export class EndPanel {
+  constructor(owner) {
+    this._owner = owner;
+    this.element = h("div", { class: "end-panel", hidden: true, role: "group", "aria-label": "End of the session" });
+  }
+
+  get isShown() {
+    return !this.element.hidden;
+  }
+
+  focus() {
+    (this.element.querySelector("input") ?? this.element.querySelector("button"))?.focus();
+  }
+
+  hide() {
+    this._waiting?.abort();
+    const hadFocus = this.element.contains(document.activeElement);
+    this.element.hidden = true;
+    if (hadFocus) this._owner.focus();
+  }
+
+  /** @param {object} ending as ConsoleSession says */
+  show(ending, rights) {
+    const wanted = demands(ending);
+    const text = withoutCommands(endText(ending));
+    const { place } = this._owner;
+    if (wanted.reason || wanted.approval) {
+      this._showForm(text, wanted);
+    } else {
+      const again = button("Open again", () => this._owner.reopen(), { class: "primary" });
+      const observe =
+        ending.code === 403 && place.mode !== "observe" && !rights.drives
+          ? button("Open as observer", () => this._owner.reopen({ mode: "observe" }))
+          : null;
+      this._fill(h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
+    }
+    this.focus();
+  }
+
+  /** xterm.js is not part of this installation, or cannot be loaded. */
+  showMissing(problem) {
+    const isMissing = this._owner.context.config.vendor === false;
+    this._fill(
+      h("p", {}, isMissing ? "This installation has no terminal: xterm.js was not built into it." : `The terminal cannot be loaded: ${printable(problem.message)}.`),
+      isMissing
+        ? h("p", {}, "On the server, install twisted-exec again where pip can reach npm, or run ", h("code", {}, "python -m twisted_exec.web.vendoring"), " in a checkout. Logs and screens work without it.")
+        : null,
+      h("div", { class: "actions" }, button("Try again", () => location.reload(), { class: "primary" })),
+    );
+  }
+
+  _showForm(text, wanted) {
+    const { place } = this._owner;
+    const input = h("input", { type: "text", value: place.reason ?? "", maxlength: "256", autocomplete: "off", placeholder: "such as the number of a ticket" });
+    const status = h("p", { class: "dim", role: "status" });
+    const open = (event) => {
+      event?.preventDefault();
+      this._owner.reopen({ reason: input.value.trim() });
+    };
+    const request = async () => {
+      this._waiting?.abort();
+      this._waiting = new AbortController();
+      const reason = input.value.trim();
+      const say = (message) => {
+        status.textContent = printable(message);
+        this._owner.context.announce(message);
+      };
+      try {
+        await requestApproval(this._owner.context, { ...place, reason }, this._waiting.signal, say);
+        this._owner.reopen({ reason });
+      } catch (problem) {
+        if (!this._waiting.signal.aborted) say(problem.message);
+      }
+    };
+    this._fill(
+      h("p", {}, printable(text)),
+      h(
+        "form",
+        { onsubmit: open, class: "stack" },
+        h("label", { class: "field" }, h("span", {}, "Reason"), input),
+        h(
+          "div",
+          { class: "actions" },
+          button(wanted.approval ? "Try again" : "Open with this reason", null, { type: "submit", class: wanted.approval ? "" : "primary" }),
+          wanted.approval ? button("Ask for approval", request, { class: "primary" }) : null,
+        ),
+      ),
+      status,
+    );
+  }
+
+  _fill(...children) {
+    fill(this.element, h("h3", {}, "No session"), ...children);
+    this.element.hidden = false;
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * The console's screen as it is, before the output behind it.
+ *
+ * The server sends the last output of a console, and says the offset of each byte. Meanwhile the page reads
+ * the state of the console's terminal (`machines/NAME/screen?as=state`), which is that at some offset. The
+ * output before that offset fills the scrollback; then the state replaces the screen, and the output behind
+ * it follows. So the two requests need no common moment. docs/explanation/resume.rst describes it.
+ *
+ * Without a state in time all output is shown as it was printed.
+ */
+
+const WAIT_MILLISECONDS = 1000;
+/** All output of a console is shown as it was printed if it is shorter. */
+const SHORT_BYTES = 8 << 10;
+
+const TAB_STOPS = Array.from({ length: 50 }, (_, index) => `\x1b[${8 * index + 9}G\x1bH`).join("");
+// End any sequence, leave the other screen, and set all modes as in a new terminal; `reset()` of xterm.js
+// would also empty the scrollback.
+const NEW_TERMINAL =
+  "\x18\x1b[?1049l\x1b[?9;1000;1002;1003;1004;1005;1006;1015;1016l\x1b[?1;5;6;45;66;2004;2026l\x1b[4;20l" +
+  `\x1b[?7;25h\x1b>\x1b[r\x1b[m\x1b(B\x1b)B\x0f\x1b[!p\x1b[3g${TAB_STOPS}\x1b[1G`;
+
+/** Return what makes a terminal of any state that of the console, with its rows in the scrollback. */
+export function stateOutput({ output, rows }) {
+  return new TextEncoder().encode(
+    `${NEW_TERMINAL}\x1b[${rows};1H${"\r\n".repeat(rows)}\x1b[H\x1b[2J${output}`,
+  );
+}
+
+export class FirstScreen {
+  #read;
+  #show;
+  #clock;
+  #reading = null; // identifies the newest request
+  #state = null; // until it is shown
+  #timer = null; // while the output waits
+  #held = [];
+  #epoch = "";
+  #offset = 0; // of the next output
+
+  /**
+   * @param {object} options
+   * @param {() => Promise<object|null>} options.read the state for the terminal's present size
+   * @param {(bytes: Uint8Array, count: number) => void} options.show `count`: how much of it is output of
+   *     the session
+   */
+  constructor({ read, show, clock = globalThis }) {
+    this.#read = read;
+    this.#show = show;
+    this.#clock = clock;
+  }
+
+  /** Read the state, at the beginning and where output is missing. */
+  ask() {
+    const reading = (this.#reading = {});
+    this.#state = null;
+    this.#read()
+      .catch(() => null) // whatever the problem is, the user gets the output
+      .then((state) => {
+        if (this.#reading !== reading) return;
+        this.#reading = null;
+        this.#state = state;
+        if (this.#timer !== null) this.#release();
+      });
+  }
+
+  /** Wait for no state, and show none. */
+  cancel() {
+    this.#reading = this.#state = null;
+    this.#release();
+  }
+
+  /** The next output begins at this position. */
+  placed({ epoch, offset, end }) {
+    const isFirst = this.#epoch === "";
+    if (this.#state !== null && this.#timer === null && !isFirst) this.#apply();
+    this.#epoch = epoch;
+    this.#offset = offset;
+    if (isFirst && !offset && end !== null && end < SHORT_BYTES) {
+      this.cancel();
+    } else if (this.#reading !== null) {
+      this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    } else {
+      this.#release();
+    }
+  }
+
+  /** Show output, or hold it back. */
+  output(bytes) {
+    if (this.#timer !== null) this.#held.push(bytes);
+    else this.#feed(bytes);
+  }
+
+  #release() {
+    this.#clock.clearTimeout(this.#timer);
+    this.#timer = null;
+    const state = this.#state;
+    if (state !== null && (state.epoch !== this.#epoch || state.offset < this.#offset)) {
+      // It is not that of this output; before the first position, nobody knows yet.
+      if (this.#epoch !== "") this.#state = null;
+    }
+    const held = this.#held;
+    this.#held = [];
+    if (this.#state?.offset === this.#offset) this.#apply();
+    for (const bytes of held) this.#feed(bytes);
+  }
+
+  #feed(bytes) {
+    const before = this.#state === null ? bytes.length : this.#state.offset - this.#offset;
+    this.#offset += bytes.length;
+    if (before > bytes.length) {
+      this.#show(bytes, bytes.length);
+      return;
+    }
+    if (before > 0) this.#show(bytes.subarray(0, before), before);
+    if (this.#state !== null) this.#apply();
+    if (before < bytes.length) this.#show(bytes.subarray(before), bytes.length - before);
+  }
+
+  #apply() {
+    const state = this.#state;
+    this.#state = null;
+    if (state !== null) this.#show(stateOutput(state), 0);
+  }
+}

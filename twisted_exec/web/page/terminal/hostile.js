@@ -1,0 +1,58 @@
+/**
+ * What a machine must not do with the user's terminal.
+ *
+ * A machine prints what an attacker may have written. Sequences that set titles, links, colours of the page
+ * or the clipboard are dropped, and a terminal's answers to queries never become input of the machine.
+ */
+
+// 0, 1, 2: titles; 4, 5, 10-19, 104-119: colours, which can be queried and can hide text; 7: directory; 8: links;
+// 9, 777, 1337: notifications and files of other terminals; 52: clipboard; 133, 633: marks of shells
+const OSC = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 22, 50, 52, 99, 104, 105].concat(
+  [110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 133, 633, 777, 1337],
+);
+// Device attributes, status and position, modes, size of the window, version, keyboard protocol
+const CSI = [
+  { final: "c" },
+  { prefix: ">", final: "c" },
+  { prefix: "=", final: "c" },
+  { final: "n" },
+  { prefix: "?", final: "n" },
+  { intermediates: "$", final: "p" },
+  { prefix: "?", intermediates: "$", final: "p" },
+  { final: "t" },
+  { prefix: ">", final: "q" },
+  { prefix: "?", final: "u" },
+  { final: "x" },
+];
+// Requests for settings and terminfo
+const DCS = [
+  { intermediates: "$", final: "q" },
+  { intermediates: "+", final: "q" },
+];
+
+/** Drop these sequences of a terminal's output. */
+export function guard(terminal) {
+  const drop = () => true;
+  for (const number of OSC) terminal.parser.registerOscHandler(number, drop);
+  for (const id of CSI) terminal.parser.registerCsiHandler(id, drop);
+  for (const id of DCS) terminal.parser.registerDcsHandler(id, drop);
+}
+
+/**
+ * Call back with what the user types, and never with what the terminal answers.
+ *
+ * xterm.js reports both as data, and tells them apart only inside: it announces a user's input before the
+ * data. Without that (another release) nothing would be sent at all, which a test would notice.
+ */
+export function onTyped(terminal, callback) {
+  let isTyped = false;
+  terminal._core.coreService.onUserInput(() => {
+    isTyped = true;
+  });
+  terminal.onData((data) => {
+    if (isTyped) callback(new TextEncoder().encode(data));
+    isTyped = false;
+  });
+  // Positions of the mouse in the oldest protocol: bytes, not characters.
+  terminal.onBinary((data) => callback(Uint8Array.from(data, (character) => character.charCodeAt(0))));
+}

@@ -1,0 +1,29 @@
+/** What becomes of a text from the clipboard before a machine gets it. */
+
+const ASK_CHARACTERS = 1000;
+// A text may hide keys such as Ctrl-C or the end of a bracketed paste; only tabs and line ends are text.
+// eslint-disable-next-line no-control-regex
+const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
+
+/**
+ * Return what a paste is.
+ *
+ * @param {string} text
+ * @returns {{text: string, lines: number, characters: number, removed: number, asks: boolean}} `text`
+ *   without control characters, of which there were `removed`; `asks`: the user should see it first
+ */
+export function examine(text) {
+  const plain = text.replace(/\r\n?/g, "\n");
+  const clean = plain.replace(CONTROLS, "");
+  const removed = plain.length - clean.length;
+  const lines = clean.split("\n").length - (clean.endsWith("\n") ? 1 : 0);
+  const characters = [...clean].length;
+  const asks = clean.includes("\n") || characters > ASK_CHARACTERS || removed > 0;
+  return { text: clean, lines, characters, removed, asks };
+}
+
+/** Return the bytes of a paste as a terminal sends it. */
+export function encode(text, isBracketed) {
+  const keys = text.replaceAll("\n", "\r");
+  return new TextEncoder().encode(isBracketed ? `\x1b[200~${keys}\x1b[201~` : keys);
+}

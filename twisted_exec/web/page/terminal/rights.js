@@ -1,0 +1,51 @@
+/** How to open a console, with the rights that its user has. */
+
+/**
+ * Return what the user may do: `{drives, takesOver, path, query}` of the request that opens the console.
+ *
+ * A user without the right to type is attached as an observer. Behind a kube-apiserver, whose roles know no verbs of
+ * consoles, opening needs `get` on `machines/exec`; observers use `machines/console`.
+ *
+ * @param {object} context of the page
+ * @param {string} mode drive, observe or takeover
+ */
+export async function opening(context, namespace, routeName, mode) {
+  const { api, machines } = context;
+  const { kind, name } = machines.parse(routeName);
+  const may = (verb, subresource) =>
+    api.can(verb, kind.plural, subresource, namespace, name, kind.group).catch(() => false);
+  const [drives, takesOver, execs] = await Promise.all([
+    may("drive", "console"),
+    may("takeover", "console"),
+    may("get", "exec"),
+  ]);
+  const path = machines.path(namespace, routeName);
+  const streams = { stdout: "true", tty: "true" };
+  if (mode === "observe" || !(drives || execs)) {
+    const subresource = kind.subresources.includes("console") && !execs ? "console" : "exec";
+    return { drives, takesOver, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
+  }
+  const force = mode === "takeover" ? { force: "true" } : {};
+  return { drives, takesOver, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
+}
+
+/**
+ * Return why the server refuses a console: an ordinary request is answered with a Status.
+ *
+ * A browser says nothing about a WebSocket that could not be opened.
+ *
+ * @returns {Promise<{code, reason, message}|null>} null if the server is out of reach, or if it says nothing
+ *     but that the request is no WebSocket
+ */
+export async function explain(api, path, query) {
+  try {
+    await api.request(path, { query });
+  } catch (error) {
+    const isUpgradeMissing = error.code === 400 && /upgrade/i.test(error.message);
+    if (error.code && !isUpgradeMissing) {
+      const { code, reason, message, status } = error;
+      return { code, reason, message, retryAfterSeconds: status.details?.retryAfterSeconds ?? 0 };
+    }
+  }
+  return null;
+}

@@ -1,0 +1,221 @@
+/** One xterm.js terminal: appearance, size, search, clipboard. */
+
+import { guard, onTyped } from "./hostile.js";
+
+const SCROLLBACK_ROWS = 10_000;
+const FONT = 'ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const SIZES = { least: 8, usual: 14, most: 32 };
+const LARGEST = { columns: 400, rows: 150 }; // the server renders no larger screen
+const RESIZE_MILLISECONDS = 120;
+
+const DARK = {
+  background: "#0e1013",
+  foreground: "#dfe3e8",
+  cursor: "#dfe3e8",
+  cursorAccent: "#0e1013",
+  selectionBackground: "#2f4d6b",
+  black: "#22272e",
+  red: "#f47067",
+  green: "#57ab5a",
+  yellow: "#c69026",
+  blue: "#539bf5",
+  magenta: "#b083f0",
+  cyan: "#39c5cf",
+  white: "#c5cdd6",
+  brightBlack: "#7d8794",
+  brightRed: "#ff938a",
+  brightGreen: "#6bc46d",
+  brightYellow: "#daaa3f",
+  brightBlue: "#6cb6ff",
+  brightMagenta: "#dcbdfb",
+  brightCyan: "#56d4dd",
+  brightWhite: "#ffffff",
+};
+const LIGHT = {
+  background: "#ffffff",
+  foreground: "#1b1f24",
+  cursor: "#1b1f24",
+  cursorAccent: "#ffffff",
+  selectionBackground: "#b6d7f7",
+  black: "#1b1f24",
+  red: "#c0271d",
+  green: "#1a7f37",
+  yellow: "#8a5a00",
+  blue: "#0a5fbf",
+  magenta: "#8250df",
+  cyan: "#1b7c83",
+  white: "#6e7781",
+  brightBlack: "#57606a",
+  brightRed: "#d1382d",
+  brightGreen: "#2a9147",
+  brightYellow: "#9a6700",
+  brightBlue: "#218bff",
+  brightMagenta: "#a475f9",
+  brightCyan: "#3192aa",
+  brightWhite: "#3d444d",
+};
+
+let modules = null;
+
+/** Load xterm.js; @throws {Error} this installation has none. */
+export function load() {
+  modules ??= Promise.all([
+    import("../vendor/xterm.js"),
+    import("../vendor/addon-fit.js"),
+    import("../vendor/addon-search.js"),
+    stylesheet("vendor/xterm.css"),
+  ]).catch((problem) => {
+    modules = null;
+    throw problem;
+  });
+  return modules;
+}
+
+function stylesheet(href) {
+  return new Promise((resolve, reject) => {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = href;
+    link.onload = resolve;
+    link.onerror = () => reject(new Error(`${href} cannot be loaded`));
+    document.head.append(link);
+  });
+}
+
+export class Screen {
+  /**
+   * @param {Array} loaded what {@link load} resolved with
+   * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
+   *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine
+   */
+  constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key }) {
+    this._theme = theme;
+    this._preferences = preferences;
+    this._resized = resized;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.terminal = new Terminal({
+      allowProposedApi: true, // the search addon marks matches
+      cols: size[0],
+      rows: size[1],
+      cursorBlink: !calm,
+      fontFamily: FONT,
+      fontSize: this._size(),
+      linkHandler: { activate: () => {}, allowNonHttpProtocols: false },
+      minimumContrastRatio: 4.5,
+      screenReaderMode: preferences.get("screenReader", false),
+      scrollback: SCROLLBACK_ROWS,
+      theme: theme.isDark ? DARK : LIGHT,
+      macOptionClickForcesSelection: true,
+      logLevel: "off", // what a machine prints belongs into no log
+    });
+    guard(this.terminal);
+    onTyped(this.terminal, typed);
+    this.terminal.attachCustomKeyEventHandler(key);
+    this._fit = new FitAddon();
+    this._search = new SearchAddon({ highlightLimit: 500 });
+    this.terminal.loadAddon(this._fit);
+    this.terminal.loadAddon(this._search);
+    this._recolour = () => {
+      this.terminal.options.theme = theme.isDark ? DARK : LIGHT;
+    };
+    this._resize = () => this.setFontSize(this._size(), false);
+    theme.addEventListener("change", this._recolour);
+    addEventListener("twisted-exec-font", this._resize);
+  }
+
+  /** Show the terminal in an element, from now on in its size. */
+  open(element) {
+    this._element = element;
+    this.terminal.open(element);
+    this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
+    this._observer = new ResizeObserver(() => {
+      clearTimeout(this._timer);
+      this._timer = setTimeout(() => this.fit(), RESIZE_MILLISECONDS);
+    });
+    this._observer.observe(element);
+    this.fit();
+  }
+
+  /** Adapt columns and rows to the element. */
+  fit() {
+    const size = this._fit.proposeDimensions();
+    if (!size?.cols || !size.rows || !this._element.offsetParent) return; // hidden
+    const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
+    const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
+    if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.terminal.resize(columns, rows);
+    this._resized(columns, rows);
+  }
+
+  get columns() {
+    return this.terminal.cols;
+  }
+
+  get rows() {
+    return this.terminal.rows;
+  }
+
+  get isBracketed() {
+    return this.terminal.modes.bracketedPasteMode;
+  }
+
+  write(bytes, done) {
+    this.terminal.write(bytes, done);
+  }
+
+  focus() {
+    this.terminal.focus();
+  }
+
+  /** Find a text; @returns {boolean} whether there is one. */
+  find(text, { backwards = false, incremental = false } = {}) {
+    const decorations = {
+      matchBackground: this._theme.isDark ? "#5c4a12" : "#ffe79a",
+      matchOverviewRuler: "#c69026",
+      activeMatchBackground: this._theme.isDark ? "#9a6700" : "#ffb84d",
+      activeMatchColorOverviewRuler: "#f47067",
+    };
+    const options = { decorations, incremental };
+    return backwards ? this._search.findPrevious(text, options) : this._search.findNext(text, options);
+  }
+
+  endFind() {
+    this._search.clearDecorations();
+    this.terminal.clearSelection();
+  }
+
+  get selection() {
+    return this.terminal.getSelection();
+  }
+
+  /** Change the size of the font in all terminals: 0 is the usual one. */
+  changeFontSize(step) {
+    const size = step ? this._size() + step : SIZES.usual;
+    this._preferences.set("fontSize", Math.max(SIZES.least, Math.min(size, SIZES.most)));
+    dispatchEvent(new Event("twisted-exec-font"));
+  }
+
+  setFontSize(size) {
+    this.terminal.options.fontSize = size;
+    this.fit();
+  }
+
+  toggleScreenReader() {
+    const on = !this.terminal.options.screenReaderMode;
+    this._preferences.set("screenReader", on);
+    this.terminal.options.screenReaderMode = on;
+    return on;
+  }
+
+  close() {
+    this._theme.removeEventListener("change", this._recolour);
+    removeEventListener("twisted-exec-font", this._resize);
+    this._observer?.disconnect();
+    clearTimeout(this._timer);
+    this.terminal.dispose();
+  }
+
+  _size() {
+    const size = this._preferences.get("fontSize", SIZES.usual);
+    return Number.isInteger(size) ? size : SIZES.usual;
+  }
+}

@@ -1,0 +1,223 @@
+/** All open consoles: tabs, the split view, and the keys that belong to the page. */
+
+import { button, fill, h, printable } from "../dom.js";
+import { Console } from "./console.js";
+import { chooseCommand } from "./dialogs.js";
+
+const MODES = ["drive", "observe", "takeover"];
+
+let workspace = null; // lives as long as the page, also while another view is shown
+
+/** Show the console of a route; `#/consoles` shows the last one. */
+export function show(container, context, { namespace, name, query }) {
+  const { element } = restore(context);
+  container.classList.add("workspace-view");
+  container.append(element);
+  if (name) {
+    const mode = MODES.includes(query.get("mode")) ? query.get("mode") : "drive";
+    workspace.open({ namespace, name, mode, reason: query.get("reason") ?? "" });
+  } else {
+    workspace.select(workspace.active);
+  }
+  return { stop: () => element.remove() };
+}
+
+/** Return the workspace, with the consoles that were open before a reload. */
+export function restore(context) {
+  workspace ??= new Workspace(context);
+  return workspace;
+}
+
+class Workspace {
+  constructor(context) {
+    this._context = context;
+    this._consoles = []; // in the order of their tabs
+    this.active = null;
+    const kept = context.store.get("consoles", { places: [], active: 0, isSplit: false });
+    this._isSplit = kept.isSplit;
+    this._tabs = h("ul", { class: "tabs" });
+    this._split = button("Split view", () => this.toggleSplit(), { class: "quiet split-button" });
+    this._panes = h("div", { class: "panes" });
+    this._empty = h(
+      "div",
+      { class: "notice empty" },
+      h("p", {}, "No console is open."),
+      h("p", {}, h("a", { class: "button primary", href: "#/machines" }, "Choose a machine")),
+    );
+    this.element = h(
+      "div",
+      { class: "workspace" },
+      h(
+        "div",
+        { class: "tab-bar" },
+        h("nav", { "aria-label": "Open consoles" }, this._tabs),
+        h("a", { class: "button quiet icon", href: "#/machines", "aria-label": "Open another console", title: "Open another console" }, "+"),
+        h("span", { class: "grow" }),
+        this._split,
+      ),
+      this._panes,
+      this._empty,
+    );
+    for (const place of kept.places) this._add(place);
+    this.active = this._consoles[kept.active] ?? this._consoles[0] ?? null;
+    this._draw();
+  }
+
+  /** Open a console, or select it if it is open. */
+  open(place) {
+    const known = this._consoles.find(
+      ({ place: { namespace, name } }) => namespace === place.namespace && name === place.name,
+    );
+    this.select(known ?? this._add(place));
+  }
+
+  select(console) {
+    this.active = console;
+    this._draw();
+    console?.fit();
+    console?.focus();
+  }
+
+  close(console) {
+    const at = this._consoles.indexOf(console);
+    if (at < 0) return;
+    this._consoles.splice(at, 1);
+    console.close();
+    const next = this._consoles[Math.min(at, this._consoles.length - 1)] ?? null;
+    if (this.active === console) this.active = next;
+    this._draw();
+    if (!next) this._context.navigate("#/consoles");
+    else this._go(this.active);
+  }
+
+  toggleSplit() {
+    this._isSplit = !this._isSplit;
+    this._draw();
+    for (const each of this._consoles) each.fit();
+    this.active?.focus();
+  }
+
+  _add(place) {
+    const added = new Console(this._context, place, {
+      key: (event) => this._key(event),
+      menu: () => this._menu(),
+      active: () => this._activate(added),
+      isActive: () => this.active === added && this.element.isConnected,
+      close: () => this.close(added),
+      keep: () => this._keep(),
+    });
+    this._consoles.push(added);
+    this._panes.append(added.element);
+    return added;
+  }
+
+  /** The user has moved the focus into a console of the split view. */
+  _activate(console) {
+    if (this.active === console) return;
+    this.active = console;
+    this._draw();
+    const { namespace, name } = console.place;
+    history.replaceState(null, "", this._context.link(namespace, name));
+  }
+
+  _go(console) {
+    const hash = this._context.link(console.place.namespace, console.place.name);
+    if (location.hash === hash) this.select(console);
+    else this._context.navigate(hash);
+  }
+
+  _step(by) {
+    const count = this._consoles.length;
+    const at = this._consoles.indexOf(this.active);
+    if (count) this._go(this._consoles[(at + by + count) % count]);
+  }
+
+  /** Return false for keys of the page. All others belong to the machine, also Tab and Ctrl-C. */
+  _key(event) {
+    if (event.type !== "keydown") return true;
+    const { key, ctrlKey, shiftKey, altKey, metaKey } = event;
+    let action = null;
+    if (ctrlKey && !altKey && !metaKey) {
+      if (key === "]" || key === "F6") action = () => this._menu();
+      else if (shiftKey && key === "C") action = () => this.active?.copy();
+      else if (!shiftKey && key === "Insert") action = () => this.active?.copy();
+      else if (shiftKey && key === "V") return false; // the browser pastes
+    } else if (shiftKey && !altKey && !metaKey && key === "Insert") {
+      return false;
+    }
+    if (!action) return true;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
+    return false;
+  }
+
+  async _menu() {
+    const console = this.active;
+    if (!console) return;
+    const { place, drives, isObserver } = console;
+    const link = (part) => () => this._context.navigate(this._context.link(place.namespace, place.name, part));
+    const alone = this._consoles.length < 2;
+    const commands = [
+      { key: "l", label: "List of machines", action: () => this._context.navigate("#/machines") },
+      { key: "n", label: "Next console", action: () => this._step(1), disabled: alone },
+      { key: "p", label: "Previous console", action: () => this._step(-1), disabled: alone },
+      { key: "v", label: this._isSplit ? "One console at a time" : "Split view", action: () => this.toggleSplit() },
+      { key: "f", label: "Find text", action: () => console.find() },
+      { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.copy() },
+      { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.paste(), disabled: !drives },
+      { key: "t", label: "Take over: type at this console", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
+      { key: "r", label: "Release: only observe", action: () => console.changeRole("observe"), disabled: !drives },
+      { key: "b", label: "Send BREAK", action: () => console.sendBreak(), disabled: !drives },
+      { key: "s", label: "Send SysRq …", action: () => console.sysrq(), disabled: !drives },
+      { key: "]", label: "Send Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
+      { key: "z", label: "Type the terminal's size (stty)", action: () => console.typeSize(), disabled: !drives },
+      { key: "g", label: "Log of this machine", action: link("logs") },
+      { key: "d", label: "Screen of this machine", action: link("screen") },
+      { key: "+", label: "Larger text", action: () => console.changeFontSize(1) },
+      { key: "-", label: "Smaller text", action: () => console.changeFontSize(-1) },
+      { key: "0", label: "Usual text size", action: () => console.changeFontSize(0) },
+      { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
+      { key: "w", label: "Close this console", action: () => this.close(console) },
+    ];
+    const chosen = await chooseCommand(`Commands for ${printable(place.name)}`, commands);
+    if (chosen) chosen.action();
+    else console.focus();
+  }
+
+  _draw() {
+    const count = this._consoles.length;
+    const isSplit = this._isSplit && count > 1;
+    fill(this._tabs, this._consoles.map((each) => this._tab(each)));
+    this._panes.classList.toggle("split", isSplit);
+    for (const each of this._consoles) {
+      each.element.hidden = !isSplit && each !== this.active;
+      each.element.classList.toggle("active", each === this.active);
+    }
+    this._split.setAttribute("aria-pressed", String(this._isSplit));
+    this._split.hidden = count < 2;
+    this._empty.hidden = count > 0;
+    this._panes.hidden = !count;
+    this._context.frame.count(count);
+    this._keep();
+  }
+
+  _tab(each) {
+    const { namespace, name } = each.place;
+    const label = printable(name);
+    return h(
+      "li",
+      { class: each === this.active ? "selected" : "" },
+      h("a", { href: this._context.link(namespace, name), "aria-current": each === this.active ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
+      button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
+    );
+  }
+
+  _keep() {
+    this._context.store.set("consoles", {
+      places: this._consoles.map((each) => each.place),
+      active: Math.max(0, this._consoles.indexOf(this.active)),
+      isSplit: this._isSplit,
+    });
+  }
+}
