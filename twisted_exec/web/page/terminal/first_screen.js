@@ -13,17 +13,17 @@ const WAIT_MILLISECONDS = 1000;
 /** All output of a console is shown as it was printed if it is shorter. */
 const SHORT_BYTES = 8 << 10;
 
-const TAB_STOPS = Array.from({ length: 50 }, (_, index) => `\x1b[${8 * index + 9}G\x1bH`).join("");
 // End any sequence, leave the other screen, and set all modes as in a new terminal; `reset()` of xterm.js
 // would also empty the scrollback.
 const NEW_TERMINAL =
   "\x18\x1b[?1049l\x1b[?9;1000;1002;1003;1004;1005;1006;1015;1016l\x1b[?1;5;6;45;66;2004;2026l\x1b[4;20l" +
-  `\x1b[?7;25h\x1b>\x1b[r\x1b[m\x1b(B\x1b)B\x0f\x1b[!p\x1b[3g${TAB_STOPS}\x1b[1G`;
+  "\x1b[?7;25h\x1b>\x1b[r\x1b[m\x1b(B\x1b)B\x0f\x1b[!p\x1b[3g";
 
 /** Return what makes a terminal of any state that of the console, with its rows in the scrollback. */
-export function stateOutput({ output, rows }) {
+export function stateOutput({ output, columns, rows }) {
+  const stops = Array.from({ length: Math.ceil(columns / 8) - 1 }, (_, index) => `\x1b[${8 * index + 9}G\x1bH`);
   return new TextEncoder().encode(
-    `${NEW_TERMINAL}\x1b[${rows};1H${"\r\n".repeat(rows)}\x1b[H\x1b[2J${output}`,
+    `${NEW_TERMINAL}${stops.join("")}\x1b[${rows};1H${"\r\n".repeat(rows)}\x1b[H\x1b[2J${output}`,
   );
 }
 

@@ -1,0 +1,129 @@
+/** Which output is shown before and behind the state of the console's terminal. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { FirstScreen, stateOutput } from "../../../twisted_exec/web/page/terminal/first_screen.js";
+
+const bytes = (text) => new TextEncoder().encode(text);
+const settle = () => new Promise((resolve) => setImmediate(resolve));
+
+/** A screen whose state arrives when the test says so. */
+function screen() {
+  const shown = [];
+  let counted = 0;
+  let answer;
+  let timer = null;
+  const first = new FirstScreen({
+    read: () => new Promise((resolve, reject) => (answer = { resolve, reject })),
+    show: (data, count) => {
+      const text = new TextDecoder().decode(data);
+      shown.push(count ? text : `[${text.slice(text.indexOf("\x1b[2J") + 4)}]`);
+      counted += count;
+    },
+    clock: { setTimeout: (callback) => ((timer = callback), 1), clearTimeout: () => (timer = null) },
+  });
+  first.ask();
+  return {
+    first,
+    shown,
+    counted: () => counted,
+    arrive: async (state) => {
+      answer.resolve({ epoch: "e", columns: 80, rows: 2, output: "state", ...state });
+      await settle();
+    },
+    fail: async () => {
+      answer.reject(new Error("501"));
+      await settle();
+    },
+    wait: () => timer(),
+    isWaiting: () => timer !== null,
+  };
+}
+
+const at = (offset, end = 100_000, epoch = "e") => ({ epoch, offset, end });
+
+test("output before the state fills the scrollback, and output behind it follows the state", async () => {
+  const { first, shown, counted, arrive } = screen();
+  first.placed(at(50_000));
+  first.output(bytes("old1"));
+  first.output(bytes("old2new"));
+  assert.deepEqual(shown, []);
+  await arrive({ offset: 50_008 });
+  assert.deepEqual(shown, ["old1", "old2", "[state]", "new"]);
+  first.output(bytes("more"));
+  assert.equal(counted(), 15);
+});
+
+test("the state may arrive before the session is open, and be ahead of the output", async () => {
+  const { first, shown, arrive } = screen();
+  await arrive({ offset: 50_002 });
+  first.placed(at(50_000));
+  first.output(bytes("abc"));
+  assert.deepEqual(shown, ["ab", "[state]", "c"]);
+});
+
+test("a state at the first offset comes before all output", async () => {
+  const { first, shown, arrive } = screen();
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.output(bytes("abc"));
+  assert.deepEqual(shown, ["[state]", "abc"]);
+});
+
+test("without a state in time, or at all, the output is shown as it was printed", async () => {
+  for (const happen of ["wait", "fail"]) {
+    const each = screen();
+    each.first.placed(at(50_000));
+    each.first.output(bytes("abc"));
+    await each[happen]();
+    assert.deepEqual(each.shown, ["abc"]);
+    await each.arrive({ offset: 50_003 }); // too late
+    each.first.output(bytes("d"));
+    assert.deepEqual(each.shown, ["abc", "d"]);
+  }
+});
+
+test("a console that has printed little is shown from its beginning", () => {
+  const { first, shown, isWaiting } = screen();
+  first.placed(at(0, 100));
+  first.output(bytes("abc"));
+  assert.deepEqual(shown, ["abc"]);
+  assert.ok(!isWaiting());
+});
+
+test("the state of another journal, and one behind the output, are not shown", async () => {
+  for (const state of [{ epoch: "other", offset: 50_001 }, { offset: 49_999 }]) {
+    const { first, shown, arrive } = screen();
+    first.placed(at(50_000));
+    await arrive(state);
+    first.output(bytes("abc"));
+    assert.deepEqual(shown, ["abc"]);
+  }
+});
+
+test("a session that cannot be resumed shows its output at once", () => {
+  const { first, shown } = screen();
+  first.cancel();
+  first.output(bytes("abc"));
+  assert.deepEqual(shown, ["abc"]);
+});
+
+test("behind missing output the screen is read again", async () => {
+  const { first, shown, arrive } = screen();
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.output(bytes("abc"));
+  first.ask();
+  first.placed(at(90_000));
+  first.output(bytes("xyz"));
+  await arrive({ offset: 90_001, output: "again" });
+  assert.deepEqual(shown, ["[state]", "abc", "x", "[again]", "yz"]);
+});
+
+test("the state begins with a terminal whose modes are new, below the former rows", () => {
+  const text = new TextDecoder().decode(stateOutput({ columns: 24, rows: 3, output: "x" }));
+  assert.ok(text.startsWith("\x18\x1b[?1049l"));
+  assert.match(text, /;1000;[0-9;]*l/);
+  assert.ok(text.endsWith("\x1b[3g\x1b[9G\x1bH\x1b[17G\x1bH\x1b[3;1H\r\n\r\n\r\n\x1b[H\x1b[2Jx"));
+});

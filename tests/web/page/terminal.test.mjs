@@ -1,0 +1,189 @@
+/** Rules of a console in the page that need no browser. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { requestApproval } from "../../../twisted_exec/web/page/terminal/approval.js";
+import { encode, examine } from "../../../twisted_exec/web/page/terminal/paste.js";
+import { explain, opening } from "../../../twisted_exec/web/page/terminal/rights.js";
+import { Roles } from "../../../twisted_exec/web/page/terminal/roles.js";
+import {
+  amount,
+  demands,
+  duration,
+  endText,
+  stateText,
+  withoutCommands,
+} from "../../../twisted_exec/web/page/terminal/texts.js";
+
+const text = (bytes) => new TextDecoder().decode(bytes);
+
+// Pastes
+
+test("a short line is pasted at once", () => {
+  const { text: clean, asks } = examine("ls -l");
+  assert.deepEqual([clean, asks], ["ls -l", false]);
+});
+
+test("lines, long texts and control characters are shown first", () => {
+  assert.ok(examine("reboot\n").asks);
+  assert.ok(examine("a\r\nb").asks);
+  assert.ok(examine("x".repeat(1001)).asks);
+  assert.equal(examine("a\r\nb\rc\n").lines, 3);
+  assert.equal(examine("👍👍").characters, 2);
+});
+
+test("control characters are removed, and counted", () => {
+  const paste = examine("ls\u001b[201~\u0003;\trm\u009b");
+  assert.deepEqual([paste.text, paste.removed, paste.asks], ["ls[201~;\trm", 3, true]);
+});
+
+test("line ends become the Enter key, in brackets if the machine wants them", () => {
+  assert.equal(text(encode("a\nb", false)), "a\rb");
+  assert.equal(text(encode("a\nb", true)), "\x1b[200~a\rb\x1b[201~");
+});
+
+// Roles: the texts are those of the server's floor
+
+test("roles follow the notices", () => {
+  const roles = new Roles();
+  assert.ok(!roles.isObserver);
+  const shown = roles.read("the writer of this console is ada; you are an observer (~f or --force takes over)");
+  assert.equal(shown, "the writer of this console is ada; you are an observer");
+  assert.deepEqual([roles.isObserver, roles.writer, roles.isDenied], [true, "ada", false]);
+  roles.read("you have taken over this console; bob is an observer");
+  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
+  roles.read("carol has taken over this console; you are an observer (~f or --force takes over)");
+  assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
+  roles.read("carol has left; this console has no writer (~f or --force takes over)");
+  assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
+  roles.read("this session ends in 10s");
+  assert.equal(roles.isObserver, true);
+});
+
+test("a user without the right to type only observes", () => {
+  const roles = new Roles();
+  roles.read("you may only observe this console (your administrator can grant the verb drive on machines/console)");
+  assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
+  assert.ok(new Roles(true).isObserver);
+});
+
+// Rights
+
+const KIND = { group: "g", version: "v1", plural: "machines", subresources: ["console", "exec"] };
+
+function context(...allowed) {
+  return {
+    api: { can: async (verb, resource, subresource) => allowed.includes(`${verb} ${subresource}`) },
+    machines: {
+      parse: (name) => ({ kind: KIND, name }),
+      path: (namespace, name) => `/${namespace}/${name}`,
+    },
+  };
+}
+
+test("a console is opened with as much as its user may do", async () => {
+  const all = await opening(context("drive console", "takeover console", "get exec"), "a", "vm", "drive");
+  assert.deepEqual(all, {
+    drives: true,
+    takesOver: true,
+    path: "/a/vm/exec",
+    query: { stdin: "true", stdout: "true", tty: "true" },
+  });
+  const forced = await opening(context("drive console"), "a", "vm", "takeover");
+  assert.equal(forced.query.force, "true");
+  const watching = await opening(context("get exec"), "a", "vm", "observe");
+  assert.deepEqual([watching.path, watching.query.readOnly], ["/a/vm/exec", "true"]);
+  const observer = await opening(context("observe console"), "a", "vm", "drive");
+  assert.deepEqual([observer.path, observer.query.readOnly], ["/a/vm/console", "true"]);
+});
+
+test("a kube-apiserver that knows no verbs decides by machines/exec", async () => {
+  const host = await opening(context("get exec"), "a", "vm", "drive");
+  assert.deepEqual([host.path, host.query.stdin], ["/a/vm/exec", "true"]);
+});
+
+test("the reason of a refusal is asked with an ordinary request", async () => {
+  const failing = (code, message) => ({
+    request: async () => {
+      throw Object.assign(new Error(message), { code, reason: "R", status: {} });
+    },
+  });
+  const refusal = await explain(failing(403, "no"), "/x", {});
+  assert.deepEqual([refusal.code, refusal.message], [403, "no"]);
+  assert.equal(await explain(failing(400, "Upgrade request required"), "/x", {}), null);
+  assert.equal(await explain(failing(0, "the server cannot be reached"), "/x", {}), null);
+});
+
+// Approvals
+
+function requests(...statuses) {
+  const sent = [];
+  const api = {
+    request: async (path, options = {}) => {
+      sent.push({ path, ...options });
+      if (options.method === "POST") return { metadata: { name: "vm-x7" } };
+      const status = statuses.shift();
+      if (status instanceof Error) throw status;
+      return { status };
+    },
+  };
+  return { sent, context: { ...context(), api } };
+}
+
+const PLACE = { namespace: "a", name: "vm", mode: "drive", reason: "OPS-1" };
+const now = async () => {};
+
+test("an approval is awaited, also over a server that is away", async () => {
+  const away = Object.assign(new Error(""), { code: 503 });
+  const { sent, context: page } = requests({}, away, { approved: true });
+  const said = [];
+  await requestApproval(page, PLACE, undefined, (message) => said.push(message), now);
+  assert.deepEqual(sent[0].body.spec, {
+    machine: "vm",
+    machineResource: "machines.g",
+    right: "drive",
+    reason: "OPS-1",
+  });
+  assert.match(said[0], /twisted-exec request approve -n a vm-x7/);
+  assert.equal(sent.length, 4);
+});
+
+test("a request that is denied or deleted says so", async () => {
+  const denied = requests({ denied: true, decidedBy: "bob", message: "not now" });
+  await assert.rejects(requestApproval(denied.context, PLACE, undefined, now, now), /bob denied .*: not now/);
+  const deleted = requests(Object.assign(new Error(""), { code: 404 }));
+  await assert.rejects(requestApproval(deleted.context, PLACE, undefined, now, now), /was deleted/);
+});
+
+// Texts
+
+test("durations and amounts have units", () => {
+  assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2 s", "42 s", "2 min 5 s", "2 h 3 min"]);
+  assert.deepEqual([1, 5120, 120_400, 34_683_237].map(amount), ["1 byte", "5120 bytes", "120 kB", "34.7 MB"]);
+});
+
+test("each state has a text", () => {
+  const lost = stateText("reconnecting", { since: 1000 }, 4200);
+  assert.deepEqual(lost, { kind: "bad", text: "connection lost for 3.2 s; reconnecting" });
+  assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
+  assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "reconnected after 3.2 s; 5120 bytes of output followed");
+  assert.equal(stateText("open", { resumable: true }, 0).text, "connected");
+});
+
+test("the end of a session has the server's words", () => {
+  assert.equal(endText({ reason: "SessionDeleted", message: "ada deleted it" }), "ada deleted it");
+  assert.match(endText({ exitCode: 3, message: "" }), /exit code 3/);
+  assert.match(endText({ reason: "UserLeft", message: "" }), /closed/);
+});
+
+test("a policy's demands become a form, without the hints at commands", () => {
+  const message =
+    'machine "a": ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x": use kubectl console --reason TICKET -n default a; ConsolePolicy "default/q" requires the approval of another user: request it with kubectl console --request a';
+  assert.deepEqual(demands({ code: 403, message }), { reason: true, approval: true });
+  assert.deepEqual(demands({ code: 403, message: "forbidden" }), { reason: false, approval: false });
+  assert.equal(
+    withoutCommands(message),
+    'machine "a": ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"; ConsolePolicy "default/q" requires the approval of another user',
+  );
+});
