@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+    from twisted_exec.kube.kubeconfig.loader import Overrides
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d+)?", re.ASCII)
@@ -102,10 +103,17 @@ def config_of(options: argparse.Namespace) -> ClientConfig:
 
     :raises KubeConfigError: it cannot be used.
     """
-    from twisted_exec.kube.kubeconfig.client_config import Impersonation
-    from twisted_exec.kube.kubeconfig.loader import Overrides, load
+    from twisted_exec.kube.kubeconfig.loader import load
 
-    overrides = Overrides(
+    return load(options.kubeconfig, options.context, overrides=overrides_of(options))
+
+
+def overrides_of(options: argparse.Namespace) -> Overrides:
+    """Return the values that override the kubeconfig."""
+    from twisted_exec.kube.kubeconfig.client_config import Impersonation
+    from twisted_exec.kube.kubeconfig.loader import Overrides
+
+    return Overrides(
         cluster=options.cluster,
         user=options.user,
         namespace=options.namespace,
@@ -122,4 +130,3 @@ def config_of(options: argparse.Namespace) -> ClientConfig:
             options.impersonate or "", options.as_uid or "", tuple(options.as_group or ())
         ),
     )
-    return load(options.kubeconfig, options.context, overrides=overrides)

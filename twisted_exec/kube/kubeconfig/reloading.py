@@ -15,7 +15,13 @@ from dataclasses import replace
 from twisted.logger import Logger
 
 from twisted_exec.kube.kubeconfig.client_config import Material
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, KubeConfigError, file_names, load
+from twisted_exec.kube.kubeconfig.loader import (
+    ClientConfig,
+    KubeConfigError,
+    Overrides,
+    file_names,
+    load,
+)
 from twisted_exec.kube.transport.connection import auth_headers, tls
 
 
@@ -83,13 +89,14 @@ class ReloadingConfig:
         path: str | None = None,
         context: str | None = None,
         *,
+        overrides: Overrides | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._path, self._context = path, context
+        self._path, self._context, self._overrides = path, context, overrides
         self._environ = dict(os.environ if environ is None else environ)
         self._files = ReloadingFiles()
         self._stamp = self._stamps()
-        self._config = load(path, context, environ=self._environ)
+        self._config = self._load()
 
     def current(self) -> ClientConfig:
         """Return the configuration from the current files, or the last good one."""
@@ -97,13 +104,16 @@ class ReloadingConfig:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._config = load(self._path, self._context, environ=self._environ)
+                self._config = self._load()
             except KubeConfigError as error:
                 self._log.warn(
                     "the kubeconfig has changed and cannot be used, the old one stays: {error}",
                     error=str(error),
                 )
         return self._files.current(self._config)
+
+    def _load(self) -> ClientConfig:
+        return load(self._path, self._context, overrides=self._overrides, environ=self._environ)
 
     def _stamps(self) -> list[tuple[str, int, int, int]]:
         """Return one stamp per existing file."""

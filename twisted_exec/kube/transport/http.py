@@ -23,31 +23,30 @@ from hyperlink import EncodedURL
 from treq.client import HTTPClient
 from treq.cookies import IndexableCookieJar
 from twisted.internet import error
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
-from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 from twisted.web.client import (
-    URI,
     Agent,
     HTTPConnectionPool,
     RequestTransmissionFailed,
-    ResponseDone,
     ResponseFailed,
     ResponseNeverReceived,
 )
-from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
-from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, message_of
 from twisted_exec.kube.credentials.cache import renewed, settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.transport.connection import connection_stamp, endpoint, identity_headers
-from twisted_exec.kube.transport.limits import Head
-
-T = TypeVar("T")
+from twisted_exec.kube.transport.exchange import (
+    Body,
+    BodyBytes,
+    FixedServer,
+    Incoming,
+    Misuse,
+    Use,
+)
 
 USER_AGENT = "twisted-exec"
 
@@ -66,6 +65,11 @@ _URLS = 64
 
 Answer = tuple[int, Mapping[str, str], bytes]
 """Code, selected headers, body."""
+
+Opened = tuple[int, Incoming]
+"""Code and answer."""
+
+A = TypeVar("A", Answer, Opened)
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
 """Exceptions of Twisted's response parser, other than its own classes."""
@@ -183,12 +187,28 @@ class HTTPTransport:
 
         return await self._answered(exchange, request)
 
-    async def _answered(self, exchange: Callable[[], Deferred[Answer]], request: Request) -> Answer:
+    async def open(self, request: Request, *, head_seconds: float | None) -> Incoming:
+        """
+        Send a request, and return the answer when its head has arrived, whatever its code.
+
+        Its body is not decoded.  Errors are those of :meth:`collect`.
+
+        :param head_seconds: for the head; ``None`` for no limit.
+        """
+
+        def exchange() -> Deferred[Opened]:
+            once = Deferred.fromCoroutine(self._open_twice(request))
+            return once if head_seconds is None else once.addTimeout(head_seconds, self._reactor)
+
+        _, incoming = await self._answered(exchange, request)
+        return incoming
+
+    async def _answered(self, exchange: Callable[[], Deferred[A]], request: Request) -> A:
         """Run an exchange with credentials; a plugin's run time does not count for the time limit."""
         asking = Deferred.fromCoroutine(self._shown_again(exchange))
         return await self._translated(asking, request)
 
-    async def _shown_again(self, exchange: Callable[[], Deferred[Answer]]) -> Answer:
+    async def _shown_again(self, exchange: Callable[[], Deferred[A]]) -> A:
         config = self._current()
         settled_config = await settled(config, self._reactor)
         self._follow(settled_config)
@@ -198,6 +218,8 @@ class HTTPTransport:
         other = await renewed(config, self._reactor, settled_config)
         if other is None:
             return answer
+        if isinstance(answer[1], Incoming):
+            answer[1].abort()
         self._follow(other)
         return await exchange()
 
@@ -209,8 +231,29 @@ class HTTPTransport:
                 raise
         return await self._collect(request, limit_bytes)
 
+    async def _open_twice(self, request: Request) -> Opened:
+        try:
+            return await self._open(request)
+        except (ResponseNeverReceived, RequestTransmissionFailed):
+            if not request.repeatable:
+                raise
+        return await self._open(request)
+
+    async def _open(self, request: Request) -> Opened:
+        use = Use(self._pool)
+        agent = Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use)
+        # Without treq, which would decode the body.
+        sent = agent.request(
+            request.method.encode("ascii"),
+            (self._shown.server + request.target).encode("ascii"),
+            self._headers(request),
+            BodyBytes(request.body) if request.body else None,
+        )
+        response = await sent.addBoth(use.answered).addErrback(self._refused, use)
+        return response.code, Incoming(response, use)
+
     async def _collect(self, request: Request, limit_bytes: int) -> Answer:
-        use = _Use(self._pool)
+        use = Use(self._pool)
         response = await self._send(request, use)
         return await _collected(response, limit_bytes, use)
 
@@ -223,18 +266,18 @@ class HTTPTransport:
         limit_bytes: int,
     ) -> Answer:
         # A stream has a connection of its own, which closes with it.
-        use = _Use(HTTPConnectionPool(self._reactor, persistent=False))
+        use = Use(HTTPConnectionPool(self._reactor, persistent=False))
         head = self._send(request, use)
         response = await head.addTimeout(head_seconds, self._reactor)
         if response.code != 200:
             return await _collected(response, limit_bytes, use)
         begun()
-        body = _Body(receive, use.abort)
+        body = Body(receive, use.abort)
         response.deliverBody(body)
         await body.done
         return response.code, {}, b""
 
-    def _send(self, request: Request, use: _Use) -> Deferred[Any]:
+    def _headers(self, request: Request) -> Headers:
         headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
         for name, value in identity_headers(self._shown):
             headers.addRawHeader(name, value)
@@ -242,15 +285,18 @@ class HTTPTransport:
             headers.setRawHeaders(further, [text])
         if request.body:
             headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
+        return headers
+
+    def _send(self, request: Request, use: Use) -> Deferred[Any]:
         client = HTTPClient(
-            Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use),
+            Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use),
             _NO_COOKIES,
-            data_to_body_producer=_Bytes,
+            data_to_body_producer=BodyBytes,
         )
         sent: Deferred[Any] = client.request(
             request.method,
             _url(self._shown.server + request.target),
-            headers=headers,
+            headers=self._headers(request),
             data=request.body or None,
             cookies=_NO_COOKIES,
             allow_redirects=False,
@@ -259,7 +305,7 @@ class HTTPTransport:
         )
         return sent.addBoth(use.answered).addErrback(self._refused, use)
 
-    def _refused(self, failure: Failure, use: _Use) -> Failure:
+    def _refused(self, failure: Failure, use: Use) -> Failure:
         if use.problem:
             return Failure(BadGateway(f"{self._peer} {self.config.server}: {use.problem}"))
         return _plain_cancellation(failure)
@@ -296,7 +342,7 @@ class HTTPTransport:
         self._pool.closeCachedConnections()
         self._pool = self._new_pool()
 
-    async def _translated(self, exchange: Deferred[Answer], request: Request) -> Answer:
+    async def _translated(self, exchange: Deferred[A], request: Request) -> A:
         """Turn every failure into one of two API errors."""
         try:
             return await exchange
@@ -307,7 +353,7 @@ class HTTPTransport:
                 f"{self._peer} {self.config.server} did not answer "
                 f"{request.method} {_path_only(request.target)} in time"
             ) from None
-        except _Misuse as wrapped:
+        except Misuse as wrapped:
             raise wrapped.cause from None
         except Exception as failed:
             # TCP, TLS and proxies raise many unrelated types; for the caller all of them
@@ -350,24 +396,16 @@ def _why_no_answer(failed: BaseException) -> str:
     return _why(failed)
 
 
-async def _collected(response: Any, limit_bytes: int, use: _Use) -> Answer:
+async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
     collector = _Collector(limit_bytes)
-    body = _Body(collector.add, use.abort)
+    body = Body(collector.add, use.abort)
     response.deliverBody(body)
     try:
         await body.done
-    except _Misuse as wrapped:
+    except Misuse as wrapped:
         raise wrapped.cause from None
     headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
     return response.code, headers, b"".join(collector.chunks)
-
-
-class _Misuse(Exception):
-    """The receiver of a body raised ``cause``."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
 
 
 class _Collector:
@@ -381,94 +419,6 @@ class _Collector:
         if self._left < 0:
             raise BadGateway(f"the server's answer is larger than {self._limit} bytes")
         self.chunks.append(data)
-
-
-class _Body(Protocol):
-    """
-    Gives a response's body to ``receive``.
-
-    ``done`` fires at its end; cancelling it, or an exception of ``receive``,
-    aborts the connection.
-    """
-
-    def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
-        self._receive = receive
-        self._abort = abort
-        self.done: Deferred[None] = Deferred(lambda _: self._give_up(Failure(CancelledError())))
-
-    def dataReceived(self, data: bytes) -> None:
-        if self.done.called:
-            return
-        try:
-            self._receive(data)
-        except Exception as cause:
-            # Raised into the HTTP parser, it would become a broken response; the
-            # caller must see the original.
-            self._give_up(Failure(_Misuse(cause)))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if reason.check(ResponseDone, PotentialDataLoss):
-            self._settle(None)
-        else:
-            self._settle(reason)
-
-    def _give_up(self, why: Failure) -> None:
-        self._settle(why)  # before the abort, because connectionLost has a less specific reason
-        self._abort()
-
-    def _settle(self, outcome: Failure | None) -> None:
-        if self.done.called:
-            return
-        if outcome is None:
-            self.done.callback(None)
-        else:
-            self.done.errback(outcome)
-
-
-class _Use:
-    """
-    A pool for one exchange, which remembers the connection in order to abort it.
-
-    It takes the place of the pool in Agent.
-    """
-
-    def __init__(self, pool: HTTPConnectionPool) -> None:
-        self._pool = pool
-        self.persistent = pool.persistent
-        self._protocol: Any = None
-        self._head: Head | None = None
-        self.problem = ""
-
-    def getConnection(self, key: object, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
-        connecting: Deferred[Any] = self._pool.getConnection(key, endpoint)
-        return connecting.addCallback(self._connected)
-
-    def _connected(self, protocol: Any) -> Any:
-        self._protocol = protocol
-        self._head = Head(protocol, self._refuse)
-        protocol.dataReceived = self._head.received
-        return protocol
-
-    def _refuse(self, problem: str) -> None:
-        self.problem = problem
-        self.abort()
-
-    def answered(self, response: T) -> T:
-        """Stop counting the head: it is complete."""
-        head, self._head = self._head, None  # they refer to each other
-        if head is not None:
-            head.is_complete = True
-            self._protocol.__dict__.pop("dataReceived", None)
-        return response
-
-    def abort(self) -> None:
-        """End the connection now, without waiting for the peer."""
-        if self._protocol is not None:
-            transport = self._protocol.transport
-            self._protocol.abort()
-            # loseConnection would wait until the peer has sent everything.
-            if transport is not None:
-                transport.abortConnection()
 
 
 class _NoCookies(IndexableCookieJar):
@@ -503,36 +453,3 @@ def _url(text: str) -> EncodedURL:
     url: Any = _ReadyURL.from_text(text)
     url.text = EncodedURL.from_text(text).to_uri().to_text()
     return cast(EncodedURL, url)
-
-
-@implementer(IAgentEndpointFactory)
-class _Fixed:
-    """An endpoint factory that returns the same server for every URL."""
-
-    def __init__(self, server: IStreamClientEndpoint) -> None:
-        self._server = server
-
-    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        return self._server
-
-
-@implementer(IBodyProducer)
-class _Bytes:
-    """A request body from memory, written at once, without a Cooperator."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self.length = len(body)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._body)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """Everything is written already."""
-
-    def resumeProducing(self) -> None:
-        """Everything is written already."""
-
-    def stopProducing(self) -> None:
-        """Everything is written already."""
