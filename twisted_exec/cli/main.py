@@ -20,6 +20,7 @@ from twisted_exec.cli.logs import command as logs
 from twisted_exec.cli.recording import command as recording
 from twisted_exec.cli.screen import command as screen
 from twisted_exec.cli.space import commands as space
+from twisted_exec.cli.web import command as web
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,6 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     screen.register(commands)
     audit.register(commands)
     recording.register(commands)
+    web.register(commands)
     doctor.register(commands)
     completion.register(commands)
     man.register(commands)

@@ -33,6 +33,27 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertEqual((options.no_resume, options.lost_after), (True, 60))
         self.assertEqual(parse_options(["vm", "--lost-after=5"]).lost_after, 5)
 
+    def test_web(self) -> None:
+        """``--web`` goes with a machine and credentials, and with nothing that the page asks for."""
+        options = parse_options(["vm", "--web", "-n", "lab", "--context", "c", "--as", "ann"])
+        self.assertTrue(options.web)
+        for words in (
+            ["--record"],
+            ["--reason", "x"],
+            ["--escape", "^B"],
+            ["--read-only"],
+            ["--force"],
+            ["--timeout", "5"],
+            ["--send", "x"],
+            ["--run", "x"],
+            ["--space", "s"],
+            ["--raw"],
+        ):
+            stderr = io.StringIO()
+            with redirect_stderr(stderr), self.assertRaises(SystemExit):
+                parse_options(["vm", "--web", *words])
+            self.assertIn("does not go with --web", stderr.getvalue(), words)
+
     def test_kind(self) -> None:
         """A name may have the form of ``kubectl get -o name``; any other path is refused."""
         for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):

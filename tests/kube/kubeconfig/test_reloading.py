@@ -10,7 +10,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import KubeConfigError, Overrides
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.kube.transport.connection import auth_headers, tls
 
@@ -73,6 +73,16 @@ class FollowedConfigTests(SynchronousTestCase):
         followed = ReloadingConfig(environ=environ)
         later.write_text(kubeconfig("https://first:6443"))
         self.assertEqual(followed.current().server, "https://first:6443")
+
+    def test_overrides(self) -> None:
+        """Values that override the file also override the next one."""
+        overrides = Overrides(namespace="lab", token="mine")
+        followed = ReloadingConfig(str(self.path), overrides=overrides)
+        self.replace(kubeconfig("https://two:6443"))
+        config = followed.current()
+        self.assertEqual(
+            (config.server, config.namespace, config.token), ("https://two:6443", "lab", "mine")
+        )
 
     def with_files(self) -> ReloadingConfig:
         """Return a kubeconfig whose certificates and token are in separate files."""

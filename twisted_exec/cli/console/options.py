@@ -91,7 +91,43 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--request does not go with --space: use a kubeconfig of the space")
     if wrong := script_problem(options):
         parser.error(wrong)
+    if wrong := _web_problem(options, parser):
+        parser.error(wrong)
     return options
+
+
+_TERMINAL = {
+    "record": "--record",
+    "record_input": "--record-input",
+    "reason": "--reason",
+    "request": "--request",
+    "raw": "--raw",
+    "escape": "--escape",
+    "linger": "--linger",
+    "timeout": "--timeout",
+    "quiet": "--quiet",
+    "read_only": "--read-only",
+    "force": "--force",
+    "no_resume": "--no-resume",
+    "lost_after": "--lost-after",
+    "steps": "--expect and --send",
+    "script_command": "--run",
+    "selector": "-l",
+    "all_machines": "--all",
+    "space": "--space",
+}
+"""Options of a session in this terminal, or of a machine that the page does not know."""
+
+
+def _web_problem(options: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
+    """Return why ``--web`` does not go with the other options; empty if it does."""
+    if not options.web:
+        return ""
+    bare = parser.parse_args([])
+    for key, name in _TERMINAL.items():
+        if str(getattr(options, key)) != str(getattr(bare, key)):
+            return f"{name} does not go with --web: choose it in the page"
+    return ""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -143,6 +179,11 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="ask another user for the approval that a policy requires, wait for it, and open the "
         "console; if you leave earlier, the request stays",
+    )
+    parser.add_argument(
+        "--web",
+        action="store_true",
+        help="open the console in your browser, with these credentials, as 'twisted-exec web NAME'",
     )
     parser.add_argument(
         "--raw",

@@ -68,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from twisted_exec.cli.fleet.command import run
 
             return run(options)
+        if options.web:
+            return _run_web(options)
         return conclude(*_run(options))
     except KeyboardInterrupt:  # before or after the session, which has its own signals
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -88,6 +90,14 @@ def open_standard_descriptors() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+
+
+def _run_web(options: argparse.Namespace) -> int:
+    from twisted_exec.cli.web.command import run
+
+    gc.enable()  # it runs for hours
+    options.port, options.no_browser = 0, False
+    return run(options)
 
 
 def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:

@@ -77,6 +77,7 @@ class Incoming:
     An answer whose head has arrived; its body is paused.
 
     :ivar headers: without those of the connection, such as ``Transfer-Encoding``.
+    :ivar length: bytes of the body; ``None`` if the server has not said so.
     """
 
     def __init__(self, response: Any, use: Use) -> None:
@@ -87,6 +88,8 @@ class Incoming:
             for name, values in response.headers.getAllRawHeaders()
             for value in values
         ]
+        length = response.length
+        self.length: int | None = length if isinstance(length, int) else None
         self._body: Body | None = None
         self._is_paused = False
 

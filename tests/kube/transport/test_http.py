@@ -1,0 +1,113 @@
+"""
+Tests for :meth:`HTTPTransport.open <twisted_exec.kube.transport.http.HTTPTransport.open>`; other
+requests are those of :mod:`tests.kube.test_client`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.web.server import NOT_DONE_YET, Request
+
+from tests.kube.plugins import PluginScript
+from tests.kube.test_client import ClientTestCase, status
+from twisted_exec.api.status import GatewayTimeout
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.transport import http
+from twisted_exec.kube.transport.exchange import Incoming
+
+
+class OpenTests(ClientTestCase):
+    """An answer whose body follows at its reader's pace."""
+
+    def transport(self, **more: Any) -> http.HTTPTransport:
+        server = f"http://127.0.0.1:{self.port.getHost().port}"
+        transport = http.HTTPTransport(ClientConfig(server, **more), reactor)
+        self.addCleanup(transport.close)
+        return transport
+
+    async def read(self, incoming: Incoming) -> bytes:
+        body: list[bytes] = []
+        ended: Deferred[bool] = Deferred()
+        incoming.deliver(body.append, ended.callback)
+        self.assertTrue(await ended)
+        return b"".join(body)
+
+    async def test_any_code(self) -> None:
+        """Every code is an answer, with all its headers, and connections are reused."""
+
+        def answer(request: Request) -> bytes:
+            request.setResponseCode(int(request.path[1:]))
+            request.responseHeaders.setRawHeaders("Odd", ["a", "b"])
+            return b"body"
+
+        self.server.handler = answer
+        transport = self.transport()
+        for code in (200, 302, 403, 500):
+            incoming = await transport.open(http.Request("GET", f"/{code}"), head_seconds=30)
+            odd = [value for name, value in incoming.headers if name == b"Odd"]
+            self.assertEqual((incoming.code, odd, incoming.length), (code, [b"a", b"b"], 4))
+            self.assertEqual(await self.read(incoming), b"body")
+        self.assertEqual(len(self.server.connections), 1)
+
+    async def test_renewed(self) -> None:
+        """After a 401 the plugin runs once more, and the request is repeated with its body."""
+
+        def answer(request: Request) -> Any:
+            good = request.getHeader("authorization") == "Bearer t2"
+            return {"metadata": {}} if good else status(request, 401)
+
+        self.server.handler = answer
+        script = PluginScript(Path(self.mktemp()), "answer(token=f't{count}')")
+        transport = self.transport(plugin=script.plugin())
+        incoming = await transport.open(http.Request("POST", "/", b"{}"), head_seconds=30)
+        self.assertEqual((incoming.code, await self.read(incoming)), (200, b'{"metadata": {}}'))
+        self.assertEqual(self.server.bodies, [b"{}", b"{}"])
+
+    async def test_paused(self) -> None:
+        """A reader that pauses while the first bytes arrive gets the rest when it resumes."""
+        self.server.handler = lambda request: b"x" * (1 << 20)
+        incoming = await self.transport().open(http.Request("GET", "/"), head_seconds=30)
+        sizes: list[int] = []
+        paused: Deferred[None] = Deferred()
+        ended: Deferred[bool] = Deferred()
+
+        def received(data: bytes) -> None:
+            sizes.append(len(data))
+            if len(sizes) == 1:
+                incoming.pause()
+                reactor.callLater(0, paused.callback, None)  # type: ignore[attr-defined]
+
+        incoming.deliver(received, ended.callback)
+        await paused
+        self.assertLess(sum(sizes), 1 << 20)
+        incoming.resume()
+        self.assertTrue(await ended)
+        self.assertEqual(sum(sizes), 1 << 20)
+
+    async def test_aborted(self) -> None:
+        """An answer that nobody wants ends its connection, before its body is read and after."""
+        for is_reading in (False, True):
+            left: Deferred[None] = Deferred()
+
+            def begin(request: Request, left: Deferred[None] = left) -> Any:
+                request.notifyFinish().addBoth(lambda _: left.callback(None))
+                request.write(b"x")
+                return NOT_DONE_YET
+
+            self.server.handler = begin
+            incoming = await self.transport().open(http.Request("GET", "/"), head_seconds=30)
+            if is_reading:
+                incoming.deliver(lambda _: None, self.fail)
+            incoming.abort()
+            incoming.abort()
+            await left
+
+    async def test_no_head(self) -> None:
+        """Without a head in time the request fails."""
+        self.server.handler = lambda request: NOT_DONE_YET
+        with self.assertRaises(GatewayTimeout):
+            await self.transport().open(http.Request("GET", "/"), head_seconds=0.01)

@@ -1,0 +1,58 @@
+"""
+Open the page in the user's browser.
+
+The URL has a secret, and every user of this computer can read the arguments of processes.  So the
+browser gets the name of a file that only this user can read, and that leads to the URL.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+_PAGE = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>Web console</title>
+<a href="{url}">Open the web console</a>
+"""
+
+_DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+
+
+def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Return whether a browser would open in a window, rather than in this terminal."""
+    return platform == "darwin" or any(environ.get(name) for name in _DISPLAYS)
+
+
+class BrowserPage:
+    """
+    A file that leads to a URL.
+
+    :ivar path: the file, in a directory of its own that only this user can read.
+    """
+
+    def __init__(self, url: str) -> None:
+        directory = Path(tempfile.mkdtemp(prefix="twisted-exec-web-"))  # mode 0700
+        self.path = directory / "console.html"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(_PAGE.format(url=escape(url)))
+
+    def open(self) -> None:
+        """Open it, in a thread: some browsers return only when they are closed."""
+        arguments = (self.path.as_uri(),)
+        threading.Thread(target=webbrowser.open, args=arguments, daemon=True).start()
+
+    def remove(self) -> None:
+        """Remove the file, because its secret is of no use any more."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)

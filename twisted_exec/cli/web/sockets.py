@@ -1,0 +1,172 @@
+"""
+WebSockets of the page, spliced with connections to the API server.
+
+Consoles, watches and followed logs come over them.  Bytes pass unread; only the boundaries of frames
+are tracked, so that the program can tell the page when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.api.status import (
+    BadGateway,
+    BadRequest,
+    GatewayTimeout,
+    ServiceUnavailable,
+)
+from twisted_exec.cli.web.forwarding import AGENT, with_remedy
+from twisted_exec.cli.web.headers import handshake_headers
+from twisted_exec.kube.consoles.exec import (
+    TIMEOUT_SECONDS,
+    naming_server,
+    request_head,
+    with_current_credentials,
+)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.transport.connection import endpoint
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, upgrade
+from twisted_exec.streaming.http.upgrade_server import header_pairs, take_over
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.frame_boundaries import WebSocketFrameBoundaries
+from twisted_exec.wire.upgrade import (
+    WEBSOCKET,
+    check_websocket,
+    forwarded_response_headers,
+    is_answer,
+    switching_protocols,
+)
+
+MOST_SOCKETS = 400
+"""Open WebSockets: a tab has one for each terminal and one for each watch."""
+
+_END_SECONDS = 0.5
+"""Time limit for the browser and the API server to close a WebSocket at the end."""
+
+_STOPPED = Ending(SHUTTING_DOWN, "the web console on this computer was stopped")
+
+
+class Sockets:
+    """
+    Forwards WebSockets.
+
+    :param config: returns the current configuration.
+    :param server: the endpoint of the API server, instead of the one that ``config`` names.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], ClientConfig],
+        reactor: Any,
+        server: IStreamClientEndpoint | None = None,
+    ) -> None:
+        self._config, self._reactor, self._server = config, reactor, server
+        self._open: dict[Splice, WebSocketFrameBoundaries] = {}
+        self._opening = 0
+        self._all_closed: Deferred[None] | None = None
+
+    async def forward(self, request: Request) -> None:
+        """
+        Open a WebSocket at the API server, and give it to the page.
+
+        :raises APIError: the API server refuses, or cannot be reached.  Cancelling (the page left)
+            closes its connection.
+        """
+        try:
+            check_websocket(request.method, header_pairs(request.requestHeaders))
+        except RemoteProtocolError as problem:
+            raise BadRequest(str(problem)) from None
+        if len(self._open) + self._opening >= MOST_SOCKETS:
+            raise ServiceUnavailable(
+                f"{MOST_SOCKETS} terminals and watches are open here: close some tabs"
+            )
+        self._opening += 1
+        try:
+            upgraded = await self._upgraded(request)
+        finally:
+            self._opening -= 1
+        self._join(request, upgraded)
+
+    async def _upgraded(self, request: Request) -> Upgraded:
+        path, _, query = request.uri.partition(b"?")
+        ours = [(b"Connection", b"Upgrade"), (b"Upgrade", WEBSOCKET), *handshake_headers(request)]
+
+        async def opened(config: ClientConfig) -> Upgraded:
+            head = request_head(config, path.decode("ascii"), query, AGENT)
+            head = replace(head, headers=[*head.headers, *ours])
+            server = self._server or endpoint(
+                config, self._reactor, timeout_seconds=TIMEOUT_SECONDS
+            )
+            try:
+                with naming_server(config):
+                    upgraded = await upgrade(
+                        server, head, clock=self._reactor, timeout_seconds=TIMEOUT_SECONDS
+                    )
+            except UpgradeRefused as refused:
+                raise refused.as_api_error() from None
+            except (BadGateway, GatewayTimeout) as problem:
+                raise with_remedy(problem) from None
+            if not is_answer(upgraded.headers, head.headers):
+                upgraded.abort()
+                raise BadGateway("the API server answered with a protocol that was not offered")
+            return upgraded
+
+        try:
+            return await with_current_credentials(self._config(), self._reactor, opened)
+        except KubeConfigError as problem:
+            raise with_remedy(BadGateway(str(problem))) from None
+
+    def _join(self, request: Request, upgraded: Upgraded) -> None:
+        # Without the protocol's status: if the API server is lost, the page must see the loss of its
+        # connection, or it would not resume the session.
+        boundaries = WebSocketFrameBoundaries(None)
+        splice = Splice(self._reactor, lambda _: closed())
+        closed = partial(self._closed, splice)
+        splice.follow(boundaries)
+        headers = forwarded_response_headers(upgraded.headers)
+        try:
+            take_over(request, splice.user, switching_protocols(WEBSOCKET, headers))
+        except ConnectionDone:
+            upgraded.abort()
+            raise CancelledError from None
+        self._open[splice] = boundaries
+        upgraded.hand_over(splice.machine)
+
+    def _closed(self, splice: Splice) -> None:
+        self._open.pop(splice, None)
+        if not self._open and self._all_closed is not None:
+            self._all_closed.callback(None)
+
+    async def close(self) -> None:
+        """Tell every page that the program ends, and close; takes half a second at most."""
+        if not self._open:
+            return
+        self._all_closed = Deferred()
+        closing = self._all_closed
+        for splice, boundaries in list(self._open.items()):
+            if boundaries.at_edge:
+                # The browser answers with a Close, which reaches the API server: that ends the
+                # session there, instead of keeping it for a page that comes back.
+                splice.user.transport.write(boundaries.last_words(_STOPPED))
+            else:
+                splice.say(_STOPPED)
+        limit = self._reactor.callLater(_END_SECONDS, self._sever)
+        await closing
+        if limit.active():
+            limit.cancel()
+
+    def _sever(self) -> None:
+        for splice in list(self._open):
+            browser = splice.user.transport
+            splice.sever(SHUTTING_DOWN)
+            browser.abortConnection()
