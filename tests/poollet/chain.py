@@ -20,7 +20,8 @@ from twisted.trial.unittest import TestCase
 
 from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
 from twisted_exec.api import kinds
-from twisted_exec.poollet.service import Poollet, Settings
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.settings import Settings
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,

@@ -153,7 +153,7 @@ class ConsoleTests(PoolletCase):
         await self.start(pool_proxy_suffices=["exec-apiserver"])
         await self.view()
         self.allowed.remove(("jane", "machines/exec", "vm"))
-        self.poollet._authorizer._cache._answers.clear()
+        self.poollet.consoles._authorizer._cache._answers.clear()
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open()
         self.assertEqual(caught.exception.code, 403)
@@ -426,14 +426,14 @@ class RefusalTests(PoolletCase):
     async def test_25_runtime_slow(self) -> None:
         """A runtime that takes too long is 504."""
         await self.start()
-        object.__setattr__(self.poollet._proxy.locator, "runtime_seconds", 0.05)
+        object.__setattr__(self.poollet.consoles.proxy.locator, "runtime_seconds", 0.05)
         self.patch(self.runtime, "exec", lambda request, **facts: Deferred())
         self.assertIn("does not answer", await self.refused(504))
 
     async def test_runtime_slow_for_open_session(self) -> None:
         """A session that is open already waits for a slow runtime until the API server gives up."""
         await self.start()
-        locator = self.poollet._proxy.locator
+        locator = self.poollet.consoles.proxy.locator
         clock = Clock()
         object.__setattr__(locator, "clock", clock)
         departed: Deferred[Any] = Deferred()
@@ -454,7 +454,7 @@ class RefusalTests(PoolletCase):
         self.assertLess(RUNTIME_SECONDS, apiserver.Settings.poollet_seconds)
         await self.start()
         clock = Clock()
-        object.__setattr__(self.poollet._proxy.locator, "clock", clock)
+        object.__setattr__(self.poollet.consoles.proxy.locator, "clock", clock)
         departed: Deferred[Any] = Deferred()
         listing: list[Deferred[Any]] = []
         self.patch(self.runtime, "exec", lambda request, **facts: departed)
@@ -482,7 +482,7 @@ class RefusalTests(PoolletCase):
         """If the permission cannot be checked, the request is refused."""
         await self.start()
         self.cluster.problem = unreachable()
-        self.patch(self.poollet._authorizer._reviews, "_retry_seconds", 0.05)
+        self.patch(self.poollet.consoles._authorizer._reviews, "_retry_seconds", 0.05)
         await self.refused(503)
         self.cluster.problem = None
 
@@ -494,7 +494,7 @@ class EndingTests(PoolletCase):
         """Wait until the session has ended for ``reason``; return the runtime's DELETE."""
         await until(lambda: len(self.audit.events) >= 2)
         self.assertEqual(self.audit.events[-1]["reason"], reason)
-        await until(lambda: len(self.poollet.sessions) == 0)
+        await until(lambda: len(self.poollet.consoles.sessions) == 0)
         return self.lines.heads[-1]
 
     async def test_machine_deleted(self) -> None:
@@ -552,10 +552,10 @@ class EndingTests(PoolletCase):
         await self.start()
         await self.view()
         self.allowed.clear()
-        self.poollet._authorizer._cache._answers.clear()
-        await self.poollet.guard.stopService()
-        self.poollet.guard._review_seconds = 0.01
-        self.poollet.guard.startService()
+        self.poollet.consoles._authorizer._cache._answers.clear()
+        await self.poollet.consoles.guard.stopService()
+        self.poollet.consoles.guard._review_seconds = 0.01
+        self.poollet.consoles.guard.startService()
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
     async def test_other_server(self) -> None:
@@ -565,20 +565,20 @@ class EndingTests(PoolletCase):
         await self.view([(b"Authorization", b"Bearer good")], user=b"", identity=None)
         self.good_tokens.clear()
         self.client.changes += 1
-        waited = await until(lambda: not self.poollet.sessions.live())
+        waited = await until(lambda: not self.poollet.consoles.sessions.live())
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
         await self.view()
         self.allowed.clear()
         self.client.changes += 1
-        waited += await until(lambda: not self.poollet.sessions.live())
+        waited += await until(lambda: not self.poollet.consoles.sessions.live())
         self.assertLess(waited, 5, "the periodic reviews have ended them")
 
     async def ask_again(self) -> None:
         """Run the periodic review now, with empty caches."""
-        gate: Any = self.poollet.guard._reviewer
-        for part in (self.poollet._authorizer, gate._authenticator._authenticators[-1]):
+        gate: Any = self.poollet.consoles.guard._reviewer
+        for part in (self.poollet.consoles._authorizer, gate._authenticator._authenticators[-1]):
             part._cache._answers.clear()
-        await self.poollet.guard.review()
+        await self.poollet.consoles.guard.review()
 
     async def test_direct_token(self) -> None:
         """A user with a bearer token keeps the console while the token is valid."""
@@ -613,7 +613,7 @@ class EndingTests(PoolletCase):
         await self.view(user=b"", identity=JANE)
         await self.view()
         await self.ask_again()
-        self.assertEqual(len(self.poollet.sessions), 2)
+        self.assertEqual(len(self.poollet.consoles.sessions), 2)
 
     async def end_by_request(self, identity: Any, session: str) -> tuple[int, dict[str, Any]]:
         """End a session as the previous hop does."""
@@ -638,7 +638,7 @@ class EndingTests(PoolletCase):
         self.assertEqual((await self.end_by_request(JANE, "session-7"))[0], 401)
         self.assertEqual((await self.end_by_request(None, "session-7"))[0], 401)
         self.assertEqual((await self.end_by_request(API_SERVER, "other"))[0], 404)
-        self.assertEqual(len(self.poollet.sessions), 1)
+        self.assertEqual(len(self.poollet.consoles.sessions), 1)
 
 
 class ProgramTests(PoolletCase):
@@ -738,8 +738,8 @@ class ProgramTests(PoolletCase):
                 viewer.transport.abortConnection()
             else:
                 self.lines.lines[number].transport.abortConnection()
-        await until(lambda: len(self.poollet.sessions) < 14)
+        await until(lambda: len(self.poollet.consoles.sessions) < 14)
         self.lines.end()
-        await until(lambda: len(self.poollet.sessions) == 0)
+        await until(lambda: len(self.poollet.consoles.sessions) == 0)
         ends = [event for event in self.audit.events if event["event"] == "end"]
         self.assertEqual(len(ends), 20)

@@ -60,7 +60,7 @@ class TranslationTests(PoolletCase):
         await until(lambda: attachment.received and attachment.sizes)
         attachment.transport.write(b"bye")
         attachment.transport.end(Ending(COMPLETED, exit_code=7))
-        await until(lambda: self.user.detached_with and not len(self.poollet.sessions))
+        await until(lambda: self.user.detached_with and not len(self.poollet.consoles.sessions))
         self.assertEqual(self.user.received, b"bye")
         self.assertEqual([ending.exit_code for ending in self.user.endings], [7])
         (session,) = {call[3] for call in self.runtime.execs}

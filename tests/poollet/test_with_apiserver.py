@@ -144,7 +144,7 @@ class TogetherTests(PoolletCase):
         self.poollet.startService()
         self.addCleanup(self.stop)  # before its client is closed
         await self.poollet.when_ready()
-        serving = self.poollet.serving
+        serving = self.poollet.consoles.serving
         assert serving is not None
         await until(lambda: not serving.problem)
         await self.running()

@@ -50,7 +50,7 @@ from twisted_exec.streaming.http.site import Dispatcher, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
-from twisted_exec.streaming.sessions.lingering import linger
+from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
@@ -114,7 +114,6 @@ MAX_BODY_BYTES = 64 << 10
 """No request of the kubelet API has a body worth mentioning."""
 
 STOPPING = "the node server is shutting down"
-_REPLACED = "the node server was replaced, and the time for sessions that it left behind is over"
 
 
 @dataclass(frozen=True)
@@ -411,9 +410,7 @@ class NodeServer(AsyncService):
         """See :meth:`IHandsOver.retire`."""
         self._has_successor = True
         self.site.drain()
-        return Deferred.fromCoroutine(
-            linger(self.sessions, self._reactor, linger_seconds, _REPLACED)
-        )
+        return leave_to_successor(self.sessions, self._reactor, linger_seconds, self.label)
 
 
 def _known(copy: ILeaves | IRootPods, what: str) -> None:

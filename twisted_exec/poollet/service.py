@@ -9,143 +9,49 @@ reports the change is open here anyway.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
-from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
-from twisted_exec.auth.console_rights import ConsoleVerbs
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
-from twisted_exec.auth.gate import users_of
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.auth.rbac.changes import PermissionWatch
-from twisted_exec.auth.request_header import RequestHeaderAuthenticator
-from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.auth.delegated import DelegatedAuthorizer
+from twisted_exec.auth.interfaces import IAuthorizer
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
 from twisted_exec.kube.informers.reflector import Change, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.observe.metrics import new_registry
 from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.poollet.client_certificate import ClientCertificate
-from twisted_exec.poollet.consoles.content_route import ContentLocator
-from twisted_exec.poollet.consoles.denials import Denials
-from twisted_exec.poollet.consoles.dialling import Dialler, Place
-from twisted_exec.poollet.consoles.exec_route import (
-    CONTINUE_SECONDS,
-    ExecLocator,
-    PoolAccess,
-    gate_of,
-    proxy_of,
-)
-from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
-from twisted_exec.poollet.consoles.policies import PoolPolicies
-from twisted_exec.poollet.consoles.routes import PoolletRoutes
-from twisted_exec.poollet.consoles.screen_route import ScreenLocator
+from twisted_exec.poollet.console_server import ConsoleServer
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines.config import MachineConfig
-from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.loop import Loop
-from twisted_exec.poollet.machines.references import Domain, Unread
+from twisted_exec.poollet.machines.references import Unread
 from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
 from twisted_exec.poollet.pool.class_matching import choice
 from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
 from twisted_exec.poollet.recordings.controller import RecordingController
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.poollet.settings import Settings
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
-from twisted_exec.program.listening import LISTENING
-from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
-from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.lingering import linger
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
-from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.tls.endpoints import address_text, server_endpoint
-from twisted_exec.tls.server import ServerTLS
+from twisted_exec.streaming.sessions.lingering import leave_to_successor
+from twisted_exec.tls.endpoints import address_text
 
-SIGNER = "twisted-exec.dev/poollet-serving"
-"""Signer of the serving certificates that poollets request."""
+__all__ = ["Poollet", "Settings"]
 
-MAX_BODY_BYTES = 64 << 10
 RETIRE_SECONDS = 2.0
-_REPLACED = "the poollet was replaced, and the time for sessions that it left behind is over"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    Configuration of a poollet.  Paths are PEM files, read again when they change.
-
-    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
-    :param client_ca: CA of user certificates; empty accepts no user certificates.
-    :param requestheader_ca: CA of proxies that forward users; empty trusts no proxy.
-    :param requestheader_names: common names of the trusted proxies.
-    :param addresses: where the API server reaches this poollet; empty means this host's own.
-    :param pool_proxy_suffices: users that need no permission on the machine.
-    :param runtime_ca: CA of runtimes whose exec URLs are ``https``.
-    :param trusted_uids: owners of UNIX sockets that may be dialled, besides root and our own user.
-    :param runtime: gRPC target of the runtime, which limits its exec URLs; empty for a runtime in
-        this process.
-    :param exec_allowed: hosts that exec URLs may point to, besides this host and the runtime's.
-    :param certificate_directory: directory of a certificate that the API server signs, instead of
-        ``certificate`` and ``key``.
-    :param signer: signerName of that certificate.
-    :param downward: fields of Machines that the runtime gets as labels and annotations.
-    :param about: the same for objects that Machines refer to; by default their names only.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param allowed_origins: other web sites whose pages may open consoles (CORS).
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
-    """
-
-    pool: str
-    provider_id: str
-    certificate: str = ""
-    key: str = ""
-    listen: str = "tcp:20250"
-    client_ca: str = ""
-    requestheader_ca: str = ""
-    requestheader_names: Sequence[str] = ()
-    addresses: Sequence[Address] = ()
-    pool_proxy_suffices: Sequence[str] = ()
-    runtime_ca: str = ""
-    trusted_uids: Sequence[int] = ()
-    runtime: str = ""
-    drain_seconds: float = 5.0
-    sessions: SessionLimits | None = None
-    allowed_origins: Collection[bytes] = ()
-    strict_verbs: bool = False
-    exec_allowed: Sequence[Place] = ()
-    certificate_directory: str = ""
-    signer: str = SIGNER
-    downward: Downward = field(default_factory=Downward)
-    about: Domain | None = None
-    dialect: Dialect = field(default=DEFAULT)
-
-
-_NO_PROXY = (
-    "pool {pool}: no API server can forward consoles, because no CA for its client certificate is "
-    "configured; see --requestheader-client-ca-file, or --client-ca-file for an API server that "
-    "forwards no users"
-)
 
 
 @implementer(IPoollet, IHandsOver)
@@ -184,21 +90,32 @@ class Poollet(Service):
         self._client, self._reactor = client, reactor
         self._runtime = IMachineRuntime(runtime)
         self._runtime_with_alerts = runtime
-        self._audit, self._checks = audit, checks
-        self._port: IListeningPort | None = None
+        self._checks = checks
         self._starting: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
-        self._authorizer = authorizer or DelegatedAuthorizer(client, reactor)
         self._problem: Failure | None = None
         self._config: MachineConfig | None = None
         self._addresses: Sequence[Address] = ()
         self._has_successor = False
-        self._now = now
         self.registry = new_registry(reactor)
         self._make_copies(settings.dialect)
         self._make_work(now)
-        self._make_route()
-        self._make_health()
+        self.health = Health(reactor)
+        self.consoles = ConsoleServer(
+            settings,
+            client,
+            self._runtime,
+            audit,
+            reactor,
+            authorizer=authorizer or DelegatedAuthorizer(client, reactor),
+            machines=self.machines,
+            machine_of=self.loop.machine_of,
+            recorder=self.recorder,
+            registry=self.registry,
+            health=self.health,
+            now=now,
+        )
+        self._add_probes()
 
     def _make_copies(self, dialect: Dialect) -> None:
         """Create the watches of the API."""
@@ -291,125 +208,12 @@ class Poollet(Service):
             now=now,
         )
 
-    def _make_route(self) -> None:
-        """Create the HTTP routes."""
-        settings, reactor = self.settings, self._reactor
-        self.sessions = Sessions(
-            Trail(self._audit, "poollet", reactor),
-            SessionMetrics(self.registry),
-            settings.sessions,
-        )
-        RoundTripMetrics(self.registry, self.sessions)
-        self._dialler = Dialler(
-            reactor,
-            runtime_ca=settings.runtime_ca,
-            trusted_uids=settings.trusted_uids,
-            runtime=settings.runtime,
-            allowed=settings.exec_allowed,
-        )
-        self.serving = (
-            ServingCertificate(
-                self._client,
-                reactor,
-                directory=settings.certificate_directory,
-                name=settings.dialect.pool_identity(settings.pool),
-                group=settings.dialect.pool_identity_group,
-                label=settings.pool,
-                now=self._now,
-                signer=settings.signer,
-            )
-            if settings.certificate_directory
-            else None
-        )
-        self._certified = (
-            X509Authenticator(settings.client_ca, reactor, apart_from=settings.requestheader_ca)
-            if settings.client_ca
-            else None
-        )
-        self._proxies = (
-            RequestHeaderAuthenticator(
-                settings.requestheader_ca,
-                settings.requestheader_names,
-                reactor,
-                apart_from=settings.client_ca,
-            )
-            if settings.requestheader_ca
-            else None
-        )
-        direct: list[IAuthenticator] = [self._certified] if self._certified is not None else []
-        strict = settings.strict_verbs
-        access = PoolAccess(settings.dialect, settings.pool, settings.pool_proxy_suffices, strict)
-        gate = gate_of(
-            access,
-            self._proxies,
-            [*direct, DelegatedAuthenticator(self._client, reactor)],
-            ConsoleVerbs(self._authorizer, [settings.dialect.workload], strict=strict),
-            settings.allowed_origins,
-        )
-        self.policies = PoolPolicies(self._client, reactor, settings.dialect, self.machines)
-        parts = (
-            gate,
-            access,
-            self._client,
-            self._runtime,
-            self.machines,
-            self.loop.machine_of,
-            self._dialler,
-            reactor,
-            self.policies,
-        )
-        relay = partial(Relay, sessions=self.sessions, clock=reactor)
-        self._proxy = Proxy(
-            ExecLocator(*parts, denials=Denials(self.sessions, self.recorder, reactor.seconds)),
-            hop="poollet",
-            sessions=self.sessions,
-            clock=reactor,
-            continue_seconds=CONTINUE_SECONDS,
-            caller_of=proxy_of(gate, self._proxies),
-            credential_headers=gate.credential_headers.current,
-        )
-        self.permissions = PermissionWatch(
-            self._client, reactor, self.registry, partial(users_of, self.sessions)
-        )
-        self.guard = SessionGuard(
-            self.sessions,
-            gate,
-            reactor,
-            files=gate.files,
-            on_review=self.permissions.want,
-            hint_seconds=LATER_HOP_SECONDS,
-        )
-        self.permissions.changed = self.guard.review_soon
-        self.policies.changed = self.guard.review_soon
-        if isinstance(self._authorizer, DelegatedAuthorizer):
-            self.permissions.forget = self._authorizer.forget
-        dialect = settings.dialect
-        self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
-        self.health = Health(reactor)
-        routes = PoolletRoutes(
-            gate,
-            access,
-            self._proxy,
-            relay(LogLocator(*parts)),
-            relay(ScreenLocator(*parts)),
-            relay(DeletedLogLocator(*parts)),
-            relay(ContentLocator(*parts)),
-            self.health,
-            self.registry,
-        )
-        self.site = Site(
-            routes,
-            reactor,
-            max_body_bytes=MAX_BODY_BYTES,
-            fitting=self.sessions.connections_beside,
-        )
-
-    def _make_health(self) -> None:
+    def _add_probes(self) -> None:
         self.health.add("runtime", lambda: Deferred.fromCoroutine(self._probe_runtime()))
         self.health.add("apiserver", lambda: Deferred.fromCoroutine(self._probe_api_server()))
         self.health.add("caches", self._probe_copies)
         self.health.add("pool", self._probe_pool)
-        if self.serving is not None:
+        if self.consoles.serving is not None:
             self.health.add("certificate", self._probe_certificate)
         if self._identity is not None:
             self.health.add("identity", self._probe_identity)
@@ -434,8 +238,8 @@ class Poollet(Service):
             raise ServiceUnavailable(self.registration.problem)
 
     def _probe_certificate(self) -> None:
-        if self.serving is not None and self.serving.problem:
-            raise ServiceUnavailable(self.serving.problem)
+        if self.consoles.serving is not None and self.consoles.serving.problem:
+            raise ServiceUnavailable(self.consoles.serving.problem)
 
     def _probe_identity(self) -> None:
         if self._identity is not None and self._identity.problem:
@@ -462,50 +266,30 @@ class Poollet(Service):
     async def _start(self) -> None:
         for check in self._checks:
             check()
-        for part in (self._certified, self._proxies, self._dialler):
-            if part is not None:
-                part.load()
+        self.consoles.load()
         if self._identity is not None:
             self._identity.start()
             await self._identity.when_known()
-        settings = self.settings
-        cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]
-        certificate, key = settings.certificate, settings.key
-        if self.serving is not None:
-            self.serving.prepare()
-            certificate, key = self.serving.certificate, self.serving.key
-        tls = ServerTLS(certificate, key, client_cas=cas, resumable=True, clock=self._reactor)
-        endpoint = server_endpoint(self._reactor, settings.listen, tls, LISTENING)
-        self._port = await endpoint.listen(self.site)
-        self.address = host = self._port.getHost()
-        self._addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
+        self.address = host = await self.consoles.listen()
+        self._addresses = self.settings.addresses or default_addresses(getattr(host, "host", ""))
         place = address_text(host)
         self._log.info("serving pool {pool} at {place}", pool=self.pool, place=place)
-        if not cas:
-            self._log.warn(_NO_PROXY, pool=self.pool)
         for copy in self._copies:
             copy.start()
-        self.guard.startService()
+        self.consoles.start()
         self._register()
 
     def _register(self) -> None:
         self.registration.start(self._addresses, getattr(self.address, "port", 0))
-        if self.serving is not None:
-            self.serving.start(sorted({address for _, address in self._addresses}))
+        if self.consoles.serving is not None:
+            self.consoles.serving.start(sorted({address for _, address in self._addresses}))
 
     async def _stop(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
-        if self._port is not None:
-            await maybeDeferred(self._port.stopListening)
-            self._port = None
-        self.site.drain()
-        ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
-        await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
+        await self.consoles.end()
         await self._rest()
-        await DeferredList(
-            [self.guard.stopService(), self.permissions.stop(), self.policies.stop()]
-        )
+        await self.consoles.stop()
         await self.recorder.stop()
         await self.recording_events.stop()
         if not self._has_successor:
@@ -524,8 +308,8 @@ class Poollet(Service):
             self.registration.stop(),
             self.loop.stop(),
         ]
-        if self.serving is not None:
-            stopping.append(self.serving.stop())
+        if self.consoles.serving is not None:
+            stopping.append(self.consoles.serving.stop())
         await DeferredList(stopping)
 
     # Hand-over
@@ -555,9 +339,9 @@ class Poollet(Service):
     def retire(self, linger_seconds: float) -> Deferred[None]:
         """See :meth:`IHandsOver.retire`."""
         self._has_successor = True
-        self.site.drain()
-        return Deferred.fromCoroutine(
-            linger(self.sessions, self._reactor, linger_seconds, _REPLACED)
+        self.consoles.drain()
+        return leave_to_successor(
+            self.consoles.sessions, self._reactor, linger_seconds, "the poollet"
         )
 
     def _failed(self, failure: Failure) -> None:
@@ -596,10 +380,7 @@ class Poollet(Service):
         return any(each["metadata"]["uid"] == uid for each in self.machines)
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = self._ending_rules.machine_ending(before, after)
-        if ending is not None and before is not None:
-            self.guard.end(MachineKey(before["metadata"]["uid"]), ending)
-        self.policies.machine_changed(before, after)
+        self.consoles.machine_changed(before, after)
         self.loop.changed(before, after)
         self.alerts.machine_changed(before, after)
         if before is None or after is None:
@@ -617,8 +398,6 @@ class Poollet(Service):
         self.loop.look_at_all()
 
     def _pool_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = self._ending_rules.pool_ending(before, after)
-        if ending is not None:
-            self.guard.end(PoolKey(self.pool), ending)
+        self.consoles.pool_changed(before, after)
         if after is None:
             self.registration.poke()

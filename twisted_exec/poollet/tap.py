@@ -33,7 +33,8 @@ from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines import downward
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.references import Domain
-from twisted_exec.poollet.service import SIGNER, Poollet, Settings
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.settings import SIGNER, Settings
 from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
 from twisted_exec.program.handover.interfaces import IHandsOver

@@ -11,7 +11,7 @@ from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.apiserver.signing.signer import CAPair
-from twisted_exec.poollet.service import Settings as PoolletSettings
+from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.recordings.service import RecordingSettings

@@ -415,7 +415,7 @@ class Standalone(AsyncService):
         # has to pass here.
         for service in self._running:
             if isinstance(service, Poollet):
-                sessions = service.sessions
+                sessions = service.consoles.sessions
                 await let_sessions_end(self._reactor, self.settings.drain_seconds, sessions.__len__)
                 # No session can be resumed elsewhere: the runtime stops, too.
                 ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")

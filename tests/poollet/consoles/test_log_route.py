@@ -77,7 +77,7 @@ class LogCase(PoolletCase):
 
     def forget(self) -> None:
         """Forget all cached answers of the API server."""
-        authorizer: Any = self.poollet._authorizer
+        authorizer: Any = self.poollet.consoles._authorizer
         authorizer._cache._answers.clear()
 
     async def ended(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class EndTests(LogCase):
         self.allowed.remove(JANE_MAY)
         self.allowed.add(("jane", "machines/exec", "vm"))  # another right does not keep it
         self.forget()
-        await self.poollet.guard.review()
+        await self.poollet.consoles.guard.review()
         await until(lambda: reader.complete is False)
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ", reader.got)
         self.assertEqual((await self.ended())["reason"], "AuthorizationWithdrawn")

@@ -59,10 +59,10 @@ class PolicyTests(PoolletCase):
         await self.policy("others", tier="gold")
         await self.view()
         await self.view(**self.direct())
-        subjects = self.poollet.sessions.subjects()
+        subjects = self.poollet.consoles.sessions.subjects()
         self.assertEqual(len(subjects), 2)
         direct = [each.session for each in subjects if not each.caller]
-        await until(lambda: self.poollet.policies.is_current)
+        await until(lambda: self.poollet.consoles.policies.is_current)
         spec = {"spec": {"selector": {"matchLabels": None}}}
         await self.client.patch(POLICIES, "others", spec, "lab")
         request = await self.ended()
@@ -74,7 +74,7 @@ class PolicyTests(PoolletCase):
         """A machine that gets the label of a policy loses their sessions."""
         await self.policy("gold", tier="gold")
         await self.view(**self.direct())
-        await until(lambda: self.poollet.policies.is_current)
+        await until(lambda: self.poollet.consoles.policies.is_current)
         labels = {"metadata": {"labels": {"tier": "gold"}}}
         await self.client.patch(MACHINES.resource, "vm", labels, "lab")
         self.assertIn('is under ConsolePolicy "lab/gold"', await self.ended())
@@ -90,7 +90,7 @@ class PolicyTests(PoolletCase):
 
         self.patch(self.runtime, "exec", exec_later)
         viewing = Deferred.fromCoroutine(self.view(**self.direct()))
-        await until(lambda: self.poollet.policies.is_current)
+        await until(lambda: self.poollet.consoles.policies.is_current)
         await self.policy("all")
         held.callback(None)
         self.assertIn('is under ConsolePolicy "lab/all"', await self.ended())

@@ -103,7 +103,7 @@ class TakeoverTests(PoolletCase):
         """A denied take-over is an Event and an audit record, once a minute for user and machine."""
         self.allowed.add(("ann", "machines/exec", "vm"))
         await self.view(user=b"ann")
-        session = self.poollet.sessions.live()[-1].subject.session
+        session = self.poollet.consoles.sessions.live()[-1].subject.session
         (machine,) = self.runtime.machines.values()
         machine.status.machine_conditions.add(
             type="ConsoleInUse",

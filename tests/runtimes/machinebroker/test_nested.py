@@ -28,7 +28,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.poollet.service import Poollet
-from twisted_exec.poollet.service import Settings as PoolletSettings
+from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings

@@ -47,7 +47,7 @@ from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_i
 from twisted_exec.runtimes.serving.server_routes import ServerRoutes
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
-from twisted_exec.streaming.sessions.lingering import linger
+from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
@@ -59,7 +59,6 @@ from .tokens import MemoryLedger, Tokens, key_of, new_key
 
 STREAM_SOCKET = "stream.sock"
 
-_REPLACED = "the machine broker was replaced, and the time for sessions that it left behind is over"
 _CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 """Longest wait of a successor for its caches: the requests of its predecessor's clients need them."""
 
@@ -257,8 +256,8 @@ class BrokerHost(AsyncService):
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
         """See :meth:`IHandsOver.retire`."""
-        return Deferred.fromCoroutine(
-            linger(self.streams.sessions, self._reactor, linger_seconds, _REPLACED)
+        return leave_to_successor(
+            self.streams.sessions, self._reactor, linger_seconds, "the machine broker"
         )
 
     def _deleted(self, entry: CachedMachine) -> None:

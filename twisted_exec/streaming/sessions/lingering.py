@@ -15,6 +15,18 @@ LAST_WORD_SECONDS = 3.0
 """Longest wait for a session to end after it was told to."""
 
 
+def leave_to_successor(
+    sessions: Sessions, clock: IReactorTime, seconds: float, program: str
+) -> Deferred[None]:
+    """
+    :func:`linger` as the last part of ``IHandsOver.retire``.
+
+    :param program: such as ``the poollet``, for the reason.
+    """
+    reason = f"{program} was replaced, and the time for sessions that it left behind is over"
+    return Deferred.fromCoroutine(linger(sessions, clock, seconds, reason))
+
+
 async def linger(
     sessions: Sessions,
     clock: IReactorTime,
