@@ -84,15 +84,17 @@ export function selectorText(selector) {
  * Whether a console is healthy, by the condition of its machine.
  *
  * @param {any} machine
- * @returns {null | {isHealthy: boolean, reason: string, message: string, since: string}} null if no alert says so.
+ * @returns {null | {isHealthy: boolean, reason: string, message: string, offset: number | null, since: string}} null if no alert says so.
  */
 export function healthOf(machine) {
   const condition = (machine.status?.conditions ?? []).find((each) => each.type === "ConsoleHealthy");
   if (!condition || condition.status === "Unknown") return null;
+  const [, offset] = /^at offset (\d{1,16}) /.exec(condition.message ?? "") ?? [];
   return {
     isHealthy: condition.status === "True",
     reason: condition.reason ?? "",
     message: condition.message ?? "",
+    offset: offset === undefined ? null : Number(offset),
     since: condition.lastTransitionTime ?? "",
   };
 }

@@ -8,7 +8,7 @@ import { field, save } from "./parts.js";
 import { dateTime, parseTime, size } from "./times.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
-const MOST_PENDING_LINES = 4000;
+const MOST_PENDING_LINES = 1000;
 
 /**
  * @param {HTMLElement} container
@@ -27,6 +27,7 @@ class LogView {
   #searching = new AbortController();
   #isBusy = false;
   #match = NaN;
+  #searched = "";
   #pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
 
   constructor(container, context, { namespace, name, query }) {
@@ -95,6 +96,10 @@ class LogView {
   #failed(error) {
     const kind = error instanceof RangeError ? "warning" : "error";
     fill(this.problem, notice(kind, printable(error.message)));
+    if (!this.source.range) {
+      for (const each of this.paged) each.hidden = true;
+      this.problem.append(button("Try again", () => this.#run(() => this.#start())));
+    }
     if (!(error instanceof LogReplaced)) return;
     this.window.clear();
     queueMicrotask(() => this.#run(async () => {
@@ -114,6 +119,8 @@ class LogView {
       this.window.scrollToEnd();
       return;
     }
+    for (const each of this.paged) each.hidden = false;
+    fill(this.problem);
     this.#showBoot();
     const offset = Number(this.query.get("offset") ?? NaN);
     if (Number.isFinite(offset)) await this.#goTo(offset, true);
@@ -144,6 +151,9 @@ class LogView {
     if (piece) this.window.reset(piece);
     else this.window.clear();
     this.window.scrollToEnd();
+    // Behind a very long line there may be little more than a prompt.
+    if (piece && !this.window.isFull) await this.#more("older");
+    this.window.scrollToEnd();
   }
 
   async #goTo(offset, isMatch = false) {
@@ -161,7 +171,7 @@ class LogView {
       this.window.reset(piece);
       row = this.window.find(offset);
     }
-    row?.scrollIntoView({ block: isMatch ? "center" : "start" });
+    if (row) this.window.scrollTo(row, isMatch ? 0.5 : 0);
     if (row && isMatch) this.#highlight(row, offset);
     return undefined;
   }
@@ -231,7 +241,9 @@ class LogView {
   async #search(text, direction, signal) {
     const { source, window, context } = this;
     const shownFrom = direction === "back" ? source.range.end : window.start - 1;
-    const from = Number.isNaN(this.#match) ? shownFrom : this.#match;
+    const goesOn = text === this.#searched && !Number.isNaN(this.#match);
+    const from = goesOn ? this.#match : shownFrom;
+    this.#searched = text;
     context.announce("Searching.");
     const answer = await source.search(text, from, direction, signal);
     if (answer.found !== null) {
@@ -243,10 +255,10 @@ class LogView {
       context.announce("Found.");
       return;
     }
-    this.#match = answer.offset;
-    const where = direction === "back" ? "before" : "behind";
+    this.#match = answer.isEnd ? NaN : answer.offset;
+    const place = direction === "forward" ? "from here on " : goesOn ? "before this place " : "";
     const message = answer.isEnd
-      ? `No line ${where} this place has "${printable(text)}".`
+      ? `No line ${place}has "${printable(text)}".`
       : `No line in the next ${size(SEARCH_BYTES)} has "${printable(text)}": search again to go on.`;
     fill(this.problem, notice("", message));
   }
@@ -280,7 +292,7 @@ class LogView {
       this.window.clear();
       if (boot === null) await this.#showNewest();
       else await this.#goTo(range.start);
-      this.window.element.focus();
+      this.window.element.focus({ preventScroll: true });
     });
   }
 

@@ -8,6 +8,8 @@ import { button, fill, h, printable } from "../dom.js";
 export class Table {
   #rows = new Map();
   #body = h("tbody");
+  #scroll;
+  #empty;
   #columns;
 
   /**
@@ -18,23 +20,25 @@ export class Table {
   constructor(caption, columns) {
     this.#columns = columns;
     const heads = columns.map(({ title, class: name }) => h("th", { scope: "col", class: name ?? null }, title));
-    this.element = h(
+    this.#scroll = h(
       "div",
-      { class: "scroll" },
+      { class: "scroll facing", hidden: true },
       h("table", { class: "list" }, h("caption", { class: "visually-hidden" }, caption), h("thead", {}, h("tr", {}, heads)), this.#body),
     );
+    this.#empty = h("p", { class: "empty", hidden: true });
+    this.element = h("div", {}, this.#scroll, this.#empty);
   }
 
   /**
-   * @param {{key: string}[]} rows
-   * @param {(row: any) => unknown} [signature] a row is drawn again when this differs.
+   * @param {{key: string}[]} rows a row is drawn again when it differs.
+   * @param {string | false | null} empty the text instead of no rows; none while they are not known.
    */
-  update(rows, signature = (row) => row) {
+  update(rows, empty) {
     const known = this.#rows;
     this.#rows = new Map();
     let place = this.#body.firstChild;
     for (const row of rows) {
-      const drawn = JSON.stringify(signature(row));
+      const drawn = JSON.stringify(row);
       let entry = known.get(row.key);
       known.delete(row.key);
       if (!entry) entry = { element: h("tr"), drawn: "" };
@@ -44,6 +48,9 @@ export class Table {
       else this.#body.insertBefore(entry.element, place);
     }
     for (const { element } of known.values()) element.remove();
+    this.#scroll.hidden = rows.length === 0;
+    this.#empty.hidden = rows.length > 0 || !empty;
+    this.#empty.textContent = empty || "";
   }
 
   #draw(entry, row, drawn) {
@@ -94,7 +101,7 @@ export function confirmed(question, action) {
       "dialog",
       { "aria-label": action },
       h("p", {}, question),
-      h("div", { class: "toolbar" }, button(action, () => leave(true), { class: "danger" }), keep),
+      h("div", { class: "actions" }, button(action, () => leave(true), { class: "danger" }), keep),
     );
     dialog.addEventListener("close", () => {
       dialog.remove();

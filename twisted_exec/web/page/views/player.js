@@ -28,9 +28,10 @@ function load() {
  * @param {number} options.position
  * @param {number} options.speed
  * @param {boolean} options.showsKeys
+ * @param {(isPlaying: boolean) => void} options.changed
  * @param {() => void} options.ended
- * @returns {Promise<null | {play(): void, seek(position: number): void, position(): number, isPlaying: boolean,
- *   dispose(): void}>} null if the player is not installed.
+ * @returns {Promise<null | {play(): void, pause(): void, seek(position: number): void, position(): number,
+ *   isPlaying: boolean, dispose(): void}>} null if the player is not installed.
  */
 export async function openPlayer(stage, cast, options) {
   const library = await load();
@@ -54,15 +55,20 @@ export async function openPlayer(stage, cast, options) {
   const learn = async () => {
     at = await player.getCurrentTime();
   };
-  player.addEventListener("playing", () => (isPlaying = true));
-  player.addEventListener("pause", () => (isPlaying = false));
+  const change = (value) => {
+    isPlaying = value;
+    options.changed(value);
+  };
+  player.addEventListener("playing", () => change(true));
+  player.addEventListener("pause", () => change(false));
   player.addEventListener("ended", () => {
-    isPlaying = false;
+    change(false);
     options.ended();
   });
   const timer = setInterval(learn, 200);
   return {
     play: () => player.play(),
+    pause: () => player.pause(),
     seek: (position) => player.seek(position).then(learn),
     position: () => at,
     get isPlaying() {

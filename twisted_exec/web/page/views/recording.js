@@ -34,7 +34,7 @@ class RecordingView {
   constructor(container, context, { namespace, name }) {
     Object.assign(this, { context, namespace, name });
     this.problem = h("div");
-    this.facts = h("dl", { class: "facts" });
+    this.facts = h("dl", { class: "facts pairs" });
     this.stage = h("div", { class: "player" });
     this.clock = h("p", { class: "dim mono" });
     this.marks = h("ol", { class: "marks" });
@@ -42,21 +42,22 @@ class RecordingView {
     this.idle = h("input", { type: "checkbox", checked: true, onchange: () => this.#play(this.#now()) });
     this.keys = h("input", { type: "checkbox", onchange: () => this.#play(this.#now()) });
     this.speed = h("select", { onchange: () => this.#play(this.#now()) },
-      SPEEDS.map((each) => h("option", { value: String(each) }, `${each} times`)));
+      SPEEDS.map((each) => h("option", { value: String(each) }, `${each}×`)));
     this.speed.value = "1";
+    this.toggle = button("Play", () => (this.#player?.isPlaying ? this.#player.pause() : this.#player?.play()), { class: "primary" });
     this.seek = h("input", { type: "text", size: 12, placeholder: "1:30 or 90" });
     this.controls = h(
       "form",
-      { class: "toolbar", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
-      field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
+      { class: "toolbar player-controls", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
+      this.toggle, field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
       field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
       button("Save", () => save(`${this.name}.cast`, [this.#bytes], "application/x-asciicast")),
     );
     fill(
       container,
-      h("div", { class: "page-head" }, h("h2", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
-      this.facts, this.problem, this.controls, this.stage, this.clock,
-      h("section", { class: "marks-frame", hidden: true }, h("h3", {}, "Markers"), this.marks), this.proof,
+      h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
+      this.problem, this.controls, this.stage, this.clock, this.facts,
+      h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), this.marks), this.proof,
     );
     const timer = setInterval(() => this.#showClock(), CLOCK_MS);
     this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
@@ -125,7 +126,7 @@ class RecordingView {
       ["Policies", printable(row.policies.join(", "))],
       ["Reason", printable(row.reason)],
     ];
-    fill(this.facts, facts.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+    fill(this.facts, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
 
   #showProof() {
@@ -133,7 +134,7 @@ class RecordingView {
     if (!this.#isWhole) {
       fill(this.problem, notice("warning", `Only the first ${size(MOST_CONTENT_BYTES)} are loaded. For all of it: `, h("code", {}, `twisted-exec recording play ${printable(this.name)}`)));
     }
-    fill(this.proof, h("h3", {}, "Proof"), h("p", {}, sentences.join(" "), " To verify it: "), h("pre", { class: "mono scroll", tabindex: 0 }, command));
+    fill(this.proof, h("h2", {}, "Proof"), h("p", {}, sentences.join(" "), " To verify it: "), h("pre", { class: "mono scroll", tabindex: 0 }, command));
     this.proof.hidden = false;
   }
 
@@ -146,6 +147,7 @@ class RecordingView {
     this.#timeline = new Timeline(cast.events, limit);
     const player = await openPlayer(this.stage, cast, {
       limit, position: this.#timeline.position(seconds), speed: Number(this.speed.value), showsKeys: this.keys.checked,
+      changed: (isPlaying) => (this.toggle.textContent = isPlaying ? "Pause" : "Play"),
       ended: () => this.context.announce("The recording ends here."),
     });
     if (this.#stopped.signal.aborted) {
@@ -153,10 +155,12 @@ class RecordingView {
       return;
     }
     this.#player = player;
+    this.toggle.textContent = "Play";
+    this.toggle.disabled = player === null;
     if (!player) {
       fill(this.problem, notice("warning", "The player is not installed with this server: it was built without npm. To play the recording: ", h("code", {}, `twisted-exec recording play ${printable(this.name)}`)));
-    } else {
-      if (wasPlaying) player.play();
+    } else if (wasPlaying) {
+      player.play();
     }
     this.controls.hidden = false;
     this.#showMarks();

@@ -1,14 +1,14 @@
 /** Recordings of consoles: the list, and one recording in a player. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
-import { follow, itemPath, listPath, may, servedResources } from "./objects.js";
+import { ListView } from "./list_view.js";
+import { itemPath, listPath, may } from "./objects.js";
 import { badge, confirmed, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
 import { rowOf } from "./recording_model.js";
-import { matches } from "./session_model.js";
 import { age, dateTime, duration, size } from "./times.js";
 
-const AGE_MS = 10_000;
+const OPTIONS = { plural: "consolerecordings", missing: "This server has no recordings: it is of an older release." };
 const KINDS = { Recording: "good", Failed: "bad", Pending: "waiting", Ending: "waiting" };
 
 /**
@@ -23,80 +23,42 @@ export function show(container, context, parameters) {
   const { namespace, name, part } = parameters;
   if (namespace && name && !part) return showRecording(container, context, { namespace, name });
   const view = new Recordings(container, context, parameters);
-  return { stop: () => view.stop() };
+  view.start();
+  return view;
 }
 
-class Recordings {
-  #stopped = new AbortController();
-  #following = new AbortController();
-  #rows = [];
+class Recordings extends ListView {
+  #rows = null;
   /** @type {Map<string, {mayRead: boolean, mayEnd: boolean}>} by namespace. */
   #rights = new Map();
 
-  constructor(container, context, { namespace, name, part, query }) {
-    this.context = context;
-    const machine = part && name ? context.machines.parse(name) : null;
+  constructor(container, context, parameters) {
+    super(context, parameters, OPTIONS);
+    const machine = parameters.part ? context.machines.parse(parameters.name) : null;
     this.machine = machine && { name: machine.name, resource: `${machine.kind.plural}.${machine.kind.group}` };
-    this.filter = h("input", { type: "search", value: query.get("filter") ?? "", oninput: () => this.#draw() });
-    this.namespace = h("input", { type: "text", value: namespace ?? query.get("namespace") ?? "", placeholder: "all", onchange: () => this.#follow(), size: 14 });
-    this.problem = h("div");
     this.count = h("span", { class: "dim" });
     this.hint = h("div");
     this.table = new Table("Console recordings", this.#columns());
-    this.empty = h("p", { class: "empty", hidden: true });
     fill(
       container,
-      !this.machine && h("div", { class: "page-head" }, h("h2", {}, "Recordings"), this.count),
-      h("div", { class: "toolbar" }, field("Filter", this.filter), !this.machine && field("Namespace", this.namespace)),
-      this.problem, this.hint, this.table.element, this.empty,
+      !machine && h("div", { class: "page-head" }, h("h1", {}, "Recordings"), this.count),
+      machine ? h("div", { class: "toolbar" }, field("Filter", this.filter)) : this.toolbar,
+      this.problem, this.hint, this.table.element,
     );
-    const timer = setInterval(() => this.#draw(), AGE_MS);
-    this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
-    this.#start();
   }
 
-  stop() {
-    this.#following.abort();
-    this.#stopped.abort();
-  }
-
-  async #start() {
-    const resources = await servedResources(this.context.api);
-    if (this.#stopped.signal.aborted) return;
-    if (resources && !resources.has("consolerecordings")) {
-      fill(this.problem, notice("warning", "This server has no recordings: it is of an older release."));
-      return;
-    }
-    this.#follow();
-  }
-
-  #follow() {
-    this.#following.abort();
-    this.#following = new AbortController();
-    this.#rows = [];
-    fill(this.problem);
+  begin() {
+    this.#rows = null;
+    if (!this.isServed) return;
     const { machine } = this;
-    follow(this.context.api, listPath("consolerecordings", this.namespace.value.trim()), {
-      signal: this.#following.signal,
+    this.list((namespace) => listPath(this.plural, namespace), {
       select: (recording) => !machine || isOf(recording, machine),
-      onChange: (objects) => this.#changed(objects),
-      onProblem: (error) => this.#failed(error),
+      onChange: (objects) => {
+        this.#rows = objects.map(rowOf).sort((first, second) => (first.begin < second.begin ? 1 : -1));
+        for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
+      },
     });
-  }
-
-  #failed(error) {
-    if (error?.code === 403 && !this.namespace.value && this.context.config.namespace) {
-      this.namespace.value = this.context.config.namespace;
-      this.#follow();
-      return;
-    }
-    fill(this.problem, error && notice("error", printable(error.message)));
-  }
-
-  #changed(objects) {
-    this.#rows = objects.map(rowOf).sort((first, second) => (first.begin < second.begin ? 1 : -1));
-    for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
-    this.#draw();
+    this.draw();
   }
 
   async #learn(namespace) {
@@ -104,29 +66,28 @@ class Recordings {
     this.#rights.set(namespace, { mayRead: false, mayEnd: false });
     const { api } = this.context;
     const [mayRead, mayEnd] = await Promise.all([
-      may(api, "get", "consolerecordings", "content", namespace),
-      may(api, "patch", "consolerecordings", "", namespace),
+      may(api, "get", this.plural, "content", namespace),
+      may(api, "patch", this.plural, "", namespace),
     ]);
     this.#rights.set(namespace, { mayRead, mayEnd });
-    if (this.#stopped.signal.aborted) return;
+    if (this.signal.aborted) return;
     const lacking = [...this.#rights].filter(([, rights]) => !rights.mayRead).map(([each]) => printable(each));
     fill(this.hint, lacking.length > 0 && notice("", `You may see but not play recordings in ${lacking.join(", ")}: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it.`));
-    this.#draw();
+    this.draw();
   }
 
-  #draw() {
+  draw() {
     const now = Date.now();
-    const rows = this.#rows.filter((row) => matches(row, this.filter.value)).map((row) => ({
+    const all = this.#rows ?? [];
+    const rows = this.matching(all).map((row) => ({
       ...row,
       ...this.#rights.get(row.namespace),
       age: age(row.begin, now),
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
-    this.table.update(rows);
-    this.count.textContent = `${rows.length}`;
-    this.table.element.hidden = rows.length === 0;
-    this.empty.hidden = rows.length > 0;
-    this.empty.textContent = this.#rows.length ? "No recording matches the filter." : "There are no recordings.";
+    const empty = all.length ? "No recording matches the filter." : "There are no recordings.";
+    this.table.update(rows, this.#rows && empty);
+    this.count.textContent = rows.length === all.length ? `${rows.length}` : `${rows.length} of ${all.length}`;
   }
 
   #columns() {

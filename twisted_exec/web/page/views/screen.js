@@ -10,7 +10,10 @@ import { styledText } from "./styles.js";
 import { dateTime, parseTime } from "./times.js";
 
 const SLIDE_MS = 250;
-const STEPS = [["1 hour back", -3600], ["10 minutes back", -600], ["1 minute back", -60], ["1 minute on", 60], ["10 minutes on", 600], ["1 hour on", 3600]];
+const STEPS = [
+  ["1 hour earlier", -3600], ["10 minutes earlier", -600], ["1 minute earlier", -60],
+  ["1 minute later", 60], ["10 minutes later", 600], ["1 hour later", 3600],
+];
 
 /**
  * @param {HTMLElement} container

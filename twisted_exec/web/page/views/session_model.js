@@ -57,14 +57,14 @@ function compare(first, second) {
 }
 
 /**
- * Whether a row has the text in any field that is shown.
+ * Whether a row has each word of a filter in some field.
  *
  * @param {Record<string, any>} row
- * @param {string} text
+ * @param {string} filter
  * @returns {boolean}
  */
-export function matches(row, text) {
-  const wanted = text.trim().toLowerCase();
-  if (!wanted) return true;
-  return Object.values(row).some((value) => String(value).toLowerCase().includes(wanted));
+export function matches(row, filter) {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const texts = Object.values(row).map((value) => String(value).toLowerCase());
+  return words.every((word) => texts.some((text) => text.includes(word)));
 }

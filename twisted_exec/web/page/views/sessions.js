@@ -1,12 +1,13 @@
 /** Console sessions: who is connected to which console, and how to end a session. */
 
-import { button, fill, h, notice, printable } from "../dom.js";
-import { follow, itemPath, listPath, may, servedResources } from "./objects.js";
-import { confirmed, field, Table } from "./parts.js";
-import { matches, order, rowOf } from "./session_model.js";
+import { button, fill, h, printable } from "../dom.js";
+import { ListView } from "./list_view.js";
+import { itemPath, listPath, may } from "./objects.js";
+import { confirmed, Table } from "./parts.js";
+import { order, rowOf } from "./session_model.js";
 import { age, dateTime, size } from "./times.js";
 
-const AGE_MS = 5000;
+const OPTIONS = { plural: "consolesessions", missing: "This server does not list console sessions: it is of an older release." };
 
 /**
  * @param {HTMLElement} container
@@ -16,104 +17,53 @@ const AGE_MS = 5000;
  */
 export function show(container, context, parameters) {
   const view = new Sessions(container, context, parameters);
-  return { stop: () => view.stop() };
+  view.start();
+  return view;
 }
 
-class Sessions {
-  #stopped = new AbortController();
-  #following = new AbortController();
-  #rows = [];
+class Sessions extends ListView {
+  #rows = null;
   /** @type {Map<string, boolean>} whether the user may end sessions, by namespace. */
   #rights = new Map();
 
   constructor(container, context, parameters) {
-    this.context = context;
-    this.filter = h("input", { type: "search", value: parameters.query.get("filter") ?? "", oninput: () => this.#draw() });
-    this.namespace = h("input", {
-      type: "text", value: parameters.namespace ?? parameters.query.get("namespace") ?? "", placeholder: "all",
-      onchange: () => this.#follow(), size: 14,
-    });
-    this.problem = h("div");
+    super(context, parameters, OPTIONS);
     this.count = h("span", { class: "dim" });
     this.table = new Table("Console sessions", this.#columns());
-    this.empty = h("p", { class: "empty", hidden: true });
-    fill(
-      container,
-      h("div", { class: "page-head" }, h("h2", {}, "Sessions"), this.count),
-      h("div", { class: "toolbar" }, field("Filter", this.filter), field("Namespace", this.namespace)),
-      this.problem,
-      this.table.element,
-      this.empty,
-    );
-    const timer = setInterval(() => this.#draw(), AGE_MS);
-    this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
-    this.#start();
+    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Sessions"), this.count), this.toolbar, this.problem, this.table.element);
   }
 
-  stop() {
-    this.#following.abort();
-    this.#stopped.abort();
-  }
-
-  async #start() {
-    const resources = await servedResources(this.context.api);
-    if (this.#stopped.signal.aborted) return;
-    if (resources && !resources.has("consolesessions")) {
-      fill(this.problem, notice("warning", "This server does not list console sessions: it is of an older release."));
-      return;
-    }
-    this.#follow();
-  }
-
-  #follow() {
-    this.#following.abort();
-    this.#following = new AbortController();
-    this.#rows = [];
-    fill(this.problem);
-    follow(this.context.api, listPath("consolesessions", this.namespace.value.trim()), {
-      signal: this.#following.signal,
-      onChange: (objects) => this.#changed(objects),
-      onProblem: (error) => this.#failed(error),
+  begin() {
+    this.#rows = null;
+    if (!this.isServed) return;
+    this.list((namespace) => listPath(this.plural, namespace), {
+      onChange: (objects) => {
+        this.#rows = objects.map(rowOf).sort(order);
+        for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
+      },
     });
-  }
-
-  #failed(error) {
-    if (error?.code === 403 && !this.namespace.value && this.context.config.namespace) {
-      this.namespace.value = this.context.config.namespace;
-      this.#follow();
-      return;
-    }
-    fill(this.problem, error && notice("error", printable(error.message), ...remedy(error)));
-  }
-
-  #changed(objects) {
-    this.#rows = objects.map(rowOf).sort(order);
-    for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
-    this.#draw();
+    this.draw();
   }
 
   async #learn(namespace) {
     if (this.#rights.has(namespace)) return;
     this.#rights.set(namespace, false);
-    this.#rights.set(namespace, await may(this.context.api, "delete", "consolesessions", "", namespace));
-    this.#draw();
+    this.#rights.set(namespace, await may(this.context.api, "delete", this.plural, "", namespace));
+    this.draw();
   }
 
-  #draw() {
+  draw() {
     const now = Date.now();
-    const rows = this.#rows
-      .filter((row) => matches(row, this.filter.value))
-      .map((row) => ({
-        ...row,
-        age: age(row.since, now),
-        awayFor: age(row.away, now),
-        mayEnd: this.#rights.get(row.namespace) === true,
-      }));
-    this.table.update(rows);
-    this.count.textContent = rows.length === this.#rows.length ? `${rows.length}` : `${rows.length} of ${this.#rows.length}`;
-    this.table.element.hidden = rows.length === 0;
-    this.empty.hidden = rows.length > 0;
-    this.empty.textContent = this.#rows.length ? "No session matches the filter." : "No console is open.";
+    const all = this.#rows ?? [];
+    const rows = this.matching(all).map((row) => ({
+      ...row,
+      age: age(row.since, now),
+      awayFor: age(row.away, now),
+      mayEnd: this.#rights.get(row.namespace) === true,
+    }));
+    const empty = all.length ? "No session matches the filter." : "No console is open.";
+    this.table.update(rows, this.#rows && empty);
+    this.count.textContent = rows.length === all.length ? `${rows.length}` : `${rows.length} of ${all.length}`;
   }
 
   #columns() {
@@ -174,9 +124,4 @@ function details(row) {
     h("summary", { "data-action": "details" }, "Details"),
     h("dl", { class: "facts" }, facts.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, printable(value))])),
   );
-}
-
-function remedy(error) {
-  if (error.code !== 403) return [];
-  return [" Choose a namespace in which you may list sessions; the roles edit and admin include this."];
 }

@@ -11,7 +11,8 @@ const NEWLINE = 10;
 const STAMP = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z $/;
 const STAMP_BYTES = "2026-11-20T08:38:20.104595125Z ".length;
 const EMPTY = new Uint8Array(0);
-const MOST_LINE_BYTES = 64 << 10;
+// More than a piece that is read at once, so only a line that is followed is split here.
+const MOST_LINE_BYTES = 128 << 10;
 
 /**
  * @typedef {object} Line

@@ -37,6 +37,7 @@ export class LogSource {
   range = null;
   /** The chosen boot: 0 is the newest, -1 the one before it; null for all output. */
   boot = null;
+  #oldest = NaN;
 
   /**
    * @param {any} api
@@ -57,6 +58,7 @@ export class LogSource {
     const framing = await this.#framing(boot === null ? {} : { boot: String(boot) }, signal);
     this.boot = boot;
     this.range = framing && { ...framing, end: framing.end ?? framing.start };
+    if (boot === null && framing) this.#oldest = framing.start;
     return this.range;
   }
 
@@ -99,6 +101,7 @@ export class LogSource {
       if (!found.framing) break;
       const { start, end = start } = found.framing;
       boots.push({ boot, start, end, time: linesOf(found.frames, start)[0]?.time ?? "" });
+      if (start <= this.#oldest) break;
     }
     return boots;
   }

@@ -88,12 +88,15 @@ export class LogWindow {
     const last = this.#pieces[this.#pieces.length - 1];
     const open = last?.rows[last.rows.length - 1];
     if (open && changed.has(open.line)) redraw(open, this.options);
-    if (lines.length) {
-      if (!last || last.rows.length >= PIECE_LINES) {
-        this.append({ lines, start: lines[0].offset, end });
+    for (let at = 0; at < lines.length; at += PIECE_LINES) {
+      const some = lines.slice(at, at + PIECE_LINES);
+      const newest = this.#pieces[this.#pieces.length - 1];
+      if (newest) newest.end = some[0].offset;
+      if (!newest || newest.rows.length >= PIECE_LINES) {
+        this.append({ lines: some, start: some[0].offset, end });
       } else {
-        this.#dropOpenLine(lines[0].offset);
-        this.#add(last, lines, this.#style());
+        this.#dropOpenLine(some[0].offset);
+        this.#add(newest, some, this.#style());
       }
     }
     const newest = this.#pieces[this.#pieces.length - 1];
@@ -114,6 +117,11 @@ export class LogWindow {
     for (const row of this.#pieces.flatMap((piece) => piece.rows)) redraw(row, this.options);
   }
 
+  /** Whether the lines need the whole height. */
+  get isFull() {
+    return this.element.scrollHeight > this.element.clientHeight;
+  }
+
   get isAtEnd() {
     const { scrollTop, clientHeight, scrollHeight } = this.element;
     return scrollTop + clientHeight >= scrollHeight - NEAR;
@@ -121,6 +129,18 @@ export class LogWindow {
 
   get isAtBegin() {
     return this.element.scrollTop < NEAR;
+  }
+
+  /**
+   * Scroll to a row, and the page around not at all.
+   *
+   * @param {HTMLElement} row
+   * @param {number} part of the height above it: 0 for the top, 0.5 for the middle.
+   */
+  scrollTo(row, part) {
+    const { element } = this;
+    const distance = row.getBoundingClientRect().top - element.getBoundingClientRect().top;
+    element.scrollTop += distance - part * (element.clientHeight - row.clientHeight);
   }
 
   scrollToEnd() {
