@@ -1,39 +1,286 @@
-/** Login with a token that the user pastes. */
+/**
+ * Login: the secret of the local command, an OIDC issuer, a pasted token, or the browser's certificate.
+ *
+ * A dialog lies over the page, so that consoles stay open while their user logs in again.
+ */
 
-import { button, h, notice } from "./dom.js";
+import { button, fill, h, notice, printable } from "./dom.js";
+import {
+  answerOf,
+  authorizationURL,
+  begin,
+  checkToken,
+  codeOf,
+  isForOpener,
+  withoutAnswer,
+} from "./oidc.js";
+
+const REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const REVIEW = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+const [TOKEN, CERTIFICATE, PENDING] = ["token", "certificate", "login"];
+
+/** Forget the user of this tab. */
+export function logout(store) {
+  for (const key of [TOKEN, CERTIFICATE, PENDING]) store.remove(key);
+}
 
 /**
- * Resolve when the store has a token.
+ * Resolve when the user is logged in: the store has a token, or the certificate was chosen.
  *
  * @param {object} config of the page
  * @param {object} context
  * @param {{reason: string}} options `reason`: why the user has to log in again; empty at the start
  */
 export async function login(config, context, { reason }) {
-  if (!reason && context.store.get("token")) return;
-  await new Promise((resolve) => {
-    const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
-    const dialog = h(
+  const { store } = context;
+  let problem = reason;
+  if (!reason) {
+    try {
+      if (await completed(config, context)) return;
+    } catch (error) {
+      problem = error.message;
+    }
+    if (!problem && (store.get(TOKEN) || store.get(CERTIFICATE))) return;
+  }
+  // What was refused must not be tried again after a reload.
+  logout(store);
+  await new Promise((resolve) => new Dialog(config, context, Boolean(reason), resolve).show(problem));
+}
+
+/** Complete a login that the page's address brings back. @returns {Promise<boolean>} there was one */
+async function completed(config, { link, store }) {
+  const secret = config.local ? secretOf(location.hash) : "";
+  if (secret) {
+    const { machine } = config;
+    address(location.search, machine ? link(machine.namespace, machine.name) : "");
+    store.set(TOKEN, await exchangeSecret(secret));
+    return true;
+  }
+  const answer = config.local ? null : answerOf(location.search);
+  if (!answer) return false;
+  if (isForOpener(answer)) await report(answer);
+  const pending = store.get(PENDING);
+  store.remove(PENDING);
+  address(withoutAnswer(location.search), pending?.hash ?? "");
+  store.set(TOKEN, await exchangeCode(answer, pending));
+  return true;
+}
+
+/** Give the answer to the window that waits for it, and close this one. */
+async function report(answer) {
+  const channel = new BroadcastChannel(answer.state);
+  channel.postMessage(answer);
+  address("", "");
+  window.close();
+  fill(document.getElementById("view"), notice("", "You are logged in. Close this window."));
+  await new Promise(() => {});
+}
+
+/** Replace the page's address, which must not keep a secret or a code. */
+function address(search, hash) {
+  history.replaceState(null, "", location.pathname + search + hash);
+}
+
+/** Return the secret in a fragment, or in a whole address that the user has pasted. */
+function secretOf(text) {
+  return new URLSearchParams(text.slice(text.indexOf("#") + 1)).get("secret") ?? "";
+}
+
+async function exchangeSecret(secret) {
+  return (await call("login", { secret })).token;
+}
+
+async function exchangeCode(answer, pending) {
+  const code = codeOf(answer, pending);
+  const { issuer, verifier, redirectUri } = pending;
+  const { token } = await call("oidc/token", { issuer, code, verifier, redirectUri });
+  checkToken(token, pending);
+  return token;
+}
+
+/** Send a request to the page's own server, without credentials; @throws {Error} with its message. */
+async function call(path, body) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method: body ? "POST" : "GET",
+      headers: body ? { "Content-Type": "application/json" } : {},
+      body: body ? JSON.stringify(body) : undefined,
+      cache: "no-store",
+      redirect: "error",
+    });
+  } catch {
+    throw new Error("the server cannot be reached; try again");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.message ?? `the server answered ${response.status}`);
+  return answer;
+}
+
+/** Return the name of the user of a token, or of the certificate without one; null if it is refused. */
+async function whoIs(token) {
+  let response;
+  try {
+    response = await fetch(REVIEWS, {
+      method: "POST",
+      headers: {
+        "Content-Type": "application/json",
+        ...(token && { Authorization: `Bearer ${token}` }),
+      },
+      body: JSON.stringify(REVIEW),
+      redirect: "error",
+    });
+  } catch {
+    throw new Error("the server cannot be reached; try again");
+  }
+  if (response.status === 401) return null;
+  const review = await response.json().catch(() => ({}));
+  return review.status?.userInfo?.username ?? "";
+}
+
+class Dialog {
+  /**
+   * @param {boolean} keepsPage the page must not be left: issuers get a window of their own
+   * @param {() => void} done
+   */
+  constructor(config, context, keepsPage, done) {
+    this._store = context.store;
+    this._keepsPage = keepsPage;
+    this._done = done;
+    this._problem = h("div", {});
+    this._certificate = h("div", {});
+    this._dialog = h(
       "dialog",
       { "aria-labelledby": "login-title", oncancel: (event) => event.preventDefault() },
       h("h2", { id: "login-title" }, "Log in"),
-      h(
-        "form",
-        {
-          onsubmit: (event) => {
-            event.preventDefault();
-            context.store.set("token", input.value.trim());
-            dialog.close();
-            dialog.remove();
-            resolve();
-          },
-        },
-        reason ? notice("warning", reason) : null,
-        h("label", { class: "field" }, h("span", {}, "Token"), input),
-        h("div", { class: "actions" }, button("Log in", null, { type: "submit", class: "primary" })),
-      ),
+      this._problem,
+      config.local ? this._addressForm() : this._hostedForms(config),
     );
-    document.body.append(dialog);
-    dialog.showModal();
+  }
+
+  show(problem) {
+    this._say(this._keepsPage ? "warning" : "error", problem);
+    document.body.append(this._dialog);
+    this._dialog.showModal();
+  }
+
+  _hostedForms(config) {
+    const ways = config.login ?? ["token"];
+    if (ways.includes("certificate")) this._offerCertificate();
+    return [
+      (config.oidc ?? []).map((offer) =>
+        h(
+          "div",
+          { class: "actions" },
+          button(`Log in with ${printable(offer.name)}`, () => this._try(() => this._issuer(offer)), {
+            class: "primary",
+          }),
+        ),
+      ),
+      this._certificate,
+      ways.includes("token") ? this._tokenForm() : null,
+    ];
+  }
+
+  _tokenForm() {
+    const input = secretInput("token");
+    return form("Token", input, () => this._try(() => this._token(input.value.trim())));
+  }
+
+  _addressForm() {
+    const input = secretInput("address");
+    const hint = "Press Enter in the terminal where the command runs, and paste the new address here.";
+    return [
+      h("p", {}, hint),
+      form("Address", input, () =>
+        this._try(async () => this._finish(TOKEN, await exchangeSecret(secretOf(input.value)))),
+      ),
+    ];
+  }
+
+  async _offerCertificate() {
+    const name = await whoIs("").catch(() => null);
+    if (name === null) return;
+    const label = `Continue as ${printable(name) || "the user of this certificate"}`;
+    const proceed = button(label, () => this._finish(CERTIFICATE, true));
+    fill(this._certificate, h("div", { class: "actions" }, proceed, h("span", { class: "dim" }, "client certificate")));
+  }
+
+  async _token(token) {
+    if ((await whoIs(token)) === null) {
+      throw new Error("the server does not accept this token; it may have expired");
+    }
+    this._finish(TOKEN, token);
+  }
+
+  async _issuer(offer) {
+    // Opened at once: browsers allow a window only while they handle the click.
+    const popup = this._keepsPage ? window.open("", "_blank", "popup,width=520,height=680") : null;
+    try {
+      const { endpoint } = await call(`oidc/authorization?issuer=${encodeURIComponent(offer.issuer)}`);
+      const redirectUri = location.origin + location.pathname;
+      const { pending, query } = await begin(offer, redirectUri, { isPopup: Boolean(popup) });
+      const url = authorizationURL(endpoint, query);
+      if (popup) {
+        popup.location.replace(url);
+        await this._token(await exchangeCode(await answered(pending.state), pending));
+        return;
+      }
+      this._store.set(PENDING, { ...pending, hash: location.hash });
+      location.assign(url);
+      await new Promise(() => {});
+    } catch (problem) {
+      popup?.close();
+      throw problem;
+    }
+  }
+
+  async _try(way) {
+    this._say("", "Please wait …");
+    try {
+      await way();
+    } catch (problem) {
+      this._say("error", problem.message);
+    }
+  }
+
+  _say(kind, text) {
+    fill(this._problem, text ? notice(kind, printable(text)) : null);
+  }
+
+  _finish(key, value) {
+    this._store.set(key, value);
+    this._dialog.close();
+    this._dialog.remove();
+    this._done();
+  }
+}
+
+/** Return the answer that another window reports. */
+function answered(state) {
+  return new Promise((resolve) => {
+    const channel = new BroadcastChannel(state);
+    channel.onmessage = ({ data }) => {
+      channel.close();
+      resolve(data);
+    };
   });
+}
+
+function secretInput(id) {
+  return h("input", { type: "password", id, autocomplete: "off", spellcheck: "false", required: true });
+}
+
+function form(label, input, onsubmit) {
+  return h(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        onsubmit();
+      },
+    },
+    h("label", { class: "field" }, h("span", {}, label), input),
+    h("div", { class: "actions" }, button("Log in", null, { type: "submit" })),
+  );
 }

@@ -40,8 +40,9 @@ let route = 0; // counts, so that a slow view does not replace a newer one
 async function main() {
   const config = await read();
   const api = new Api({ origin: location.origin, token: () => store.get("token") });
-  const frame = new Frame(config, theme, () => {
-    store.remove("token");
+  const frame = new Frame(config, theme, async () => {
+    const { logout } = await import("./login.js");
+    logout(store);
     location.reload();
   });
   const context = {
