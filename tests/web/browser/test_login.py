@@ -1,0 +1,101 @@
+"""
+Logins in a real browser: at an identity provider, and by a pasted token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests import needs
+from tests.apiserver.chain import ChainTestCase
+from tests.auth.provider import Provider
+from twisted_exec.apiserver.identity.credentials import Identities
+from twisted_exec.apiserver.service import Settings
+from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.auth.oidc.issuer import Claim, Issuer
+from twisted_exec.web.oidc import WebClient
+
+from .chromium import Chromium
+from .page import Page
+
+reactor: Any = _reactor
+
+SHOWN = "document.querySelector('.user')?.textContent"
+"""The name of the user in the page's head."""
+DIALOG = "document.querySelector('dialog')"
+
+
+class LoginTests(ChainTestCase):
+    """One server with one identity provider, whose user may do everything."""
+
+    timeout = 120
+    skip = needs.chromium()
+
+    async def setUp(self) -> None:
+        self.provider = Provider()
+        self.provider.claims = {"sub": "jane", "groups": ["system:masters"]}
+        await self.provider.listen(reactor, self.mktemp())
+        self.addCleanup(self.provider.stop)
+        await super().setUp()
+        self.browser = Chromium()
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+
+    def settings(self, **more: Any) -> Settings:
+        url, ca_pem = self.provider.url, self.provider.ca_pem
+        issuer = Issuer(url, ("page",), Claim("sub", "oidc:"), ca_pem=ca_pem)
+        identities = Identities(issuers=Issuers(issuer=issuer))
+        return super().settings(identities=identities, web_client=WebClient("page"), **more)
+
+    async def click(self, page: Page, label: str) -> None:
+        """Click a button of the dialog."""
+        script = f"[...{DIALOG}?.querySelectorAll('button') ?? []].find((each) => each.textContent === {label!r})"
+        await page.until(script + " !== undefined")
+        await page.evaluate(script + ".click()")
+
+    async def test_provider(self) -> None:
+        """
+        The user comes back from the provider to the view that they had opened, and the address has no
+        code.  When the token has expired, the provider gets a window of its own, and the page stays.
+        """
+        page = await self.browser.page()
+        await page.goto(f"{self.server.url}/console/#/sessions")
+        await self.click(page, "Log in with localhost")
+        await page.until(f"{SHOWN} === 'oidc:jane'")
+        self.assertEqual(await page.evaluate("location.search + location.hash"), "#/sessions")
+        await page.evaluate("window.stays = true")
+
+        self.provider.claims["sub"] = "joan"
+        await page.evaluate(
+            "sessionStorage.setItem('twisted-exec.token', JSON.stringify('expired'));"
+            "document.querySelector('a[href=\"#/recordings\"]').click()"
+        )
+        await page.until(f"{DIALOG}?.textContent.includes('expired')")
+        await self.click(page, "Log in with localhost")
+        await page.until(f"!{DIALOG}")
+        token = await page.evaluate("sessionStorage.getItem('twisted-exec.token')")
+        self.assertNotIn("expired", token)
+        self.assertTrue(await page.evaluate("window.stays"))
+        self.assertEqual(page.violations + page.exceptions, [])
+
+    async def test_token(self) -> None:
+        """A token that the server refuses is refused in the dialog; log-out forgets a good one."""
+        page = await self.browser.page()
+        await page.goto(f"{self.server.url}/console/")
+        await page.until(DIALOG + " !== null")
+        for token, until in (
+            (b"nonsense", f"{DIALOG}?.textContent.includes('does not accept this token')"),
+            (self.provider.token(aud="page", exp=2**33, **self.provider.claims), f"!{DIALOG}"),
+        ):
+            await page.evaluate(f"document.getElementById('token').value = {token.decode()!r}")
+            await self.click(page, "Log in")
+            await page.until(until)
+        await page.until(f"{SHOWN} === 'oidc:jane'")
+        await page.evaluate(
+            "[...document.querySelectorAll('button')].find((each) => each.textContent === 'Log out').click()"
+        )
+        await page.until(DIALOG + " !== null")
+        self.assertIsNone(await page.evaluate("sessionStorage.getItem('twisted-exec.token')"))
+        self.assertEqual(page.violations + page.exceptions, [])
