@@ -3,9 +3,11 @@
 import { Api } from "./api.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
+import { login } from "./login.js";
 import { Machines, discover } from "./machines.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
+import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
 
 // A view is loaded when it is first shown: the terminal and the player are large.
@@ -40,9 +42,8 @@ let route = 0; // counts, so that a slow view does not replace a newer one
 async function main() {
   const config = await read();
   const api = new Api({ origin: location.origin, token: () => store.get("token") });
-  const frame = new Frame(config, theme, async () => {
-    const { logout } = await import("./login.js");
-    logout(store);
+  const frame = new Frame(config, theme, () => {
+    store.clear();
     location.reload();
   });
   const context = {
@@ -59,8 +60,10 @@ async function main() {
       location.hash = hash;
     },
   };
-  await authenticate(context);
-  context.machines = new Machines(await discover(api));
+  // The terminal is large: its files arrive while the page logs in.
+  if (parse(location.hash).view === "console") loadTerminal().catch(() => {});
+  const again = await authenticate(context);
+  context.machines = new Machines(await kinds(api, again));
   api.group = context.machines.resource.group;
   whoami(context);
   addEventListener("hashchange", () => show(context));
@@ -75,23 +78,31 @@ async function read() {
   return response.json();
 }
 
-/** Log in if necessary, and again whenever the server refuses the token. */
+/** Log in if necessary, and again whenever the server refuses the token; return what logs in again. */
 async function authenticate(context) {
   const { api, config } = context;
+  await login(config, context, { reason: "" });
   let current = null;
-  const login = async (reason) => {
-    const { login: ask } = await import("./login.js");
-    await ask(config, context, { reason });
+  const ask = async () => {
+    await login(config, context, { reason: "Your login has expired or was withdrawn. Open consoles stay." });
+    current = null;
     api.forget();
     api.dispatchEvent(new Event("authorized"));
   };
-  await login("");
-  api.addEventListener("unauthorized", () => {
-    const reason = "Your login has expired or was withdrawn. Open consoles stay.";
-    current ??= login(reason).finally(() => {
-      current = null;
-    });
-  });
+  const again = () => (current ??= ask());
+  api.addEventListener("unauthorized", again);
+  return again;
+}
+
+async function kinds(api, again) {
+  for (;;) {
+    try {
+      return await discover(api);
+    } catch (error) {
+      if (error.code !== 401) throw error;
+      await again(); // the token of a former page
+    }
+  }
 }
 
 async function whoami({ api, frame }) {

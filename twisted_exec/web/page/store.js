@@ -40,4 +40,11 @@ export class Store {
       // A storage that is forbidden holds nothing.
     }
   }
+
+  /** Forget all values of this page. */
+  clear() {
+    for (const key of Object.keys(this._storage)) {
+      if (key.startsWith(PREFIX)) this.remove(key.slice(PREFIX.length));
+    }
+  }
 }

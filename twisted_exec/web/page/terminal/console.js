@@ -14,13 +14,15 @@ import { amount } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
 const REPLAY_BYTES = 256 << 10;
+/** Why a saved session cannot go on, and a new one may begin. */
+const GONE = new Set(["NotFound", "CannotResume", 404]);
 
 export class Console {
   /**
    * @param {object} context of the page
    * @param {object} place `{namespace, name, mode, reason, size}`; kept over reloads by the owner
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `active()`: it has the
-   *     focus; `isActive()`: the user sees it; `close()`; `keep()`: the place has changed
+   *     focus; `isActive()`: the user sees it; `keep()`: the place has changed
    */
   constructor(context, place, on) {
     this.context = context;
@@ -74,7 +76,6 @@ export class Console {
       this._role,
       button("Find", () => this.find(), { class: "quiet find-button", title: "Find text in the terminal" }),
       button("Commands", () => this._on.menu(), { class: "quiet", title: "Ctrl ] or Ctrl F6" }),
-      button("×", () => this._on.close(), { class: "quiet icon", "aria-label": `Close the console of ${printable(name)}` }),
     );
     this._finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
     this._terminal = h("div", { class: "terminal" });
@@ -131,6 +132,8 @@ export class Console {
     const { api, store } = this.context;
     const { namespace, name, mode, reason } = this.place;
     const saved = store.get(this._key);
+    this._isRestored = saved !== null;
+    this._wasOpen = false;
     const rights = await opening(this.context, namespace, name, mode);
     if (this._isClosed) return;
     this._rights = rights;
@@ -197,8 +200,14 @@ export class Console {
     if (state === "resumed") announce(`${name}: reconnected`);
     if (state === "open") announce(`${name}: connected`);
     this._isLost = state === "reconnecting";
+    if (state === "open" || state === "resumed") this._wasOpen = true;
     if (state === "ended") {
       this._first.cancel();
+      if (this._isRestored && !this._wasOpen && GONE.has(detail.reason || detail.code)) {
+        this._tell("The session before the reload is over; this is a new one.", "");
+        this.reopen();
+        return;
+      }
       announce(`${name}: session ended. ${detail.message}`);
       this._end.show(detail, this._rights);
     }

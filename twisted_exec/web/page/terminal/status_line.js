@@ -22,6 +22,7 @@ export class StatusLine {
     this._reconnect = button("Reconnect now", reconnect, { class: "small", hidden: true });
     this._roleText = h("span", { class: "role-text" });
     this._viewers = button("", () => this._showDetails(), { class: "quiet small viewers", hidden: true });
+    this._names = h("span", { class: "names" });
     this._speed = h("span", { class: "speed dim" });
     this._place_ = h("span", { class: "offset dim" });
     this._details = button("Details", () => this._showDetails(), { class: "quiet small" });
@@ -72,7 +73,8 @@ export class StatusLine {
   viewers(viewers) {
     this._facts.viewers = viewers;
     this._viewers.hidden = false;
-    this._viewers.textContent = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
+    const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
+    fill(this._viewers, count, this._names);
     clearTimeout(this._namesTimer);
     this._namesTimer = setTimeout(() => this._nameViewers(), NAMES_MILLISECONDS);
   }
@@ -101,9 +103,7 @@ export class StatusLine {
     const names = await this._people().catch(() => null);
     if (!names?.length || this._viewers.hidden) return;
     const shown = names.map(({ user }) => printable(user));
-    const count = this._facts.viewers?.count ?? names.length;
-    const unique = [...new Set(shown)].join(", ");
-    this._viewers.textContent = `${count} ${count === 1 ? "viewer" : "viewers"}: ${unique}`;
+    this._names.textContent = `: ${[...new Set(shown)].join(", ")}`;
   }
 
   /** Return the users of all sessions at this console; fails without the right to list them. */

@@ -103,7 +103,6 @@ class Workspace {
       menu: () => this._menu(),
       active: () => this._activate(added),
       isActive: () => this.active === added && this.element.isConnected,
-      close: () => this.close(added),
       keep: () => this._keep(),
     });
     this._consoles.push(added);

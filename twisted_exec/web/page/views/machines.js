@@ -98,7 +98,7 @@ class MachineList {
     this._headers = new Map(
       COLUMNS.map(([column, label]) => [
         column,
-        h("th", { scope: "col", class: column }, button(label, () => this._sort(column), { class: "sort" })),
+        h("th", { scope: "col", class: column === "line" ? "last-line" : column }, button(label, () => this._sort(column), { class: "sort" })),
       ]),
     );
     this._body = h("tbody");
@@ -258,7 +258,7 @@ class MachineList {
       h("td", { class: "namespace" }, printable(row.namespace)),
       h("td", { class: "state" }, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       h("td", { class: "pool" }, printable(row.pool)),
-      h("td", { class: "line" }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
+      h("td", { class: "last-line" }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
       h("td", { class: "created", title: row.created }, ageText),
       h("td", { class: "more" }, part("logs", "Log"), part("screen", "Screen"), part("recordings", "Recordings")),
     );
