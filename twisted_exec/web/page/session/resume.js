@@ -158,7 +158,7 @@ export class SessionState {
   take(count) {
     this.#taken += count;
     const taken = Math.max(0, this.#taken - this.#total);
-    if (!this.#isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 8) {
+    if (!this.#isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 4) {
       return null;
     }
     this.#reported = taken;

@@ -24,16 +24,12 @@
 
 import * as channel from "./channel.js";
 import { ProtocolError } from "./channel.js";
+import { Liveness } from "./liveness.js";
 import { Reconnecting } from "./reconnecting.js";
 import { SessionState } from "./resume.js";
+import { Claim } from "./tabs.js";
 
-const PING_MILLISECONDS = 5_000;
-/** Silence behind a ping that is a loss: together with the time between pings 20 s. */
-const SILENCE_MILLISECONDS = 15_000;
-/** The same after the page was hidden or the network has changed. */
-const PROBE_MILLISECONDS = 3_000;
 const KEEP_MILLISECONDS = 250;
-const LOCK_MILLISECONDS = 2_000;
 const NORMAL_CLOSURE = 1000;
 const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
 
@@ -49,8 +45,8 @@ export class ConsoleSession {
   #clock;
   #state;
   #name = "";
-  #id; // of the session in this browser: of its lock
-  #release = null; // gives the lock up
+  #id; // of the session in this browser
+  #claim = new Claim();
   #reconnecting;
   #socket = null;
   #isFirstMessage = true;
@@ -60,10 +56,8 @@ export class ConsoleSession {
   #lostAt = null; // of an outage
   #wasReady = false;
   #isResuming = false; // ready, and not placed yet
-  #pingTimer = null;
+  #liveness;
   #keepTimer = null;
-  #pingedAt = null; // the oldest ping without any message behind it
-  #isAnswered = false; // the server answers pings
   #stopListening = () => {};
 
   /**
@@ -90,6 +84,11 @@ export class ConsoleSession {
       timedOut: (message) => this.#unreached(message),
       random: options.random ?? Math.random,
     });
+    const liveness = {
+      ask: () => this.#transmit(channel.encodeControl({ Ping: this.#clock.now() })),
+      silent: (seconds) => this.#lost(`the server was silent for ${seconds} s`),
+    };
+    this.#liveness = new Liveness(this.#clock, liveness, options.saved?.answers);
     this.#listen();
     this.#enter("connecting", {});
     this.#begin(options.saved ?? null);
@@ -161,58 +160,37 @@ export class ConsoleSession {
     if (this.#name === "reconnecting") {
       this.#reconnecting.now();
     } else if (this.#isOpen) {
-      this.#ping();
-      this.#watch(PROBE_MILLISECONDS);
+      this.#state.isResumable && this.#liveness.probe();
     }
   }
 
   /** Return a plain object from which another page goes on with the session; null if none can. */
   save() {
     const saved = this.#name === "ended" ? null : this.#state.save();
-    return saved === null ? null : { ...saved, id: this.#id };
+    return saved === null ? null : { ...saved, id: this.#id, answers: this.#liveness.answers };
   }
 
   // The beginning.
 
   async #begin(saved) {
-    const ours = saved !== null && (await this.#lock(saved.id));
+    const locks = this.#options.locks ?? globalThis.navigator?.locks;
+    const ours = saved !== null && (await this.#claim.take(saved.id, locks, this.#clock));
     if (ours) {
+      this.#id = saved.id;
       const { input } = this.#state;
       this.#state = new SessionState(saved, this.#options.replayBytes ?? 0);
       for (const item of input.takeAll()) {
         this.#state.input.put(item);
       }
     } else {
-      await this.#lock(crypto.randomUUID());
+      this.#id = crypto.randomUUID();
+      await this.#claim.take(this.#id, locks, this.#clock);
     }
     if (this.#name !== "ended") {
       this.#wasReady = ours;
       this.#lostAt = ours ? this.#clock.now() : null;
       this.#reconnecting.start();
     }
-  }
-
-  /** Be the only page of this browser with a session: a duplicated tab has its saved state, too. */
-  async #lock(id) {
-    this.#id = id;
-    const locks = this.#options.locks ?? globalThis.navigator?.locks;
-    if (!locks) {
-      return true;
-    }
-    return new Promise((resolve) => {
-      const abort = new AbortController();
-      const timer = this.#clock.setTimeout(() => abort.abort(), LOCK_MILLISECONDS);
-      const held = new Promise((release) => {
-        this.#release = release;
-      });
-      locks
-        .request(`twisted-exec session ${id}`, { signal: abort.signal }, () => {
-          this.#clock.clearTimeout(timer);
-          resolve(true);
-          return this.#name === "ended" ? null : held;
-        })
-        .catch(() => resolve(false));
-    });
   }
 
   #listen() {
@@ -271,8 +249,7 @@ export class ConsoleSession {
   #drop(code) {
     const socket = this.#socket;
     this.#socket = null;
-    this.#clock.clearTimeout(this.#pingTimer);
-    this.#pingedAt = null;
+    this.#liveness.stop();
     if (socket !== null) {
       socket.onopen = socket.onmessage = socket.onclose = null;
       socket.close(code);
@@ -280,7 +257,6 @@ export class ConsoleSession {
   }
 
   async #closed(wasOpened, reason) {
-    this.#clock.clearTimeout(this.#pingTimer);
     if (this.#isOpen) {
       this.#lost(reason);
     } else if (wasOpened || !this.#options.explain) {
@@ -352,7 +328,7 @@ export class ConsoleSession {
   }
 
   #receive(data) {
-    this.#pingedAt = null;
+    this.#liveness.heard();
     const message = typeof data === "string" ? null : channel.decode(data);
     if (message === null) {
       return;
@@ -437,7 +413,7 @@ export class ConsoleSession {
       this.#transmit(channel.encodeControl({ Pong: happened.ping }));
     }
     if (happened.pong !== undefined) {
-      this.#isAnswered = true;
+      this.#liveness.answered();
       this.#on.roundTrip?.(Math.max(0, this.#clock.now() - happened.pong));
     }
     this.#flush();
@@ -453,8 +429,7 @@ export class ConsoleSession {
       this.#name = "resumed"; // the owner learns of it with the position
     }
     this.#greet();
-    this.#ping();
-    this.#watch(SILENCE_MILLISECONDS);
+    this.#liveness.start();
   }
 
   #greet() {
@@ -506,30 +481,6 @@ export class ConsoleSession {
     }
   }
 
-  /** Ask for a sign of life: a browser hides the pings of WebSockets from its pages. */
-  #ping() {
-    if (this.#state.isResumable) {
-      this.#pingedAt ??= this.#clock.now();
-      this.#transmit(channel.encodeControl({ Ping: this.#clock.now() }));
-    }
-  }
-
-  /** Look after a moment whether the server was silent behind a ping for too long. */
-  #watch(limitMilliseconds) {
-    this.#clock.clearTimeout(this.#pingTimer);
-    const isProbe = limitMilliseconds < PING_MILLISECONDS;
-    const after = isProbe ? limitMilliseconds : PING_MILLISECONDS;
-    this.#pingTimer = this.#clock.setTimeout(() => {
-      const silent = this.#pingedAt === null ? 0 : this.#clock.now() - this.#pingedAt;
-      if (this.#isAnswered && silent >= limitMilliseconds) {
-        this.#lost(`the server was silent for ${Math.round(silent / 1000)} s`);
-      } else {
-        this.#ping();
-        this.#watch(SILENCE_MILLISECONDS);
-      }
-    }, after);
-  }
-
   #keepNow() {
     this.#clock.clearTimeout(this.#keepTimer);
     this.#keepTimer = null;
@@ -554,7 +505,7 @@ export class ConsoleSession {
     this.#clock.clearTimeout(this.#keepTimer);
     this.#drop(NORMAL_CLOSURE);
     this.#stopListening();
-    this.#release?.();
+    this.#claim.release();
     this.#name = "ended";
     this.#options.keep?.(null);
     this.#on.state?.("ended", { reason, message, code, exitCode });

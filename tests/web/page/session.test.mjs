@@ -1,0 +1,457 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { ConsoleSession } from "../../../twisted_exec/web/page/session/session.js";
+import { FakeClock, FakeLocks, fakeWebSockets, turn } from "./fakes.mjs";
+
+const EPOCH = "9f3c22d10b7a4e55";
+const bytes = (text) => new TextEncoder().encode(text);
+const key = (number) => String(number).padStart(43, "k");
+
+/** A session, and what it has told. */
+class Page {
+  clock;
+  told = [];
+  states = [];
+  saved = null;
+  keeps = [];
+
+  static async open(options = {}) {
+    const page = new Page();
+    page.clock = options.clock ?? new FakeClock();
+    const { FakeWebSocket, sockets } = fakeWebSockets();
+    page.sockets = sockets;
+    page.events = new EventTarget();
+    page.events.document = new EventTarget();
+    const tell = (name) => (...values) => page.told.push([name, ...values]);
+    page.session = new ConsoleSession({
+      url: () => "wss://server/exec",
+      protocols: () => ["v5.channel.k8s.io", "base64url.bearer.authorization.k8s.io.eA"],
+      keep: (saved) => {
+        page.saved = saved && JSON.parse(JSON.stringify(saved));
+        page.keeps.push([page.saved, page.socket?.sent.length]);
+      },
+      clock: page.clock,
+      WebSocket: FakeWebSocket,
+      events: page.events,
+      random: () => 0,
+      locks: null,
+      ...options,
+      on: {
+        ...Object.fromEntries(
+          ["gap", "notice", "viewers", "echo", "uncertain", "placed", "roundTrip"].map((name) => [name, tell(name)]),
+        ),
+        output: (data) => page.told.push(["output", Buffer.from(data).toString()]),
+        state: (name, detail) => page.states.push([name, detail]),
+      },
+    });
+    await turn();
+    return page;
+  }
+
+  get socket() {
+    return this.sockets.at(-1);
+  }
+
+  /** The server accepts the present connection. */
+  accept({ number = this.sockets.length, ack = 0, at = 100, ...more } = {}) {
+    this.socket.accept();
+    this.socket.mark({ Session: `s-${number}`, Key: key(number), Seconds: 60 });
+    this.socket.mark({ Ack: ack });
+    this.socket.mark({ At: at, Epoch: EPOCH, ...more });
+    return this.socket;
+  }
+
+  get state() {
+    return this.states.at(-1);
+  }
+
+  take(name) {
+    const found = this.told.filter((each) => each[0] === name).map((each) => each[1]);
+    this.told = this.told.filter((each) => each[0] !== name);
+    return found;
+  }
+}
+
+test("a session opens, types and shows", async () => {
+  const page = await Page.open();
+  page.session.resize(80, 24);
+  page.session.send(bytes("early"));
+  assert.deepEqual(page.states, [["connecting", {}]]);
+  assert.deepEqual(page.socket.protocols.slice(0, 2), ["v5.channel.k8s.io", "base64url.bearer.authorization.k8s.io.eA"]);
+  assert.equal(page.socket.resume, "marks; credit=131072");
+  const socket = page.accept({ End: 120 });
+  assert.deepEqual(page.state, ["open", { resumable: true }]);
+  assert.deepEqual(socket.controls()[0], { Width: 80, Height: 24 });
+  assert.equal(socket.typed(), "early");
+  socket.message(1, "login: ");
+  socket.mark({ Notice: "hello" });
+  socket.mark({ Viewers: 1, Writer: "ada", Seconds: 0 });
+  socket.mark({ Echo: 700 });
+  assert.deepEqual(page.take("placed"), [{ epoch: EPOCH, offset: 100, exact: true, end: 120 }]);
+  assert.deepEqual(page.told, [
+    ["output", "login: "],
+    ["notice", "hello"],
+    ["viewers", { count: 1, writer: "ada", seconds: 0 }],
+    ["echo", 700],
+  ]);
+  page.session.sysrq("b");
+  page.session.role("drive");
+  page.session.role("observe");
+  page.session.send(new Uint8Array());
+  assert.deepEqual(socket.controls(), [
+    { Width: 80, Height: 24, Break: 250 },
+    { Width: 80, Height: 24, Role: "drive" },
+    { Width: 80, Height: 24, Role: "watch" },
+  ]);
+  assert.equal(socket.typed(), "b");
+  page.session.leave();
+  assert.equal(socket.closedWith, 1000);
+  assert.deepEqual(page.state, ["ended", { reason: "UserLeft", message: "", code: 0, exitCode: null }]);
+  assert.equal(page.clock.pending, 0);
+  page.session.send(bytes("late"));
+  page.session.leave();
+  assert.equal(page.saved, null);
+});
+
+test("a lost connection is resumed, first after a tenth of a second", async () => {
+  const page = await Page.open();
+  page.session.resize(80, 24);
+  const first = page.accept();
+  first.message(1, "12345");
+  page.session.send(bytes("ls\r"));
+  first.lose("gone");
+  assert.deepEqual(page.state, ["reconnecting", { since: page.clock.now(), message: "gone", unauthorized: false }]);
+  page.session.resize(100, 40);
+  page.session.send(bytes("x"));
+  page.clock.advance(99);
+  assert.equal(page.sockets.length, 1);
+  page.clock.advance(1);
+  assert.match(page.socket.resume, new RegExp(`^key=${key(1)}; session=s-1; epoch=${EPOCH}; from=105; credit=`));
+  page.accept({ ack: 2, at: 105, End: 125 });
+  assert.deepEqual(page.state, ["resumed", { seconds: 0.1, missed: 20 }]);
+  assert.deepEqual(page.socket.controls()[0], { Width: 100, Height: 40 });
+  assert.equal(page.socket.typed(), "\rx");
+  assert.deepEqual(page.take("gap"), []);
+});
+
+test("attempts come less and less often, and at once when the network is back", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  const times = [];
+  for (let count = 0; count < 6; count++) {
+    const [before, since] = [page.sockets.length, page.clock.now()];
+    while (page.sockets.length === before) {
+      page.clock.advance(10);
+    }
+    times.push(page.clock.now() - since);
+    page.socket.lose();
+  }
+  assert.deepEqual(times, [100, 200, 400, 800, 1000, 1000]);
+  page.clock.advance(150_000);
+  const before = page.sockets.length;
+  page.clock.advance(9_000);
+  assert.ok(page.sockets.length <= before + 1);
+  const now = page.sockets.length;
+  page.socket.lose();
+  page.events.dispatchEvent(new Event("online"));
+  assert.equal(page.sockets.length, now + 1);
+  page.events.dispatchEvent(new Event("online")); // this attempt is young
+  assert.equal(page.sockets.length, now + 1);
+});
+
+test("an attempt without an answer is given up", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  page.clock.advance(100);
+  const silent = page.socket;
+  page.clock.advance(10_000);
+  assert.notEqual(silent.closedWith, null);
+  assert.equal(page.state[1].message, "no answer within 10 s");
+  page.clock.advance(200);
+  page.accept({ number: 2 });
+  silent.onmessage?.({ data: new Uint8Array([1, 65]).buffer });
+  assert.equal(page.state[0], "resumed");
+  assert.deepEqual(page.take("output"), []);
+});
+
+test("a new key is stored before the server hears the page", async () => {
+  const page = await Page.open();
+  page.session.resize(80, 24);
+  page.accept().lose();
+  page.clock.advance(100);
+  page.keeps = [];
+  page.accept({ number: 2 });
+  const [saved, sent] = page.keeps[0];
+  assert.equal(saved.keys[0].key, key(2));
+  assert.equal(sent, 0);
+});
+
+test("a reload goes on with the session and its input; output can be repeated for the empty screen", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.message(1, "x".repeat(1000));
+  page.session.send(bytes("typed"));
+  page.clock.advance(250);
+  const again = await Page.open({ saved: page.saved, replayBytes: 300, clock: page.clock });
+  again.session.send(bytes("!"));
+  assert.deepEqual(again.states, [["connecting", {}]]);
+  assert.match(again.socket.resume, /^key=k+1; session=s-1; .*from=800;/);
+  again.accept({ number: 2, ack: 3, at: 800, End: 1100 });
+  assert.deepEqual(again.state, ["resumed", { seconds: 0, missed: 300 }]);
+  assert.equal(again.socket.typed(), "ed!");
+});
+
+test("a reload while the server is away keeps trying", async () => {
+  const page = await Page.open();
+  page.accept();
+  const again = await Page.open({ saved: page.saved });
+  again.socket.lose();
+  assert.equal(again.state[0], "reconnecting");
+  again.clock.advance(1000);
+  assert.equal(again.sockets.length, 2);
+});
+
+test("the page stores the session when it is hidden", async () => {
+  const page = await Page.open();
+  page.accept().message(1, "12345");
+  page.events.dispatchEvent(new Event("pagehide"));
+  assert.equal(page.saved.position.offset, 105);
+});
+
+test("of two tabs with one saved session, one goes on, and the other opens a session", async () => {
+  const locks = new FakeLocks();
+  const page = await Page.open({ locks });
+  page.accept();
+  const copy = await Page.open({ saved: page.saved, locks });
+  copy.session.send(bytes("x"));
+  assert.equal(copy.sockets.length, 0);
+  copy.clock.advance(2000);
+  await turn();
+  await turn();
+  assert.equal(copy.socket.resume, "marks; credit=131072");
+  assert.notEqual(copy.session.save()?.id, page.saved.id);
+  const saved = page.saved;
+  page.session.leave();
+  await turn();
+  const reloaded = await Page.open({ saved, locks });
+  await turn();
+  assert.match(reloaded.socket.resume, /^key=/);
+});
+
+test("an older server has ordinary sessions, whose loss is the end", async () => {
+  const page = await Page.open();
+  page.session.send(bytes("early"));
+  page.socket.accept();
+  page.socket.message(1, "");
+  assert.deepEqual(page.state, ["open", { resumable: false }]);
+  assert.equal(page.socket.typed(), "early");
+  page.socket.message(1, "hello");
+  page.session.taken(100_000);
+  page.session.send(bytes("x"));
+  assert.equal(page.socket.typed(), "x");
+  assert.deepEqual(page.socket.controls(), []);
+  assert.deepEqual(page.take("output"), ["hello"]);
+  page.socket.lose("gone");
+  assert.equal(page.state[1].reason, "ConnectionLost");
+});
+
+test("a server of an older release that takes the place of another cannot resume", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  page.clock.advance(100);
+  page.socket.accept();
+  page.socket.message(1, "");
+  assert.equal(page.state[1].reason, "CannotResume");
+});
+
+test("a status is the end, with its reason", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  const message = "the machine was deleted";
+  socket.status({ message, reason: "MachineDeleted", details: { causes: [] } });
+  assert.deepEqual(page.state, ["ended", { reason: "MachineDeleted", message, code: 0, exitCode: null }]);
+  assert.equal(page.saved, null);
+});
+
+test("a status may come in parts, and none of its beginning counts", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.message(3, '{"metadata":{},"sta');
+  assert.equal(page.state[0], "open");
+  socket.message(3, 'tus":"Success"}');
+  assert.equal(page.state[1].reason, "Completed");
+});
+
+test("refusals of the first connection are the end; those of later ones may pass", async () => {
+  const page = await Page.open();
+  page.socket.accept();
+  page.socket.status({ message: "not found", reason: "NotFound", code: 404 });
+  assert.deepEqual(page.state, ["ended", { reason: "NotFound", message: "not found", code: 404, exitCode: null }]);
+
+  const other = await Page.open();
+  other.accept().lose();
+  other.clock.advance(100);
+  other.socket.accept();
+  other.socket.status({ message: "busy", reason: "Busy", code: 503, details: { retryAfterSeconds: 7 } });
+  assert.equal(other.state[1].message, "busy");
+  other.clock.advance(6_999);
+  assert.equal(other.sockets.length, 2);
+  other.clock.advance(1);
+  other.accept({ number: 2 });
+  assert.equal(other.state[0], "resumed");
+});
+
+test("a 404 is answered with the key before", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  page.clock.advance(100);
+  page.accept({ number: 2 }).lose();
+  page.clock.advance(100);
+  page.socket.accept();
+  page.socket.status({ message: "no session", reason: "NotFound", code: 404 });
+  assert.match(page.socket.resume, new RegExp(`^key=${key(1)}; session=s-1;`));
+  page.socket.accept();
+  page.socket.status({ message: "no session", reason: "NotFound", code: 404 });
+  assert.equal(page.state[1].code, 404);
+});
+
+test("a token that is refused is asked for, and the session stays", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  page.clock.advance(100);
+  page.socket.accept();
+  page.socket.status({ message: "Unauthorized", reason: "Unauthorized", code: 401 });
+  assert.equal(page.state[1].unauthorized, true);
+  page.clock.advance(100_000);
+  assert.equal(page.sockets.length, 2);
+  page.session.reconnectNow();
+  page.accept({ number: 3 });
+  assert.equal(page.state[0], "resumed");
+});
+
+test("a server that knows no credit is asked without", async () => {
+  const page = await Page.open();
+  page.socket.accept();
+  page.socket.status({ message: "no valid field", reason: "BadRequest", code: 400 });
+  assert.equal(page.socket.resume, "marks");
+  page.accept();
+  page.socket.message(1, "x".repeat(70_000));
+  page.session.taken(70_000);
+  assert.ok(!page.socket.controls().some((each) => "Taken" in each));
+});
+
+test("a handshake that fails is explained in another way, if there is one", async () => {
+  let answer = { code: 403, message: "forbidden" };
+  const page = await Page.open({ explain: async () => answer });
+  page.socket.lose();
+  await turn();
+  assert.deepEqual([page.state[1].code, page.state[1].message], [403, "forbidden"]);
+  answer = null;
+  const other = await Page.open({ explain: async () => answer });
+  other.socket.lose();
+  await turn();
+  assert.equal(other.state[1].reason, "Unreachable");
+});
+
+test("a black hole is noticed within 20 seconds, if the server answers questions", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  const ask = () => socket.controls().filter((each) => "Ping" in each);
+  const [{ Ping }] = ask();
+  socket.mark({ Pong: Ping });
+  assert.deepEqual(page.take("roundTrip"), [0]);
+  page.clock.advance(5_000);
+  socket.message(1, "any message is a sign of life");
+  for (let seconds = 0; seconds < 19; seconds++) {
+    page.clock.advance(1_000);
+  }
+  assert.equal(page.state[0], "open");
+  page.clock.advance(1_000);
+  assert.equal(page.state[0], "reconnecting");
+  assert.match(page.state[1].message, /silent for 15 s/);
+});
+
+test("a server that answers no questions may be silent", async () => {
+  const page = await Page.open();
+  page.accept();
+  page.clock.advance(600_000);
+  assert.equal(page.state[0], "open");
+});
+
+test("a page that is shown again finds out soon whether its connection is one", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.mark({ Pong: page.clock.now() });
+  page.events.document.dispatchEvent(new Event("visibilitychange"));
+  page.clock.advance(2_999);
+  assert.equal(page.state[0], "open");
+  page.clock.advance(1);
+  assert.equal(page.state[0], "reconnecting");
+});
+
+test("a question is answered behind the input that waits", async () => {
+  const page = await Page.open();
+  page.session.send(bytes("typed before"));
+  const socket = page.accept();
+  socket.mark({ Ping: 7 });
+  const last = socket.sent.map((message) => Buffer.from(message.subarray(1)).toString());
+  assert.ok(last.indexOf("typed before") < last.indexOf('{"Pong":7}\n'));
+});
+
+test("the server learns what the page has shown", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.message(1, "x".repeat(40_000));
+  socket.controls();
+  page.session.taken(10_000);
+  assert.deepEqual(socket.controls(), []);
+  page.session.taken(30_000);
+  assert.deepEqual(socket.controls(), [{ Taken: 40_000 }]);
+});
+
+test("gaps and uncertain input are reported", async () => {
+  const page = await Page.open();
+  page.accept();
+  page.session.send(bytes("abc"));
+  page.socket.lose();
+  page.clock.advance(100);
+  page.accept({ number: 2, ack: null, at: 107 });
+  assert.deepEqual(page.take("uncertain"), [3]);
+  assert.deepEqual(page.take("gap"), [{ bytes: 7, exact: true }]);
+  assert.equal(page.socket.typed(), "");
+});
+
+test("Resumed on the newest connection is a late attempt of this page", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  page.clock.advance(100);
+  const second = page.accept({ number: 2 });
+  second.status({ message: "resumed", reason: "Resumed" });
+  second.lose();
+  assert.equal(page.state[0], "reconnecting");
+  const other = await Page.open();
+  other.accept().status({ message: "resumed", reason: "Resumed" });
+  assert.equal(other.state[1].reason, "Resumed");
+});
+
+test("a server that breaks the protocol is left", async () => {
+  for (const breaks of [
+    (socket) => socket.mark([]),
+    (socket) => socket.mark({ Ack: 5 }),
+    (socket) => socket.message(3, "{") || socket.message(3, "}}"),
+  ]) {
+    const page = await Page.open();
+    breaks(page.accept());
+    assert.equal(page.state[1].reason, "ProtocolError");
+    assert.equal(page.clock.pending, 0);
+  }
+});
+
+test("text messages and empty ones are ignored", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.onmessage({ data: "text" });
+  socket.onmessage({ data: new ArrayBuffer(0) });
+  assert.equal(page.state[0], "open");
+});

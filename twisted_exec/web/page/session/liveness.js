@@ -1,0 +1,86 @@
+/**
+ * Notices that a server is silent: a network that drops packets closes no connection.
+ *
+ * A browser hides the pings of WebSockets from its pages, so the page asks with messages of its own.
+ * Runtimes of older releases do not answer them; silence means nothing then.
+ */
+
+const PING = 5_000;
+/** Silence behind a question that is a loss: with the time between questions 20 s. */
+const SILENCE = 15_000;
+/** The same after the page was hidden, or the network has changed. */
+const PROBE = 3_000;
+
+/** All times are in milliseconds. */
+export class Liveness {
+  /** Whether the server is known to answer. */
+  answers;
+  #clock;
+  #ask;
+  #silent;
+  #timer = null;
+  #askedAt = null; // the oldest question behind which nothing has arrived
+  #wasAnswered = false; // on this connection
+
+  /**
+   * @param {object} clock
+   * @param {object} callbacks ask() sends a question; silent(seconds): the connection is lost.
+   * @param {boolean} answers what an earlier page has found out about the server.
+   */
+  constructor(clock, { ask, silent }, answers = false) {
+    this.#clock = clock;
+    this.#ask = ask;
+    this.#silent = silent;
+    this.answers = answers;
+  }
+
+  /** Begin with another connection. */
+  start() {
+    this.#wasAnswered = false;
+    this.#askNow();
+    this.#wait(PING, SILENCE);
+  }
+
+  /** Ask nothing more. */
+  stop() {
+    this.#clock.clearTimeout(this.#timer);
+    this.#askedAt = null;
+  }
+
+  /** Something has arrived. */
+  heard() {
+    this.#askedAt = null;
+  }
+
+  /** A question was answered. */
+  answered() {
+    this.answers = this.#wasAnswered = true;
+  }
+
+  /** Find out soon whether the connection is still one. */
+  probe() {
+    this.#askNow();
+    this.#wait(PROBE, PROBE);
+  }
+
+  #askNow() {
+    this.#askedAt ??= this.#clock.now();
+    this.#ask();
+  }
+
+  #wait(milliseconds, limit) {
+    this.#clock.clearTimeout(this.#timer);
+    this.#timer = this.#clock.setTimeout(() => this.#check(limit), milliseconds);
+  }
+
+  #check(limit) {
+    const silent = this.#askedAt === null ? 0 : this.#clock.now() - this.#askedAt;
+    if (this.answers && silent >= limit) {
+      this.answers = this.#wasAnswered; // another server may have taken the place of one that answers
+      this.#silent(Math.round(silent / 1000));
+      return;
+    }
+    this.#askNow();
+    this.#wait(PING, SILENCE);
+  }
+}

@@ -1,0 +1,47 @@
+/**
+ * One page at a time goes on with a session: a duplicated tab has a copy of the storage of its tab.
+ */
+
+const WAIT_MILLISECONDS = 2_000;
+
+/** The claim of a page on one session of this browser. */
+export class Claim {
+  #release = null;
+  #isOver = false;
+
+  /**
+   * Claim a session for this page until {@link release}, or until the page is gone.
+   *
+   * A page that is loaded again may come before the lock of its predecessor has gone, so this waits.
+   *
+   * @param {string} id of the session in this browser.
+   * @param {object} locks `navigator.locks`; without it every claim succeeds.
+   * @returns {Promise<boolean>} false if another page has the session.
+   */
+  take(id, locks, clock) {
+    if (!locks) {
+      return Promise.resolve(true);
+    }
+    return new Promise((resolve) => {
+      const abort = new AbortController();
+      const timer = clock.setTimeout(() => abort.abort(), WAIT_MILLISECONDS);
+      const hold = () => {
+        clock.clearTimeout(timer);
+        resolve(true);
+        return new Promise((release) => {
+          this.#release = release;
+          this.#isOver && release();
+        });
+      };
+      locks
+        .request(`twisted-exec session ${id}`, { signal: abort.signal }, hold)
+        .catch(() => resolve(false));
+    });
+  }
+
+  /** Give the claim up. */
+  release() {
+    this.#isOver = true;
+    this.#release?.();
+  }
+}
