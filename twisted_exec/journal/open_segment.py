@@ -371,7 +371,7 @@ class OpenSegment:
 
     def events(self) -> Sequence[Event]:
         """Return the events, by the chain of their records."""
-        found: list[Event] = []
+        events: list[Event] = []
         position = self._event_position
         for _ in range(_MAX_EVENTS * 10 + 1):
             if not position:
@@ -381,6 +381,6 @@ class OpenSegment:
             except Damaged:
                 break
             if event is not None:
-                found.append(event)
+                events.append(event)
             position = previous if previous < position else 0
-        return found[::-1]
+        return events[::-1]

@@ -203,7 +203,7 @@ class SessionMetrics:
 
 class LatencyMetrics:
     """
-    How fast consoles answer: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``.
+    The latency of consoles: ``twisted_exec_echo_seconds`` and ``twisted_exec_ping_seconds``.
 
     Only the machine's end of the sessions, which is in the runtime, can measure these.
     """

@@ -40,7 +40,7 @@ class Echo:
             self._waiting.popleft()
 
     def forget(self) -> None:
-        """Take nothing that was typed until now for echoed: there was output that nobody knows."""
+        """Count no earlier input as echoed: some output is missing."""
         self._waiting.clear()
         self._rest = b""
 
@@ -52,7 +52,7 @@ class Echo:
         """
         while self._waiting and now - self._waiting[0][2] > ECHO_SECONDS:
             self._waiting.popleft()
-        found: list[tuple[str, bytearray]] = []
+        echoes: list[tuple[str, bytearray]] = []
         data, self._rest = self._rest + data, b""
         while self._waiting and data:
             byte, session, _ = self._waiting[0]
@@ -65,10 +65,10 @@ class Echo:
                 break
             self._waiting.popleft()
             data = data[length:]
-            if not found or found[-1][0] != session:
-                found.append((session, bytearray()))
-            found[-1][1].append(byte)
-        return [(session, bytes(typed)) for session, typed in found]
+            if not echoes or echoes[-1][0] != session:
+                echoes.append((session, bytearray()))
+            echoes[-1][1].append(byte)
+        return [(session, bytes(typed)) for session, typed in echoes]
 
 
 def _echoed(byte: int, data: bytes) -> int:

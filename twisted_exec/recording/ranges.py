@@ -153,7 +153,7 @@ class Seal:
 
     @property
     def time(self) -> int:
-        """When it was signed, in milliseconds since the epoch."""
+        """Time of the signature, in milliseconds since the epoch."""
         return decode_head(self.progress.head.encode() + b"\n")[0].time
 
     def encode(self) -> bytes:
@@ -190,9 +190,9 @@ class Range:
     """
     The facts about a recording that grows.
 
-    :param secret: makes the salts of its blocks; whoever knows it can check guesses of blocks that are
-        left out of an excerpt.
-    :param input: which input is in it: ``none``, ``masked`` or ``all``.
+    :param secret: makes the salts of its blocks.  With it, a reader of an excerpt can check guesses of
+        the blocks that the excerpt leaves out.
+    :param input: the input that it contains: ``none``, ``masked`` or ``all``.
     """
 
     info: Info
@@ -209,8 +209,8 @@ class Range:
             return writer.output(entry.time_ns, entry.offset, entry.data)
         if entry.kind == Kind.INPUT:
             # Input that was echoed is in the journal twice if another recording has all input.
-            wanted = "masked" if entry.data["echoed"] else "all"
-            if self.input != wanted:
+            kind = "masked" if entry.data["echoed"] else "all"
+            if self.input != kind:
                 return b""
         return writer.event(entry)
 

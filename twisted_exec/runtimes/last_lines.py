@@ -46,8 +46,8 @@ def last_line(journal: IJournal) -> str:
     if newline and first > journal.start:
         text = behind  # the first line may begin within a sequence
     for line in reversed(text.decode("utf-8", "replace").split("\n")):
-        if shown := _printable(line):
-            return shown[:MOST_CHARACTERS]
+        if visible := _printable(line):
+            return visible[:MOST_CHARACTERS]
     return ""
 
 

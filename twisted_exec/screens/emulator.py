@@ -24,7 +24,7 @@ from .screen import PLAIN, Cursor, Run, Screen, Style
 _CHUNK = 2048
 """Characters: the emulator keeps what scrolls off until a call ends, and a character may be a line."""
 
-_ROOM = 150
+_SPARE_ROWS = 150
 """Rows."""
 
 _CONTROLS = re.compile("[\x80-\x9f]")
@@ -58,8 +58,8 @@ class AvtScreen:
     def resize(self, columns: int, rows: int) -> None:
         """See :meth:`IScreen.resize`."""
         # Rows that are wrapped anew push others off the top, although the rows below the cursor are
-        # blank; so there is room at first.
-        self._terminal.resize(columns, max(rows, _ROOM))
+        # blank.  So the emulator gets spare rows first.
+        self._terminal.resize(columns, max(rows, _SPARE_ROWS))
         self._terminal.resize(columns, rows)
         self._is_resized = True
 

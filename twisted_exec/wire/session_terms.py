@@ -194,14 +194,14 @@ def unknown_term(name: str) -> str:
     return f"this release does not know the term {name!r} of the session"
 
 
-def _lower(one: int, other: int) -> int:
+def _lower(first: int, second: int) -> int:
     """Return the lower limit; 0 is no limit."""
-    return min(one, other) if one and other else one or other
+    return min(first, second) if first and second else first or second
 
 
-def _more_recorded(one: str, other: str) -> str:
-    """Return the recording with more input; of two with as much the first."""
-    if not (one and other):
-        return one or other
-    first, second = (RECORDED_INPUT.index(parse_recording(each)[1]) for each in (one, other))
-    return one if first >= second else other
+def _more_recorded(first: str, second: str) -> str:
+    """Return the recording with more input; the first one if both have the same."""
+    if not (first and second):
+        return first or second
+    ranks = [RECORDED_INPUT.index(parse_recording(each)[1]) for each in (first, second)]
+    return first if ranks[0] >= ranks[1] else second

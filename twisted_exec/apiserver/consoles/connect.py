@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers
-from twisted_exec.apiserver.consoles.recordings import OpenRecordings, wanted_recording
+from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.interfaces import (
     Applicant,
@@ -202,9 +202,7 @@ class MachineLocator:
 
     async def _recorded(self, context: RequestContext, machine: Object) -> str:
         """Return the recording that a session requires, for its terms; empty if it requires none."""
-        demand = await wanted_recording(
-            context, self._gate, machine, self._policies.demand(machine)
-        )
+        demand = await session_demand(context, self._gate, machine, self._policies.demand(machine))
         if demand is None:
             return ""
         if self._recordings is None:

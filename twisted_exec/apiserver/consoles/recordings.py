@@ -80,8 +80,8 @@ class OpenRecordings(StoreFollower):
 
     def _remember(self, recording: Object) -> None:
         uid, key = recording["spec"].get("machineUID", ""), key_of(recording)
-        known = self._open[uid].get(key)
-        if known is not None and _version(known) > _version(recording):
+        earlier = self._open[uid].get(key)
+        if earlier is not None and _version(earlier) > _version(recording):
             return
         self._open[uid][key] = recording
         if not _is_open(recording):
@@ -145,9 +145,9 @@ class OpenRecordings(StoreFollower):
                 if recording is None:
                     draft = _draft(dialect, machine, user, demand, reason, self._now())
                     target = Target(CONSOLERECORDINGS, namespace)
-                    made: Object = await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
-                    self._remember(made)
-                    return made, True
+                    new: Object = await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
+                    self._remember(new)
+                    return new, True
                 if (joined := await self._noted(recording, user, demand)) is not None:
                     return joined, False
             raise ServiceUnavailable("the recording keeps changing: try again")
@@ -161,12 +161,12 @@ class OpenRecordings(StoreFollower):
 
     def _match(self, uid: str, demand: Demand) -> Object | None:
         """Return the newest open recording with exactly the input that is needed."""
-        found = [
+        matches = [
             each
             for each in self._open.get(uid, {}).values()
             if each["spec"]["input"] == demand.input
         ]
-        return max(found, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
+        return max(matches, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
 
     async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
         """
@@ -209,16 +209,17 @@ class OpenRecordings(StoreFollower):
         self._remember(stored)
 
 
-async def wanted_recording(
+async def session_demand(
     context: RequestContext, gate: Gate, machine: Object, demand: Demand | None
 ) -> Demand | None:
     """
-    Add the wish of the user, which the query or the command has, to the demand of the policies.
+    Combine the policies' demand with that of the user, which is in the query or the command.
 
+    :return: ``None`` if neither demands a recording.
     :raises Forbidden: the user may not create recordings.
     """
-    wanted = context.wants_recording or recording_of_query(context.request.args)
-    if not wanted:
+    input = context.wants_recording or recording_of_query(context.request.args)
+    if not input:
         return demand
     resource, namespace = CONSOLERECORDINGS.resource, machine["metadata"]["namespace"]
     creating = Attributes(
@@ -230,7 +231,7 @@ async def wanted_recording(
         namespace=namespace,
     )
     await gate.authorize(creating)
-    own = Demand(wanted, is_required=True)
+    own = Demand(input, is_required=True)
     return own if demand is None else own.stricter(demand)
 
 

@@ -72,8 +72,8 @@ class ConsoleRecordings(ExpiryController):
     def stopService(self) -> None:
         """Stop following the store."""
         super().stopService()
-        for known in (self._recordings, self._sessions, self._numbers, self._without_since):
-            known.clear()
+        for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
+            facts.clear()
         self._machines.clear()
         self._unclosed.clear()
         self._expired.clear()

@@ -58,7 +58,7 @@ class ResumableStream(Stream, Protocol):
 
     @property
     def overdue_seconds(self) -> float:
-        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        """Waiting time of a ping that is suspiciously late; otherwise 0."""
 
     @property
     def round_trips(self) -> Sequence[RoundTrip]:
@@ -66,7 +66,7 @@ class ResumableStream(Stream, Protocol):
 
     @property
     def echo_seconds(self) -> float | None:
-        """How long the machine took to answer input last; ``None`` if unknown."""
+        """Time from the last input to its answer by the machine; ``None`` if unknown."""
 
     @property
     def resumes(self) -> int:

@@ -263,10 +263,10 @@ def add_loss_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def wanted_recording(options: argparse.Namespace) -> str:
+def recorded_input_of(options: argparse.Namespace) -> str:
     """Return the input to record; empty for no recording."""
-    wanted: str = getattr(options, "record_input", None) or ""
-    return wanted or (_MASKED if getattr(options, "record", False) else "")
+    recorded: str = getattr(options, "record_input", None) or ""
+    return recorded or (_MASKED if getattr(options, "record", False) else "")
 
 
 def _silence(text: str) -> float:

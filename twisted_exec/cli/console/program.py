@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.messages import explain, one_line
-from twisted_exec.cli.console.options import Parser, parse_options, wanted_recording
+from twisted_exec.cli.console.options import Parser, parse_options, recorded_input_of
 from twisted_exec.cli.console.script_options import failure_code, make_script, scripted_outcome
 from twisted_exec.cli.fleet.options import is_fleet
 
@@ -374,7 +374,7 @@ class _Console(Program):
                 among=self._options.among,
                 agent=agent,
                 reason=self._options.reason,
-                record=wanted_recording(self._options),
+                record=recorded_input_of(self._options),
                 resume=not self._options.no_resume,
                 silence_seconds=self._options.lost_after,
                 requested=None if screen is None else screen.ask,

@@ -73,7 +73,7 @@ class PrefixedLines:
 
     def remark(self, text: str) -> bytes:
         """Return a line about the machine, which it did not print."""
-        # The line before stays as it is: what follows of it is marked as the rest.
+        # The line before stays as it is; its rest, if it comes, is marked as such.
         return self._name + WHOLE + f"[kubectl console: {text}]\n".encode()
 
     def _prefixed(self, text: bytes) -> bytes:

@@ -66,14 +66,14 @@ def is_fleet(options: argparse.Namespace) -> bool:
 def fleet_problem(options: argparse.Namespace) -> str:
     """Return why the options do not go together; empty if they do."""
     if not is_fleet(options):
-        given = {
+        fleet_only = {
             "-A": options.all_namespaces,
             "--tail": options.tail is not None,
             "--state": options.state,
             "--colours": options.colours,
             "--tiled": options.tiled,
         }
-        wrong = next((name for name, value in given.items() if value), "")
+        wrong = next((name for name, value in fleet_only.items() if value), "")
         if wrong:
             return f"{wrong} goes with -l or --all"
         if options.machine is None:

@@ -19,7 +19,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.cli.console.messages import explain
-from twisted_exec.cli.console.options import wanted_recording
+from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console, served_dialects
 from twisted_exec.kube.interfaces import Object
@@ -281,6 +281,6 @@ def open_target(
         among=(target.dialect,),
         agent=target.cluster.agent,
         reason=options.reason,
-        record=wanted_recording(options),
+        record=recorded_input_of(options),
         silence_seconds=options.lost_after,
     )

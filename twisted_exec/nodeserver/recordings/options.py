@@ -24,7 +24,7 @@ from .pod_recording import INPUTS, NONE
 from .service import PodRecordings, Settings
 
 FILES = ("recorder-certificate", "recorder-key", "recording-dir")
-_NEEDED = (*FILES, "recording-store")
+_REQUIRED = (*FILES, "recording-store")
 _log = Logger()
 _ALL = "*"
 
@@ -54,11 +54,11 @@ class RecordingOptions(ProgramOptions):
         """:raises UsageError: an option is missing, has no use, or is not valid."""
         super().postOptions()
         if not self["record-namespaces"]:
-            for name in ("record-selector", *_NEEDED, "recording-required"):
+            for name in ("record-selector", *_REQUIRED, "recording-required"):
                 if self[name]:
                     raise UsageError(f"--{name} needs --record-namespaces")
             return
-        for name in _NEEDED:
+        for name in _REQUIRED:
             if not self[name]:
                 raise UsageError(f"--record-namespaces needs --{name}")
         if self["record-input"] not in INPUTS:
@@ -79,7 +79,7 @@ class RecordingOptions(ProgramOptions):
             raise UsageError(f"--record-selector: {problem.message}") from None
 
     def recordings(self) -> MakeRecordings | None:
-        """Return a function that creates the recordings; ``None`` without recordings."""
+        """Return a function that creates the recordings; ``None`` without ``--record-namespaces``."""
         if not self["record-namespaces"]:
             return None
         names = {each.strip() for each in self["record-namespaces"].split(",")} - {""}

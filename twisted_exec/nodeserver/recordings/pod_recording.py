@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .service import PodRecordings
 
 UNKNOWN_USER = "unknown"
-"""The root's API server does not say for whom it asks."""
+"""The root's API server does not name the user to a kubelet."""
 NONE, MASKED, ALL = INPUTS = ("none", "masked", "all")
 
 _NANOSECONDS = 1_000_000_000
@@ -75,12 +75,12 @@ class RecordingFile:
             view = view[os.write(self._descriptor, view) :]
 
     def sync(self) -> None:
-        """Force it to the disk."""
+        """Force the file to the disk, unless it is closed."""
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -145,25 +145,27 @@ class PodRecording:
         if channel is Channel.RESIZE:
             for size in self._sizes.feed(data):
                 if isinstance(size, TerminalSize):
-                    self._try(self._event, Kind.SIZE, {"rows": size.rows, "columns": size.columns})
+                    self._attempt(
+                        self._event, Kind.SIZE, {"rows": size.rows, "columns": size.columns}
+                    )
         elif self._input == ALL:
-            self._try(self._typed, data, False)
+            self._attempt(self._typed, data, False)
         elif self._input == MASKED and self.session.has_terminal:
             self._echo.typed(self.session.id, data, self._owner.now() / _NANOSECONDS)
-        return self._verdict()
+        return self._ending_if_lost()
 
     def output(self, channel: Channel, data: bytes) -> Ending | None:
         """See :meth:`IStreamRecorder.output`."""
         if channel in (Channel.STDOUT, Channel.STDERR) and data:
-            self._try(self._printed, data)
-        return self._verdict()
+            self._attempt(self._printed, data)
+        return self._ending_if_lost()
 
     def end(self, reason: str) -> None:
         """See :meth:`IStreamRecorder.end`."""
         if self._file is None:
             return
-        self._try(self._event, Kind.LEAVE, {"session": self.session.id, "reason": reason})
-        self._try(self._close)
+        self._attempt(self._event, Kind.LEAVE, {"session": self.session.id, "reason": reason})
+        self._attempt(self._close)
         file, self._file = self._file, None
         if file is not None:
             self._owner.ended(self, file)
@@ -205,7 +207,7 @@ class PodRecording:
         """Sign what was written."""
         if self._file is None or not self.is_dirty:
             return
-        self._try(self._seal)
+        self._attempt(self._seal)
         if self._file is not None:
             self._owner.sync(self._file)
 
@@ -223,24 +225,24 @@ class PodRecording:
 
     # Failure
 
-    def _try(self, write: Callable[..., None], *arguments: Any) -> None:
+    def _attempt(self, write: Callable[..., None], *arguments: Any) -> None:
         if self._file is None:
             return
         try:
             write(*arguments)
         except UnusableCertificate as error:
-            # There is no head for now; the text goes on, and a later head covers it.
+            # The text goes on unsigned, and a later head covers it.
             self._owner.in_trouble(self, str(error))
         except OSError as error:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Record no more: a reader could not tell what is missing."""
+        """End the recording: a reader could not notice a gap in it."""
         file, self._file = self._file, None
         if file is not None:
             self._owner.failed(self, _reason(error), file)
 
-    def _verdict(self) -> Ending | None:
+    def _ending_if_lost(self) -> Ending | None:
         if self._file is not None or not self._owner.is_required:
             return None
         return Ending(INTERNAL, "the session must be recorded, and cannot be any longer")

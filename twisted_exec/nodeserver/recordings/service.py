@@ -39,13 +39,13 @@ SEAL_SECONDS = 60.0
 OPEN, CLOSED = ".open", ".cast"
 
 _NAMESPACE_CHARACTERS, _POD_CHARACTERS, _COMMAND_CHARACTERS = 63, 90, 1024
-_STRANGE = re.compile(r"[^a-z0-9.-]")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]")
 
 
 @dataclass(frozen=True)
 class Settings:
     """
-    Which sessions are recorded, and how.
+    Settings of the recordings of a node server.
 
     :param directory: of recordings that are not stored yet.
     :param namespaces: of the root; empty for all.
@@ -182,7 +182,7 @@ class PodRecordings:
 
     @staticmethod
     def new_id() -> str:
-        """Return an id."""
+        """Return a random id of 32 hexadecimal digits."""
         return secrets.token_hex(16)
 
     def created(self, recording: PodRecording) -> RecordingFile:
@@ -196,18 +196,18 @@ class PodRecordings:
         self._job(file.sync)
 
     def ended(self, recording: PodRecording, file: RecordingFile) -> None:
-        """A recording is complete, as far as it is."""
+        """Handle the end of a recording, which may lack its last part."""
         del self._open[recording.name]
         self._finish(recording.name, file)
 
     def in_trouble(self, recording: PodRecording, why: str) -> None:
-        """A recording cannot be signed at present."""
+        """Report that a recording cannot be signed at present."""
         self._log.error(
             "the recording of {pod} cannot be signed: {why}", pod=recording.session.pod, why=why
         )
 
     def not_begun(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
-        """A recording cannot begin."""
+        """Handle a recording that cannot begin."""
         self._report(recording, why)
         self._open.pop(recording.name, None)
         if file is not None:
@@ -215,7 +215,7 @@ class PodRecordings:
             os.unlink(file.path)
 
     def failed(self, recording: PodRecording, why: str, file: RecordingFile) -> None:
-        """A recording cannot go on."""
+        """Handle a recording that cannot go on."""
         self._report(recording, why)
         self.ended(recording, file)
 
@@ -255,7 +255,7 @@ class PodRecordings:
         return os.path.join(self.settings.directory, name + suffix)
 
     def _job(self, work: Callable[[], None]) -> Deferred[bool]:
-        """Do something in a thread; fires with whether it succeeded."""
+        """Do some work in a thread; fires with true if it succeeded."""
         job = self._in_thread(work)
         self._jobs.add(job)
 
@@ -286,7 +286,7 @@ class PodRecordings:
 
 
 def _name(metadata: Object) -> str:
-    """Return the name of a recording, by which a person finds it in the store."""
+    """Return a name by which people find the recording in the store."""
     namespace = metadata["namespace"][:_NAMESPACE_CHARACTERS]
     pod = metadata["name"][:_POD_CHARACTERS]
-    return _STRANGE.sub("-", f"{namespace}.{pod}.{secrets.token_hex(8)}".lower())
+    return _NOT_IN_NAMES.sub("-", f"{namespace}.{pod}.{secrets.token_hex(8)}".lower())

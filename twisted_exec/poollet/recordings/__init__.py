@@ -1,3 +1,3 @@
 """
-The ConsoleRecordings of a pool: what its runtime is to record, and what it reports.
+The ConsoleRecordings of a pool: they go to its machine runtime, whose reports become their statuses.
 """

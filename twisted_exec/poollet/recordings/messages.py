@@ -22,8 +22,8 @@ _MOST_HEAD = 4096
 _NANOSECONDS = 10**9
 
 
-def wanted(recording: Object) -> pb.WantedRecording:
-    """Return what the runtime is to do."""
+def desired(recording: Object) -> pb.WantedRecording:
+    """Return the message about one recording."""
     metadata, spec = recording["metadata"], recording["spec"]
     return pb.WantedRecording(
         uid=metadata["uid"],
@@ -45,19 +45,19 @@ def request(
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """
-    made = pb.SetRecordingsRequest(owner=owner)
-    made.recordings.extend(
-        wanted(each)
+    message = pb.SetRecordingsRequest(owner=owner)
+    message.recordings.extend(
+        desired(each)
         for each in sorted(recordings, key=lambda each: str(each["metadata"]["uid"]))
         if not is_over(each)
     )
-    made.recordings.extend(
+    message.recordings.extend(
         pb.WantedRecording(uid=uid, machine_uid=machine, input="none", released=True)
         for uid, machine in sorted(released.items())
     )
-    digest = hashlib.sha256(made.SerializeToString(deterministic=True))
-    made.generation = digest.hexdigest()[:32]
-    return made
+    digest = hashlib.sha256(message.SerializeToString(deterministic=True))
+    message.generation = digest.hexdigest()[:32]
+    return message
 
 
 def is_over(recording: Object) -> bool:

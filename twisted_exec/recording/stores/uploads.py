@@ -70,7 +70,7 @@ class _Job:
 
 class Uploads(BackgroundTask):
     """
-    Stores recordings one after the other; what fails is tried again, with exponential back-off.
+    Stores recordings one after the other; repeats failed uploads, with exponential back-off.
 
     :ivar problem: why the store fails at present; empty while it works.
     :ivar is_stopped: nothing is stored any more.
@@ -110,15 +110,15 @@ class Uploads(BackgroundTask):
         return self._add(_Job(name, None))
 
     def _add(self, job: _Job) -> Deferred[Any]:
-        known = self._jobs.pop(job.name, None)
-        if known is not None and (known.read is None) == (job.read is None):
-            # Both callers wait for the same.
-            known.done.addCallback(lambda result: _fire(job.done, result))
-            self._jobs[job.name] = known
+        earlier = self._jobs.pop(job.name, None)
+        if earlier is not None and (earlier.read is None) == (job.read is None):
+            # Both callers wait for the same upload.
+            earlier.done.addCallback(lambda result: _fire(job.done, result))
+            self._jobs[job.name] = earlier
             return job.done
         self._jobs[job.name] = job
         self._count()
-        if known is not None and self._current is not None and self._current[0] is known:
+        if earlier is not None and self._current is not None and self._current[0] is earlier:
             self._current[1].cancel()
         if not self._is_working and not self.is_stopped:
             self._is_working = True

@@ -10,9 +10,9 @@ from .interfaces import MAX_READ_BYTES, ReadText, Stored
 
 
 async def digest(read: ReadText) -> Stored:
-    """Read a recording to its end, in pieces of 1 MiB."""
-    size, found = 0, sha256()
+    """Return size and hash of a recording; reads it in pieces of 1 MiB."""
+    size, content = 0, sha256()
     while piece := await read(size, MAX_READ_BYTES):
-        found.update(piece)
+        content.update(piece)
         size += len(piece)
-    return Stored(size, found.hexdigest())
+    return Stored(size, content.hexdigest())

@@ -1,5 +1,5 @@
 """
-The recorder of one machine's console: what sessions require, and the input.
+The recorder of one machine's console: it begins the recordings of sessions, and writes their input.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Facts:
     :param until_ns: when it ends, if not 0.
     :param is_ended: it is to end.
     :param owner: identifies the poollet; empty until that has set the recording.
-    :param failure: why it cannot go on; else empty.
-    :param message: what is missing in it; else empty.
+    :param failure: the reason why it cannot go on; else empty.
+    :param message: describes missing output; else empty.
     :param location: where the store has it; else empty.
     :param is_released: its object is deleted, and the store is to delete it.
     """

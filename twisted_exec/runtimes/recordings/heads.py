@@ -52,14 +52,14 @@ class HeadParts:
 @dataclass(frozen=True)
 class _Target:
     """
-    What a head is to cover.
+    The part of the journal that a head is to cover.
 
-    :param seen: the end of the journal, and the time of its newest entry.
+    :param covered: the end of the journal, and the time of its newest entry.
     :param is_last: the recording ends there.
     """
 
     position: Position
-    seen: tuple[int, int]
+    covered: tuple[int, int]
     is_last: bool
 
 
@@ -122,15 +122,15 @@ class Heads:
                     await self._seal_one(recording, target, turns)
 
     def _target(self, recording: Recording) -> _Target | None:
-        """Return what the next head is to cover; ``None`` if there is nothing new."""
+        """Return the target of the next head; ``None`` if there is nothing new."""
         journal, is_over = self._parts.journal(recording.facts.key), self._is_over(recording)
         if journal is None:
-            return _Target(recording.last.position, recording.seen, True)
-        seen = journal.end, journal.last_time
-        # Without a look at files, which would wake the journal.
-        if seen == recording.seen and not (is_over or recording.trouble):
+            return _Target(recording.last.position, recording.covered, True)
+        covered = journal.end, journal.last_time
+        # Do not read files here: that would wake the journal.
+        if covered == recording.covered and not (is_over or recording.trouble):
             return None
-        return _Target(here(journal), seen, is_over)
+        return _Target(here(journal), covered, is_over)
 
     def _is_over(self, recording: Recording) -> bool:
         facts, journal = recording.facts, self._parts.journal(recording.facts.key)
@@ -145,7 +145,7 @@ class Heads:
         except (UnusableCertificate, OSError) as error:
             self._in_trouble(recording, getattr(error, "strerror", None) or str(error))
         else:
-            recording.seen = target.seen
+            recording.covered = target.covered
             if target.is_last:
                 self._log.info("recording {uid} is closed", uid=recording.uid)
                 self._needs_changed()

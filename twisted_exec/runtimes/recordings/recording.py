@@ -24,7 +24,7 @@ class Recording:
     :ivar trouble: why it cannot be written at present; else empty.
     :ivar waiting: why the store does not have it yet; else empty.
     :ivar number: grows with each change of the status, see ``RecordingStatus``.
-    :ivar seen: the end of the journal and the time of its newest entry, when a head was signed last.
+    :ivar covered: the end of the journal and the time of its newest entry, when a head was signed last.
     :ivar is_due: a head is to be signed soon.
     """
 
@@ -34,7 +34,7 @@ class Recording:
         self._is_closed = stored.last.is_closed
         self.trouble = self.waiting = ""
         self.number = 0
-        self.seen = -1, 0
+        self.covered = -1, 0
         self.is_due = False
 
     def sealed(self, seal: Seal) -> None:

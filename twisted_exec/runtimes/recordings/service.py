@@ -246,7 +246,7 @@ class ConsoleRecordings:
             self._heads.sign(recording)
 
     def input_of(self, key: str) -> set[str]:
-        """Return which input the open recordings of a machine need."""
+        """Return the input that the open recordings of a machine need."""
         return {
             each.facts.input
             for each in self._recordings.values()
@@ -275,8 +275,8 @@ class ConsoleRecordings:
             machine = self._machines.get(key)
             if machine is None:
                 raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED} now: try again")
-            wanted = pb.WantedRecording(uid=uid, machine_uid=key, input=input)
-            recording = self._begin(wanted, machine, owner="")
+            desired = pb.WantedRecording(uid=uid, machine_uid=key, input=input)
+            recording = self._begin(desired, machine, owner="")
         if problem := self.problem(uid, input, key):
             raise Conflict(problem) if not recording.is_open else ServiceUnavailable(problem)
 
@@ -299,28 +299,30 @@ class ConsoleRecordings:
             return f"the console {CANNOT_BE_RECORDED}: {machine.journal.failure}"
         return recording.trouble and f"the console {CANNOT_BE_RECORDED}: {recording.trouble}"
 
-    def _begin(self, wanted: pb.WantedRecording, machine: RecordedMachine, owner: str) -> Recording:
+    def _begin(
+        self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str
+    ) -> Recording:
         """:raises ServiceUnavailable: the machine cannot be recorded now."""
         journal = machine.journal
         try:
             if len(self._recordings) >= MOST_RECORDINGS:
                 raise OSError(f"the runtime has {MOST_RECORDINGS} recordings, the limit")
             signer = self._signer()
-            position, size = self._first(journal, machine, wanted.since)
+            position, size = self._first(journal, machine, desired.since)
             if journal.files is None or journal.failure:
                 raise OSError(journal.failure or "its output is not on disk")
             facts = Facts(
-                uid=wanted.uid,
+                uid=desired.uid,
                 key=machine.key,
                 machine=machine.names,
-                input=wanted.input,
+                input=desired.input,
                 epoch=journal.files.epoch.hex(),
                 first=position.offset,
-                start_ns=wanted.since or self._now(),
+                start_ns=desired.since or self._now(),
                 columns=size[0],
                 rows=size[1],
                 secret=secrets.token_hex(32),
-                until_ns=wanted.until,
+                until_ns=desired.until,
                 owner=owner,
             )
             seal = facts.range.begin(position, signer, self._now())
@@ -351,15 +353,15 @@ class ConsoleRecordings:
 
     def _begin_waiting(self) -> None:
         """Begin recordings whose machine exists now, or that could not begin before."""
-        for uid, wanted in list(self._waiting.items()):
-            machine = self._machines.get(wanted.machine_uid)
+        for uid, desired in list(self._waiting.items()):
+            machine = self._machines.get(desired.machine_uid)
             if machine is None or not self._is_running:
                 continue
             try:
-                self._begin(wanted, machine, self._owners[uid])
+                self._begin(desired, machine, self._owners[uid])
             except ServiceUnavailable as error:
                 self._log.warn("recording {uid}: {why}", uid=uid, why=error.message)
-                self.statuses.waiting(self._owners[uid], wanted, error.message)
+                self.statuses.waiting(self._owners[uid], desired, error.message)
             else:
                 self._forget_waiting(uid)
 
@@ -371,33 +373,33 @@ class ConsoleRecordings:
 
     def set_recordings(self, request: pb.SetRecordingsRequest) -> Deferred[Any]:
         """As :meth:`.IConsoleRecordings.set_recordings`."""
-        for wanted in request.recordings:
-            if wanted.input not in RECORDED_INPUT or not wanted.uid:
+        for desired in request.recordings:
+            if desired.input not in RECORDED_INPUT or not desired.uid:
                 raise BadRequest("a recording needs a UID, and none, masked or all input")
         self.statuses.generation(request.owner, request.generation)
-        for wanted in request.recordings:
-            self._set(wanted, request.owner)
+        for desired in request.recordings:
+            self._set(desired, request.owner)
         self._begin_waiting()
         return succeed(pb.SetRecordingsResponse())
 
-    def _set(self, wanted: pb.WantedRecording, owner: str) -> None:
-        recording = self._recordings.get(wanted.uid)
+    def _set(self, desired: pb.WantedRecording, owner: str) -> None:
+        recording = self._recordings.get(desired.uid)
         if recording is None:
-            self._forget_waiting(wanted.uid)
-            if wanted.ended and not wanted.released:
+            self._forget_waiting(desired.uid)
+            if desired.ended and not desired.released:
                 why = "the recording ended before the runtime could begin it"
-                self.statuses.waiting(owner, wanted, why, FAILED)
-            elif not wanted.released:
-                self._waiting[wanted.uid], self._owners[wanted.uid] = wanted, owner
+                self.statuses.waiting(owner, desired, why, FAILED)
+            elif not desired.released:
+                self._waiting[desired.uid], self._owners[desired.uid] = desired, owner
             return
-        if wanted.released:
+        if desired.released:
             self._release(recording)
             return
         facts = changed(
             recording.facts,
             owner=owner,
-            is_ended=recording.facts.is_ended or wanted.ended,
-            until_ns=wanted.until,
+            is_ended=recording.facts.is_ended or desired.ended,
+            until_ns=desired.until,
         )
         if facts == recording.facts:
             return
@@ -489,7 +491,7 @@ class ConsoleRecordings:
 
     @property
     def failures(self) -> int:
-        """How often a recording could not begin, could not be written, or has failed."""
+        """Number of times that a recording could not begin, could not be written, or failed."""
         return self._refusals + self._heads.failures
 
     def count(self, state: str) -> int:

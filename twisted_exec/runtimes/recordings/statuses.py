@@ -70,16 +70,16 @@ class Statuses:
             if recording.facts.owner in ("", name):
                 self._answer(name)
 
-    def waiting(self, owner: str, wanted: pb.WantedRecording, why: str, state: str = "") -> None:
+    def waiting(self, owner: str, desired: pb.WantedRecording, why: str, state: str = "") -> None:
         """Report why a recording has not begun."""
-        before = self._owner(owner).waiting.get(wanted.uid)
+        before = self._owner(owner).waiting.get(desired.uid)
         if before is not None and (before.message, before.state) == (why, state):
             return
         self._number += 1
-        self._owner(owner).waiting[wanted.uid] = pb.RecordingStatus(
+        self._owner(owner).waiting[desired.uid] = pb.RecordingStatus(
             number=self._number,
-            uid=wanted.uid,
-            machine_uid=wanted.machine_uid,
+            uid=desired.uid,
+            machine_uid=desired.machine_uid,
             state=state,
             message=why,
         )
@@ -104,9 +104,9 @@ class Statuses:
         self._answer(request.owner)
         if self._is_stopped:
             raise ServiceUnavailable("the machine runtime is shutting down")
-        found = self._response(request.owner)
-        if found.recordings or not request.wait_seconds:
-            return succeed(found)
+        response = self._response(request.owner)
+        if response.recordings or not request.wait_seconds:
+            return succeed(response)
         owner.listing = Deferred()
         seconds = min(request.wait_seconds, MOST_WAIT_SECONDS)
         owner.limit = self._reactor.callLater(seconds, self._answer, request.owner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.fleet.tiles.keys import keys
-from twisted_exec.cli.fleet.tiles.model import Mode, Model, Wish
+from twisted_exec.cli.fleet.tiles.model import Mode, Model, Request
 
 
 class ModelTests(SynchronousTestCase):
@@ -14,7 +14,7 @@ class ModelTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.model = Model([f"web-{number}" for number in range(10)], 80, 25)
 
-    def press(self, data: bytes) -> list[Wish]:
+    def press(self, data: bytes) -> list[Request]:
         wishes = [self.model.key(each) for each in keys(data)]
         return [each for each in wishes if each is not None]
 
@@ -57,9 +57,9 @@ class ModelTests(SynchronousTestCase):
         """Typing begins after a confirmation that names the number of machines."""
         self.assertEqual(self.press(b" l t"), [])
         self.assertEqual(self.model.status, "type to 2 machines (web-0, web-1)? y or n")
-        self.assertEqual(self.press(b"y"), [Wish.OPEN])
+        self.assertEqual(self.press(b"y"), [Request.OPEN])
         self.assertIs(self.model.mode, Mode.OPENING)
-        self.assertIs(self.model.opened(2, ""), Wish.TYPE)
+        self.assertIs(self.model.opened(2, ""), Request.TYPE)
         self.assertEqual(self.model.status, "TYPING to 2 machines; Ctrl-] stops")
         self.model.typing(1, "web-0: gone")
         self.assertEqual(self.model.status, "TYPING to 1 machine (web-0: gone); Ctrl-] stops")
@@ -70,9 +70,9 @@ class ModelTests(SynchronousTestCase):
     def test_not_confirmed(self) -> None:
         """Any other key than y is no confirmation, also while the consoles are being opened."""
         self.press(b" t")
-        self.assertEqual(self.press(b"\r"), [Wish.GIVE_UP])
+        self.assertEqual(self.press(b"\r"), [Request.GIVE_UP])
         self.press(b"ty")
-        self.assertEqual(self.press(b"xq"), [Wish.GIVE_UP])
+        self.assertEqual(self.press(b"xq"), [Request.GIVE_UP])
         self.assertIs(self.model.mode, Mode.BROWSE)
 
     def test_nothing_marked(self) -> None:
@@ -85,10 +85,10 @@ class ModelTests(SynchronousTestCase):
         self.press(b" l l ty")
         self.assertIsNone(self.model.opened(2, "web-1: no"))
         self.assertEqual(self.model.status, "web-1: no; type to the other 2 machines? y or n")
-        self.assertEqual(self.press(b"y"), [Wish.TYPE])
+        self.assertEqual(self.press(b"y"), [Request.TYPE])
         self.model.stopped()
         self.press(b"ty")
-        self.assertIs(self.model.opened(0, "web-1: no"), Wish.GIVE_UP)
+        self.assertIs(self.model.opened(0, "web-1: no"), Request.GIVE_UP)
         self.assertIs(self.model.mode, Mode.BROWSE)
 
     def test_read_only(self) -> None:
@@ -101,6 +101,6 @@ class ModelTests(SynchronousTestCase):
     def test_leave(self) -> None:
         """q, Ctrl-C and Ctrl-] leave; a key ends the help."""
         for key in (b"q", b"\x03", b"\x1d"):
-            self.assertEqual(self.press(key), [Wish.LEAVE])
+            self.assertEqual(self.press(key), [Request.LEAVE])
         self.assertEqual(self.press(b"?q"), [])
         self.assertIs(self.model.mode, Mode.BROWSE)

@@ -48,7 +48,7 @@ class TargetTests(SynchronousTestCase):
             ("s3://bucket/../b", "the prefix has"),
             ("s3://bucket?secret=SECRET", "its parameters are"),
             ("s3://bucket?region", "not a URL"),
-            ("s3://bucket?region=a&region=b", "twice"),
+            ("s3://bucket?region=a&region=b", "repeated"),
             ("s3://bucket?region=a/b", "not a region"),
             ("s3://bucket?style=other", "style is path or virtual"),
             ("s3://bucket?endpoint=minio", "endpoint is not a URL"),

@@ -1,9 +1,9 @@
 """
 Tiles in a terminal, sans I/O: their places, and the escape sequences that draw them.
 
-A screen's text comes from a machine.  So each row is cut to its tile and each character that a
-terminal does not simply show is replaced, and each row begins with its place: if the terminal gives a
-character another width, the next row is right again.
+A screen's text comes from a machine.  So each row is cut to its tile, and each character that a
+terminal does not simply show is replaced.  Each row begins with its place: if the terminal gives a
+character another width, only that row is wrong.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def grid_for(columns: int, rows: int, count: int) -> Grid:
         grids.append(Grid(across, down, columns // across, space // down))
 
     def merit(grid: Grid) -> tuple[int, int, int]:
-        # Most screens have 80 columns and 24 rows; more is no use.
+        # Most screens have 80 columns and 24 rows, so a larger tile shows no more.
         return min(count, grid.capacity), min(grid.width, 81) * min(grid.height, 25), grid.width
 
     return max(grids, key=merit)
@@ -87,7 +87,7 @@ class ScreenText:
         """
         Read a screen as JSON.
 
-        :raises ValueError: it is none.
+        :raises ValueError: the document is no screen.
         """
         try:
             cursor = document["cursor"]
@@ -103,7 +103,7 @@ def fitted(text: str, width: int) -> str:
     """Return text that takes exactly this many columns, without control characters."""
     if text.isascii() and text.isprintable():
         return text[:width].ljust(width)
-    shown, used = [], 0
+    characters, used = [], 0
     for character in text:
         category = unicodedata.category(character)
         if category in _INVISIBLE:
@@ -114,9 +114,9 @@ def fitted(text: str, width: int) -> str:
         columns = 2 if unicodedata.east_asian_width(character) in _WIDE else 1
         if used + columns > width:
             break
-        shown.append(character)
+        characters.append(character)
         used += columns
-    return "".join(shown) + " " * (width - used)
+    return "".join(characters) + " " * (width - used)
 
 
 def draw_tile(
@@ -129,8 +129,8 @@ def draw_tile(
     :param message: shown instead of the last rows; may be empty.
     """
     width, height = max(1, grid.width - 1), grid.height - 1
-    rows = _shown_rows(screen, height) if screen is not None else []
-    drawn = [_at(place, 0) + f"\x1b[7m{fitted(title, width)}\x1b[m "]
+    rows = _visible_rows(screen, height) if screen is not None else []
+    parts = [_at(place, 0) + f"\x1b[7m{fitted(title, width)}\x1b[m "]
     for index in range(height):
         text = (
             fitted(screen.lines[rows[index]], width)
@@ -139,17 +139,17 @@ def draw_tile(
         )
         if screen is not None and index < len(rows) and screen.has_cursor:
             text = _with_cursor(text, screen, rows[index], width)
-        drawn.append(_at(place, index + 1) + text + " ")
+        parts.append(_at(place, index + 1) + text + " ")
     for index, line in enumerate(_folded(message, width, height)):
-        drawn.append(_at(place, height - index) + f"\x1b[1m{fitted(line, width)}\x1b[m")
-    return "".join(drawn)
+        parts.append(_at(place, height - index) + f"\x1b[1m{fitted(line, width)}\x1b[m")
+    return "".join(parts)
 
 
 def _at(place: tuple[int, int], row: int) -> str:
     return f"\x1b[{place[1] + row};{place[0]}H"
 
 
-def _shown_rows(screen: ScreenText, height: int) -> range:
+def _visible_rows(screen: ScreenText, height: int) -> range:
     """Return the rows of the screen that fit: the last ones that are in use."""
     used = [index for index, line in enumerate(screen.lines) if line.strip()]
     last = max([*used[-1:], min(screen.row, len(screen.lines) - 1)], default=0)

@@ -28,11 +28,11 @@ _SEQUENCE = re.compile(rb"\x1b[\[O](?:([ABCDHF])|([0-9;]*)([@-~]))")
 
 def keys(data: bytes) -> list[Key | str]:
     """
-    Return the keys of some input.  Sequences of other keys are left out.
+    Return the keys of some input, without those that :class:`Key` does not name.
 
     A sequence that is split between two reads is not recognised, as in most programs.
     """
-    found: list[Key | str] = []
+    pressed: list[Key | str] = []
     at = 0
     while at < len(data):
         match = _SEQUENCE.match(data, at)
@@ -40,19 +40,19 @@ def keys(data: bytes) -> list[Key | str]:
             byte = data[at : at + 1]
             at += 1
             if byte in (b"\r", b"\n"):
-                found.append(Key.ENTER)
+                pressed.append(Key.ENTER)
             elif byte == b"\x1d":
-                found.append(Key.LEAVE)
+                pressed.append(Key.LEAVE)
             elif byte.isascii():
-                found.append(byte.decode("ascii"))
+                pressed.append(byte.decode("ascii"))
             continue
         at = match.end()
         if match[1] is not None:
-            found.append(Key(match[1]))
+            pressed.append(Key(match[1]))
         elif match[3] == b"~" and match[2] in (b"5", b"6"):
-            found.append(Key(match[2]))
+            pressed.append(Key(match[2]))
         elif match[3] == b"~" and match[2] in (b"1", b"7"):
-            found.append(Key.HOME)
+            pressed.append(Key.HOME)
         elif match[3] == b"~" and match[2] in (b"4", b"8"):
-            found.append(Key.END)
-    return found
+            pressed.append(Key.END)
+    return pressed

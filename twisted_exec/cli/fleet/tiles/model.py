@@ -1,5 +1,5 @@
 """
-What a user of the tiles has selected and marked, sans I/O.
+The state of the tiles, sans I/O: selected and marked machines, and the meaning of keys.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Mode(Enum):
     HELP = "help"
 
 
-class Wish(Enum):
-    """What the program shall do."""
+class Request(Enum):
+    """A request to the program."""
 
     OPEN = "open"
     """Open the consoles of the marked machines."""
@@ -67,7 +67,7 @@ class Model:
         self.resize(columns, rows)
 
     def resize(self, columns: int, rows: int) -> None:
-        """The terminal has this size."""
+        """Note the size of the terminal."""
         self.size = columns, rows
 
     @property
@@ -102,7 +102,7 @@ class Model:
         pointer = ">" if index == self.selected else " "
         return f"{pointer}{mark}{self._labels[index]}"
 
-    def key(self, key: Key | str) -> Wish | None:
+    def key(self, key: Key | str) -> Request | None:
         """Handle a key; not in the mode TYPING, where keys go to machines."""
         if self.mode is Mode.CONFIRM:
             return self._confirmed(key)
@@ -111,11 +111,11 @@ class Model:
             return None
         if self.mode is Mode.OPENING:
             if key in ("q", "n", "\x03", "\x1b", Key.LEAVE):
-                return self._given_up()
+                return self._give_up()
             return None
         self.message = ""
         if key in ("q", "\x03", Key.LEAVE):
-            return Wish.LEAVE
+            return Request.LEAVE
         if key == "?":
             self.mode = Mode.HELP
         elif key == "t":
@@ -166,22 +166,22 @@ class Model:
         names = listed([self._labels[index] for index in sorted(self.marked)], 5)
         self.message = f"type to {_machines(len(self.marked))} ({names})? y or n"
 
-    def _confirmed(self, key: Key | str) -> Wish | None:
+    def _confirmed(self, key: Key | str) -> Request | None:
         if key not in ("y", "Y"):
-            return self._given_up()
+            return self._give_up()
         if self._is_open:
             self.mode = Mode.TYPING
-            return Wish.TYPE
+            return Request.TYPE
         self.mode, self.message = Mode.OPENING, f"opening {_machines(len(self.marked))}; n cancels"
-        return Wish.OPEN
+        return Request.OPEN
 
-    def _given_up(self) -> Wish:
+    def _give_up(self) -> Request:
         self.mode, self.message = Mode.BROWSE, ""
-        return Wish.GIVE_UP
+        return Request.GIVE_UP
 
     # From the program.
 
-    def opened(self, count: int, problem: str) -> Wish | None:
+    def opened(self, count: int, problem: str) -> Request | None:
         """
         Handle the end of the opening.
 
@@ -190,10 +190,10 @@ class Model:
         """
         if not problem:
             self.mode, self.message = Mode.TYPING, _machines(count)
-            return Wish.TYPE
+            return Request.TYPE
         if not count:
             self.mode, self.message = Mode.BROWSE, problem
-            return Wish.GIVE_UP
+            return Request.GIVE_UP
         self.mode, self._is_open = Mode.CONFIRM, True
         self.message = f"{problem}; type to the other {_machines(count)}? y or n"
         return None

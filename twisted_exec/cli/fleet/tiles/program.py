@@ -20,7 +20,7 @@ from twisted_exec.cli.fleet.command import Task, complain
 from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
 from twisted_exec.cli.fleet.tiles.drawing import ScreenText, draw_tile, fitted
 from twisted_exec.cli.fleet.tiles.keys import Key, keys
-from twisted_exec.cli.fleet.tiles.model import HELP, Mode, Model, Wish
+from twisted_exec.cli.fleet.tiles.model import HELP, Mode, Model, Request
 from twisted_exec.cli.fleet.tiles.screens import Screens
 from twisted_exec.cli.fleet.tiles.typing import Sessions
 from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
@@ -154,16 +154,16 @@ class View:
 
     def _key(self, key: Key | str) -> None:
         before = self.model.page, self.model.grid, self.model.mode
-        wish = self.model.key(key)
-        if wish is Wish.LEAVE:
+        request = self.model.key(key)
+        if request is Request.LEAVE:
             self._task.stop()
             return
-        if wish is Wish.OPEN:
+        if request is Request.OPEN:
             self.has_typed = True
             self._sessions.open(self.model.marked)
-        elif wish is Wish.GIVE_UP:
+        elif request is Request.GIVE_UP:
             self._sessions.close()
-        elif wish is Wish.TYPE:
+        elif request is Request.TYPE:
             self._sessions_changed()
         if before != (self.model.page, self.model.grid, self.model.mode):
             self._turned()
@@ -212,7 +212,7 @@ class View:
     def _sessions_changed(self) -> None:
         model, sessions = self.model, self._sessions
         if model.mode is Mode.OPENING and not sessions.is_opening:
-            if model.opened(sessions.usable, sessions.problem) is Wish.GIVE_UP:
+            if model.opened(sessions.usable, sessions.problem) is Request.GIVE_UP:
                 sessions.close()
         elif self._is_typing:
             model.typing(sessions.usable, sessions.problem)

@@ -1,8 +1,8 @@
 """
-The screens of the shown machines, asked for again and again.
+The screens of the machines on the present page, fetched again and again.
 
-A screen that changes is asked for each second, a quiet one up to each four seconds, and one soon
-after the machine has printed something to a user who types there.
+A screen that changes is fetched every second, and a quiet screen every four seconds.  While a user types to
+a machine, its screen is fetched soon after each output.
 """
 
 from __future__ import annotations
@@ -105,10 +105,12 @@ class Screens:
         look = self._looks[index]
         look.timer, look.is_stale = None, False
         look.running = running = self._turns.run(self._fetch, index)
-        running.addCallbacks(self._seen, self._failed, callbackArgs=(index,), errbackArgs=(index,))
+        running.addCallbacks(
+            self._fetched, self._failed, callbackArgs=(index,), errbackArgs=(index,)
+        )
         running.addErrback(lambda failure: failure.trap(CancelledError))
 
-    def _seen(self, screen: ScreenText, index: int) -> None:
+    def _fetched(self, screen: ScreenText, index: int) -> None:
         look = self._looks[index]
         is_same = look.screen is not None and look.screen.position == screen.position
         look.seconds = min(2 * look.seconds, QUIET_SECONDS) if is_same else CHANGING_SECONDS

@@ -1,7 +1,7 @@
 """
 The sessions of the marked machines, to which a user types.
 
-Each is opened when the user has confirmed the number of machines, and left when the user stops.
+The sessions open when the user has confirmed the number of machines, and end when the user stops typing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, Conso
 
 CONCURRENT_OPENINGS = 16
 SETTLE_SECONDS = 0.5
-"""Time after the opening in which the server says who the writer is."""
+"""Time after the opening in which the server names the writer."""
 
 Open = Callable[[int, ConsoleUser], "Deferred[ConsoleStream]"]
 
@@ -84,7 +84,7 @@ class TypingSession:
             self.problem = one_line(why)
             self._changed()
 
-    # The source of the input is the keyboard of all machines, which none of them may pause.
+    # All machines share the keyboard, so none of them may pause it.
 
     def pauseProducing(self) -> None:
         """The machine takes no more keys."""

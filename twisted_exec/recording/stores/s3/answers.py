@@ -61,10 +61,10 @@ def text(body: bytes, name: str) -> str:
 
     :raises StoreError: there is none.
     """
-    found = _parse(body).findtext(f"{{*}}{name}", "")
-    if not found:
+    value = _parse(body).findtext(f"{{*}}{name}", "")
+    if not value:
         raise StoreError("answer", f"the bucket's answer has no {name}")
-    return found
+    return value
 
 
 def require_success(code: int, body: bytes) -> None:
@@ -93,7 +93,7 @@ def error(body: bytes) -> tuple[str, str]:
         tree = _parse(body)
     except StoreError:
         return "", ""
-    # Other elements repeat the request.
+    # The other elements repeat parts of the request, which logs do not need.
     name, message = (tree.findtext(f"{{*}}{each}", "") for each in ("Code", "Message"))
     return _one_line(name), _one_line(message).rstrip(".")
 
@@ -111,8 +111,8 @@ def completion(etags: Iterator[str]) -> bytes:
 
 
 def _parse(body: bytes) -> ElementTree.Element:
-    # S3 sends white space while a long request is under way.  Entities could need any amount of
-    # memory; no answer has them.
+    # S3 sends white space while a long request is under way.  A declaration could define entities
+    # that expand to any amount of memory; no answer of S3 has one.
     content = body.strip()
     try:
         if b"<!" in content:
@@ -131,5 +131,5 @@ def _name(element: ElementTree.Element) -> str:
 
 
 def _one_line(text: str) -> str:
-    shown = "".join(each if each.isprintable() else " " for each in text)
-    return shown[:_MESSAGE_CHARACTERS].strip()
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    return printable[:_MESSAGE_CHARACTERS].strip()

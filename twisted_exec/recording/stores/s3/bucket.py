@@ -25,7 +25,8 @@ from .target import Target
 _ANSWER_BYTES = 4 << 20
 _SECONDS = 60.0
 _BODY_SECONDS = 600.0
-_NOTHING = sha256(b"").hexdigest()
+"""Time limit of a request with a body."""
+_EMPTY_DIGEST = sha256(b"").hexdigest()
 
 
 class Transport(Protocol):
@@ -46,7 +47,7 @@ class Call:
     A request.
 
     :param key: of the object; empty for the bucket.
-    :param payload: SHA-256 of the body, if it is known.
+    :param payload: SHA-256 of the body in hexadecimal digits; empty if the caller does not know it.
     """
 
     method: str
@@ -62,7 +63,7 @@ class Bucket:
     """
     Sends requests to a bucket.
 
-    :param credentials: returns the present ones, or raises :class:`StoreError`.
+    :param credentials: returns the present credentials, or raises :class:`StoreError`.
     :param now: returns the time of day in UTC.
     """
 
@@ -78,12 +79,12 @@ class Bucket:
 
     async def send(self, call: Call) -> tuple[int, bytes]:
         """
-        Send a request; return code and body of the answer.
+        Send a request; return code and body of the answer, which may be a refusal.
 
-        :raises StoreError: there is no answer.
+        :raises StoreError: the bucket does not answer, or there are no credentials.
         """
         path = self.target.root + call.key
-        payload = call.payload or (sha256(call.body).hexdigest() if call.body else _NOTHING)
+        payload = call.payload or (sha256(call.body).hexdigest() if call.body else _EMPTY_DIGEST)
         signed = Signer(self._credentials(), self.target.region).sign(
             call.method,
             path,

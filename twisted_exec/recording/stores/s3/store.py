@@ -3,8 +3,8 @@ A bucket as a store of recordings.
 
 A short recording is one request.  A longer one is uploaded in parts, and becomes an object when the last
 request joins them.  S3 itself remembers the parts of an upload, so an attempt after a crash needs no
-state of ours: it finds the upload, compares the hash of each part, and sends those that are missing or
-differ.  So it does not matter whether the earlier attempt had the same content.
+state of ours: it lists the upload's parts, compares their hashes, and sends the parts that are missing or
+differ.  The earlier attempt need not have had the same content.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class S3Store:
         return body[:limit]
 
     async def _list(self, after: str, limit: int) -> Sequence[Entry]:
-        found: list[Entry] = []
+        entries: list[Entry] = []
         start, is_last = self._key(after) if after else self._prefix, False
-        while len(found) < limit and not is_last:
+        while len(entries) < limit and not is_last:
             parameters = {"list-type": "2", "prefix": self._prefix, "start-after": start}
             parameters["max-keys"] = str(min(limit, _PAGE))
             body = await self._require(Call("GET", parameters=parameters))
@@ -123,16 +123,16 @@ class S3Store:
             for each in objects.elements:
                 start = each.get("Key", "")
                 name = start.removeprefix(self._prefix).removesuffix(SUFFIX)
-                # Of other programs, or of other prefixes below ours.
+                # Leave out objects of other programs, and of other prefixes below ours.
                 if is_name(name) and start == self._key(name):
-                    found.append(Entry(name, _number(each.get("Size", ""))))
-        return found[:limit]
+                    entries.append(Entry(name, _number(each.get("Size", ""))))
+        return entries[:limit]
 
     # Storing.
 
     async def _put(self, name: str, read: ReadText) -> Stored:
         key = self._key(name)
-        if await self._is_there(name):
+        if await self._exists(name):
             # The answer to the last request of an earlier attempt was lost, or has not arrived.
             stored = await digest(read)
             if await digest(reader(self, name)) == stored:
@@ -144,7 +144,7 @@ class S3Store:
             return Stored(len(first), sha256(first).hexdigest())
         return await self._put_parts(key, first, read)
 
-    async def _is_there(self, name: str) -> bool:
+    async def _exists(self, name: str) -> bool:
         try:
             await self._read(name, 0, 1)
         except NotStored:
@@ -152,7 +152,7 @@ class S3Store:
         return True
 
     async def _put_parts(self, key: str, data: bytes, read: ReadText) -> Stored:
-        upload = await self._resumed(key) or await self._created(key)
+        upload = await self._incomplete_upload(key) or await self._new_upload(key)
         parts = await self._parts(key, upload)
         sizes: list[int] = []
         offset, whole = 0, sha256()
@@ -192,11 +192,11 @@ class S3Store:
             )
         )
 
-    async def _created(self, key: str) -> str:
+    async def _new_upload(self, key: str) -> str:
         body = await self._require(Call("POST", key, {"uploads": ""}))
         return text(body, "UploadId")
 
-    async def _resumed(self, key: str) -> str:
+    async def _incomplete_upload(self, key: str) -> str:
         """Return the newest incomplete upload, and abort others; empty if there is none."""
         *others, newest = await self._uploads(key) or [""]
         await self._abort(others, key)
@@ -238,19 +238,21 @@ class S3Store:
         await self._abort(await self._uploads(key), key)
 
     async def _in_thread(self, work: Any, *arguments: Any) -> Any:
-        # Hashes of some megabytes take longer than others should wait.
+        # To hash some megabytes in the reactor would delay every console.
         pool = self._reactor.getThreadPool()
         return await deferToThreadPool(self._reactor, pool, work, *arguments)
 
 
 def _hashed(data: bytes, whole: Any) -> str:
-    """Add a part to the hash of the recording; return the hash that S3 has of it."""
+    """Add a part to the hash of the recording; return the part's ETag."""
     whole.update(data)
-    # A bucket that encrypts with keys of its own has other hashes; then parts are sent again.
+    # A bucket that encrypts with its own keys reports other hashes; then an attempt after a crash
+    # sends all parts again.
     return md5(data, usedforsecurity=False).hexdigest()
 
 
 def _checksums(data: bytes) -> tuple[str, str]:
+    """Return SHA-256 in hexadecimal digits, and the value of Content-MD5."""
     check = b64encode(md5(data, usedforsecurity=False).digest()).decode()
     return sha256(data).hexdigest(), check
 

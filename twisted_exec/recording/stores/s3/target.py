@@ -1,5 +1,5 @@
 """
-Address and credentials of a bucket, as given in ``--recording-store``.
+Address and credentials of a bucket, from the URL in ``--recording-store``.
 
 ``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
 """
@@ -22,7 +22,7 @@ from twisted_exec.tls.files import Reloading, warn_if_public
 
 from .signing import Credentials
 
-_KNOWN = ("endpoint", "region", "style", "ca", "credentials")
+_PARAMETERS = ("endpoint", "region", "style", "ca", "credentials")
 _REGION = "us-east-1"
 _PROFILE = "default"
 
@@ -90,10 +90,10 @@ def parse_target(text: str) -> Target:
         raise ValueError("it has a user: write credentials to a file, and add credentials=FILE")
     options = dict(pairs)
     for name, value in pairs:
-        if name not in _KNOWN or not value:
-            raise ValueError(f"its parameters are {', '.join(_KNOWN)}, each with a value")
+        if name not in _PARAMETERS or not value:
+            raise ValueError(f"its parameters are {', '.join(_PARAMETERS)}, each with a value")
     if len(options) != len(pairs) or url.fragment:
-        raise ValueError("a parameter is there twice, or the URL has a fragment")
+        raise ValueError("a parameter is repeated, or the URL has a fragment")
     bucket, prefix = url.netloc, url.path.strip("/")
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(f"{bucket!r} is not the name of a bucket")
@@ -145,8 +145,8 @@ def credentials_of(
     """
     Return a function that returns the present credentials.
 
-    A file may be replaced at any time.  No service of a cloud is asked: an address such as that of its
-    metadata is none that this program should connect to.
+    A file may be replaced at any time.  They never come from the metadata service of a cloud:
+    this program should not connect to such an address.
 
     :return: raises :class:`StoreError` if there are none.
     """
@@ -154,7 +154,7 @@ def credentials_of(
     if path:
         file = Reloading([path], _parse_file, clock)
 
-        def read() -> Credentials:
+        def from_file() -> Credentials:
             try:
                 return file.get()
             except TLSConfigError as problem:
@@ -162,9 +162,9 @@ def credentials_of(
 
         if os.path.exists(path):
             warn_if_public(path, os.stat(path).st_mode)
-        return read
+        return from_file
 
-    def look() -> Credentials:
+    def from_environment() -> Credentials:
         key_id, secret = (environ.get(f"AWS_{name}", "") for name in _ENVIRONMENT)
         if not key_id or not secret:
             raise StoreError(
@@ -174,7 +174,7 @@ def credentials_of(
             )
         return _checked(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
 
-    return look
+    return from_environment
 
 
 _ENVIRONMENT = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
@@ -188,7 +188,7 @@ def _parse_file(content: bytes) -> Credentials:
         key_id, secret = section["aws_access_key_id"], section["aws_secret_access_key"]
         return _checked(key_id, secret, section.get("aws_session_token", ""))
     except (configparser.Error, UnicodeDecodeError, KeyError, StoreError):
-        # Not quoted: it may be the secret.
+        # Do not quote the file: the wrong part may be the secret.
         raise TLSConfigError(
             f"the file of credentials has no section [{_PROFILE}] with aws_access_key_id and "
             "aws_secret_access_key, in printable characters"
