@@ -102,6 +102,8 @@ API server
       behind kube-apiserver.
     * ``aggregated_resume`` (kube-apiserver, kube-controller-manager; 2 min): consoles behind kube-apiserver
       go on when the poollet, our API server or kube-apiserver is killed.
+    * ``aggregated_web`` (kube-apiserver, kube-controller-manager; 1 min): ``twisted-exec web`` in front of
+      kube-apiserver.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,
       kube-controller-manager, and kubectl.1.20 for a test of ``deployed``): our API server behind
       kube-apiserver as the manifests deploy it: every kubectl, a read-only user, the granted rights,
