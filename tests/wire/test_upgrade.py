@@ -317,12 +317,9 @@ class SubprotocolResumeTests(SynchronousTestCase):
                 subprotocol_resume(self.headers(line))
 
     def test_removed(self) -> None:
-        """It has a key, so no hop passes it on."""
+        """Nothing of it is left beside the other subprotocols."""
         lines = [b"v5.channel.k8s.io, " + self.carrier, b"v4.channel.k8s.io"]
         self.assertEqual(without_resume(lines), [b"v5.channel.k8s.io", b"v4.channel.k8s.io"])
-        forwarded = forwarded_request_headers(self.headers(*lines), HeaderSet())
-        named = values(forwarded, b"sec-websocket-protocol")
-        self.assertEqual(named, [b"v5.channel.k8s.io", b"v4.channel.k8s.io"])
 
 
 class RequestedUpgradeTests(SynchronousTestCase):

@@ -32,8 +32,6 @@ BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
 RESUME_SUBPROTOCOL = b"base64url.resume.console.twisted-exec."
 """Prefix of a WebSocket subprotocol that carries the value of ``X-Twisted-Exec-Resume``."""
 
-_SECRET_SUBPROTOCOLS = (BEARER_SUBPROTOCOL, RESUME_SUBPROTOCOL)
-
 _OF_101 = frozenset({b"x-stream-protocol-version"})
 
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -311,14 +309,14 @@ def forwarded_request_headers(
     forwarded = [
         (name, value) for name, value in headers if name not in dropped and name not in credentials
     ]
-    return [pair for pair in map(_without_secrets, forwarded) if pair[1]]
+    return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
 
 
-def _without_secrets(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     name, value = pair
-    if _folded(name) != b"sec-websocket-protocol" or b"base64url." not in value:
+    if _folded(name) != b"sec-websocket-protocol" or BEARER_SUBPROTOCOL not in value:
         return pair
-    others = [token for token in tokens([value]) if not token.startswith(_SECRET_SUBPROTOCOLS)]
+    others = [token for token in tokens([value]) if not token.startswith(BEARER_SUBPROTOCOL)]
     return name, b", ".join(others)
 
 

@@ -107,6 +107,25 @@ class SocketTests(_Sockets):
         self.network.pump()
         self.assertEqual(self.ends[0].received, b"\x82\x81mask\x00")
 
+    def test_resumed(self) -> None:
+        """What a page says to resume its session passes; it reads why it is refused, here and by the server."""
+        resume = "base64url.resume.console.twisted-exec.bWFya3M"
+        protocols, stale = (
+            f"{bearer(token)}, v5.channel.k8s.io, {resume}"
+            for token in (self.local.login.token, "stale")
+        )
+        self.open(protocols=protocols)
+        self.assertEqual(
+            self.cluster.requests[-1][2]["sec-websocket-protocol"], [f"v5.channel.k8s.io, {resume}"]
+        )
+        self.cluster.answer = lambda request: respond_status(request, Forbidden("not you"))
+        for offered, code in ((protocols, 403), (stale, 401)):
+            page = self.open(protocols=offered)
+            self.assertEqual(page.code, 101)
+            self.assertIn(b'\3{"kind":"Status"', page.body)
+            self.assertIn(b'"code":%d' % code, page.body)
+        self.assertEqual(self.open("Origin: http://evil.example", protocols=protocols).code, 403)
+
     def test_lost(self) -> None:
         """If the API server is lost, the connection ends without a Close: the page resumes."""
         page = self.open()

@@ -13,6 +13,7 @@ from twisted_exec.cli.web.headers import set_own_headers
 from twisted_exec.cli.web.login import Login
 from twisted_exec.cli.web.origin import check_host, check_origin, check_token
 from twisted_exec.cli.web.sockets import Sockets
+from twisted_exec.streaming.http.pages import recognise_page
 from twisted_exec.streaming.http.routes import WrongMethod, not_found, split_path
 from twisted_exec.streaming.http.site import Dispatcher, Request, respond_json
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
@@ -57,6 +58,7 @@ class LocalConsole(Dispatcher):
             self._page.respond(request, "/".join(segments[1:]))
         else:
             check_origin(request)
+            recognise_page(request)
             check_token(request, self._login)
             await self._forward(request, segments)
 

@@ -49,28 +49,42 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
 
     Nothing may have read the request's headers before.
 
-    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
-        cannot read why they are refused.
+    :param allowed_origins: as of :func:`recognise_page`.
     :raises BadRequest: the subprotocol is not valid.
     """
-    if not request.requestHeaders.hasHeader(_PROTOCOLS):
-        return
     headers = header_pairs(request.requestHeaders)
-    if is_upgrade(request) != WEBSOCKET or not offers_resume(headers):
+    if not offers_resume(headers):
         return
+    recognise_page(request, allowed_origins)
     offered = tokens(values(headers, _PROTOCOLS))
     request.requestHeaders.setRawHeaders(_PROTOCOLS, without_resume(offered))
+    if is_upgrade(request) != WEBSOCKET:
+        return
+    if request.page is None:
+        raise BadRequest(f"a page resumes sessions over a WebSocket with {V5}")
     try:
-        check_websocket(request.method, headers)
-        if V5.encode("ascii") not in offered:
-            raise RemoteProtocolError(f"a page resumes sessions over {V5}: offer it, too")
-        is_foreign = is_cross_site(headers, secure=request.isSecure(), allowed=allowed_origins)
-        request.page = Page(reads_refusals=not is_foreign)
         value = subprotocol_resume(headers)
     except RemoteProtocolError as problem:
         raise BadRequest(str(problem)) from None
     if value is not None:
         request.requestHeaders.addRawHeader(RESUME_HEADER.encode("ascii"), value)
+
+
+def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) -> None:
+    """
+    Refuse the request from now on so that its page can read why, if it is that of a page.
+
+    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
+        get an ordinary refusal, which they cannot read.
+    """
+    headers = header_pairs(request.requestHeaders)
+    if not offers_resume(headers) or is_upgrade(request) != WEBSOCKET:
+        return
+    with suppress(RemoteProtocolError):
+        check_websocket(request.method, headers)
+        if V5.encode("ascii") in tokens(values(headers, _PROTOCOLS)):
+            is_foreign = is_cross_site(headers, secure=request.isSecure(), allowed=allowed_origins)
+            request.page = Page(reads_refusals=not is_foreign)
 
 
 class Page:
