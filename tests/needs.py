@@ -11,6 +11,7 @@ import os
 import shutil
 
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, PROGRAM
+from twisted_exec.web.vendoring import wheel_backend
 
 CONTAINERD = "containerd"
 
@@ -190,6 +191,13 @@ def chromium_program() -> str | None:
     """A browser of the Chromium project, under one of the names that distributions use."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def page_vendor() -> str | None:
+    """Why the page has no terminal here, or ``None``."""
+    if (wheel_backend.TARGET / "xterm.js").exists():
+        return None
+    return "the page has no xterm.js: python -m twisted_exec.web.vendoring"
 
 
 def kube_apiserver() -> str | None:

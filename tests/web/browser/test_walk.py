@@ -1,0 +1,204 @@
+"""
+Everyday use of the page in a real browser: two users at one machine, by mouse and by keyboard, at the
+width of a desktop and of a phone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.flows.deployment import pause
+from twisted_exec.api import kinds
+
+from .chromium import Chromium
+from .deployment import WebDeployment
+from .user import User, open_user
+
+reactor: Any = _reactor
+
+RECORDINGS = kinds.CONSOLERECORDINGS.resource
+VM = "machines/default/vm-1"
+PHONE = (360, 740)
+LARGEST_TRANSFER_BYTES = 700_000
+
+
+class WalkTests(TestCase):
+    """A shell and two administrators, who log in with tokens."""
+
+    timeout = 170
+    skip = needs.chromium() or needs.page_vendor()
+
+    async def setUp(self) -> None:
+        self.deployment = deployment = WebDeployment(self.mktemp())
+        self.addCleanup(deployment.stop)
+        self.browser = Chromium()
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+        await deployment.start()
+        await deployment.create_machine("vm-1", "shell")
+        self.users: list[User] = []
+
+    async def user(self, name: str) -> User:
+        """Open the page as a user who logs in."""
+        url, token = self.deployment.console_url, self.deployment.tokens[name]
+        user = await open_user(self.browser, url, token)
+        self.users.append(user)
+        return user
+
+    async def test_walk(self) -> None:
+        """No step of the walk violates the content security policy or throws an exception."""
+        ada = await self.user("ada")
+        await self.drive(ada)
+        bob = await self.user("bob")
+        await self.share(ada, bob)
+        await self.log_in_again(bob)
+        await self.play_recording(ada)
+        await self.use_keyboard(ada)
+        await self.visit_on_phone(ada)
+        await self.load_everything(ada)
+        for user in self.users:
+            self.assertEqual(user.faults(), [])
+        self.assertEqual(self.deployment.errors(), [])
+
+    async def drive(self, ada: User) -> None:
+        """A user finds the machine in the list, opens its console, types and reads the output."""
+        await ada.page.focus("#machine-filter")
+        await ada.page.type("nothing like this")
+        await ada.until_page("No machine matches")
+        await ada.page.focus("#machine-filter")
+        await ada.page.press("Control+a")
+        await ada.page.type("vm-1")
+        began = reactor.seconds()
+        await ada.page.click(f"a[href='#/{VM}']")
+        await ada.until_terminal("#$")
+        print(f"first prompt after {reactor.seconds() - began:.2f} s")
+        await ada.type_line("echo drive-$((6*7))")
+        await ada.until_terminal("drive-42")
+
+    async def share(self, ada: User, bob: User) -> None:
+        """A second user sees the same screen, may not type, and takes over; both see who types."""
+        await bob.open(VM)
+        await bob.until_terminal("drive-42")
+        await bob.until_page("the writer is ada")
+        await ada.until_page("2 viewers")
+        await bob.type_line("echo observer-$((6*7))")
+        await bob.click_text("button", "Take over")
+        await ada.until_page("bob has taken over")
+        await bob.until_page("you can type")
+        await bob.type_line("echo taken-$((6*7))")
+        for user in (ada, bob):
+            self.assertNotIn("observer-", await user.until_terminal("taken-42"))
+        await ada.click_text("button", "Take over")
+        await ada.until_page("you can type")
+
+    async def log_in_again(self, bob: User) -> None:
+        """A token that expires with an open session: the page asks for another, and keeps the screen."""
+        tokens = self.deployment.tokens
+        tokens["bob"] = "second-token-of-bob"
+        self.deployment.write_tokens()
+        await bob.page.until("document.querySelector('dialog[open] input[type=password]')")
+        self.assertIn("taken-42", await bob.text())
+        await bob.log_in(tokens["bob"])
+        await bob.until_page("connected")
+        await self.users[0].type_line("echo again-$((6*7))")
+        await bob.until_terminal("taken-42[^]*again-42")
+
+    async def play_recording(self, ada: User) -> None:
+        """A user seeks in a recording, and the player shows the screen of that moment."""
+        spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
+        body = {"metadata": {"name": "seen"}, "spec": spec}
+        await self.deployment.client.create(RECORDINGS, body, "default")
+        await self.recording_is("Recording")
+        await ada.type_line("echo recorded-$((6*7))")
+        await ada.until_terminal("recorded-42")
+        await self.deployment.client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
+        await self.recording_is("Closed")
+        await ada.open("recordings/default/seen")
+        await ada.until_page("a <b>test</b>")
+        await ada.page.focus("input[placeholder='1:30 or 90']")
+        await ada.page.type("3600\n")
+        await ada.page.until(
+            "/recorded-42/.test(document.querySelector('.player .ap-term-text, .player .ap-term')"
+            "?.innerText)"
+        )
+
+    async def recording_is(self, state: str) -> None:
+        while True:
+            found = await self.deployment.client.get(RECORDINGS, "seen", "default")
+            if found.get("status", {}).get("state") == state:
+                return
+            await pause()
+
+    async def use_keyboard(self, ada: User) -> None:
+        """Keys alone reach a machine, its terminal, the commands of the page and the list again."""
+        await ada.open("machines")
+        await ada.page.until("document.querySelectorAll('tbody tr').length === 1")
+        await ada.page.evaluate("document.activeElement.blur()")
+        await self.tab_to(ada, "#machine-filter")
+        await self.tab_to(ada, f"a[href='#/{VM}']")
+        await ada.page.press("Enter")
+        await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
+        await ada.page.type("echo keys-$((6*7))\n")
+        await ada.until_terminal("keys-42")
+        await ada.page.press("Control+]")
+        await ada.page.until("document.querySelector('dialog[open]')")
+        await ada.page.press("Escape")
+        await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
+        await ada.page.press("Control+]")
+        await ada.page.until("document.querySelector('dialog[open]')")
+        await ada.page.press("l")
+        await ada.page.until("location.hash === '#/machines'")
+
+    async def tab_to(self, user: User, selector: str) -> None:
+        """Press the Tab key until an element has the focus, which is then visible."""
+        quoted = json.dumps(selector)
+        for _ in range(40):
+            await user.page.press("Tab")
+            if await user.page.evaluate(f"document.activeElement.matches({quoted})"):
+                break
+        else:
+            self.fail(f"Tab does not reach {selector}")
+        style = "getComputedStyle(document.activeElement)"
+        outline = await user.page.evaluate(f"{style}.outlineStyle + {style}.boxShadow")
+        self.assertNotEqual(outline, "nonenone", selector)
+
+    async def visit_on_phone(self, ada: User) -> None:
+        """No view is wider than a phone."""
+        await ada.page.resize(*PHONE)
+        for route in (
+            *("machines", VM, f"{VM}/logs", f"{VM}/screen", f"{VM}/recordings"),
+            *("sessions", "recordings", "recordings/default/seen", "alerts"),
+        ):
+            await ada.open(route)
+            await ada.page.until("document.querySelector('#view > .view')?.innerText")
+            await ada.page.evaluate("new Promise(requestAnimationFrame)")
+            wide = await ada.page.evaluate(_TOO_WIDE)
+            self.assertEqual(wide, [], route)
+        await ada.page.resize(1280, 800)
+
+    async def load_everything(self, ada: User) -> None:
+        """A new visitor who sees everything loads little."""
+        size = ada.page.received_bytes(self.deployment.console_url)
+        print(f"all files of the page: {size} bytes compressed")
+        self.assertLess(size, LARGEST_TRANSFER_BYTES)
+
+
+# Elements that reach beyond the window and that no ancestor lets the user scroll to.
+_TOO_WIDE = """(() => {
+    const scrolls = (each) => each && each !== document.documentElement && each !== document.body &&
+        (/auto|scroll/.test(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+    const wide = [...document.querySelectorAll('body *')].filter((each) => {
+        const {right, width, height} = each.getBoundingClientRect();
+        return width && height && right > innerWidth + 1 && !each.closest('.xterm, .ap-player, .visually-hidden')
+            && !scrolls(each.parentElement);
+    });
+    return [...new Set([
+        ...wide.map((each) => each.outerHTML.slice(0, 120)),
+        ...(document.documentElement.scrollWidth > innerWidth ? ['the page scrolls'] : []),
+    ])].slice(0, 5);
+})()"""

@@ -1,0 +1,141 @@
+"""
+A user of the web console: a page that is logged in, and the terminals in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any
+
+from .chromium import Chromium
+from .page import Page
+
+# Each write to a terminal is reported with the terminal's number, before the page's own modules run.
+_RECORD_WRITES = """
+import('/console/vendor/xterm.js').then(({Terminal}) => {
+    const write = Terminal.prototype.write;
+    const terminals = [];
+    self.terminals = terminals;
+    Terminal.prototype.write = function (data, done) {
+        if (!terminals.includes(this)) terminals.push(this);
+        const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
+        const parts = [];
+        for (let at = 0; at < bytes.length; at += 8192)
+            parts.push(String.fromCharCode(...bytes.subarray(at, at + 8192)));
+        reportWrite(terminals.indexOf(this) + ' ' + btoa(parts.join('')));
+        return write.call(this, data, done);
+    };
+}, () => {});
+"""
+# The text of the visible terminal, from the first line of its scrollback.
+_TEXT = """(() => {
+    const terminal = (self.terminals || []).find((each) => each.element?.offsetParent);
+    if (!terminal) return '';
+    const {buffer: {active}} = terminal;
+    const lines = Array.from({length: active.length}, (_, index) => active.getLine(index));
+    return lines.map((each) => (each.isWrapped ? '' : '\\n') + each.translateToString(true)).join('').trim();
+})()"""
+# xterm.js draws into the document after it has changed its buffer, so each change is noticed.
+_UNTIL_TEXT = """(() => { const text = %s; return new RegExp(%s).test(text) && text; })()"""
+
+
+class User:
+    """
+    :ivar page: the user's page.
+    :ivar written: what each terminal got, by document and number; a reload begins a new document.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self._url = page, url
+        self.written: list[dict[int, list[bytes]]] = [{}]
+
+    @classmethod
+    async def visit(cls, browser: Chromium, url: str, *, width: int = 1280, height: int = 800) -> User:
+        """Open the page as a user with a profile of their own."""
+        page = await browser.page(width=width, height=height, private=True)
+        user = cls(page, url)
+        await page.record("reportWrite", user._written)
+        await page.before_scripts(_RECORD_WRITES)
+        await page.goto(url)
+        return user
+
+    def _written(self, report: str) -> None:
+        number, _, data = report.partition(" ")
+        self.written[-1].setdefault(int(number), []).append(base64.b64decode(data))
+
+    async def log_in(self, token: str) -> None:
+        """Paste a token into the dialog."""
+        await self.page.focus("dialog[open] input[type=password]")
+        await self.page.call("Input.insertText", text=token)
+        await self.page.press("Enter")
+        await self.page.until("!document.querySelector('dialog[open]')")
+
+    async def open(self, route: str) -> None:
+        """Go to a route, such as ``machines/default/vm-1``."""
+        await self.page.evaluate(f"location.hash = {json.dumps('#/' + route)}")
+
+    async def reload(self) -> None:
+        """Reload the page; what terminals get from now on belongs to the new document."""
+        self.written.append({})
+        await self.page.reload()
+
+    async def text(self) -> str:
+        """Return the text of the visible terminal."""
+        return str(await self.page.evaluate(_TEXT))
+
+    async def until_terminal(self, pattern: str) -> str:
+        """Wait until the text of the visible terminal matches; return the text."""
+        try:
+            found = await self.page.until(_UNTIL_TEXT % (_TEXT, json.dumps(pattern)))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nterminal:\n{await self.text()}") from None
+        return str(found)
+
+    async def type_line(self, line: str) -> None:
+        """Give the visible terminal the focus and type a line."""
+        visible = "[...document.querySelectorAll('.xterm-helper-textarea')].find(e => e.offsetParent)"
+        await self.page.until(visible)
+        await self.page.evaluate(f"{visible}.focus()")
+        await self.page.type(line + "\n")
+
+    async def until_page(self, pattern: str) -> None:
+        """Wait until the visible text of the document matches a regular expression."""
+        await self.page.until(f"new RegExp({json.dumps(pattern)}).test(document.body.innerText)")
+
+    async def click_text(self, selector: str, text: str) -> None:
+        """Click on the first element with exactly this text or this label."""
+        mark = "data-tested"
+        find = f"""(() => {{
+            const label = (each) => each.getAttribute('aria-label') || each.innerText.trim();
+            const found = [...document.querySelectorAll({json.dumps(selector)})]
+                .find((each) => each.offsetParent && (each.innerText.trim() === {json.dumps(text)}
+                    || label(each) === {json.dumps(text)}));
+            document.querySelectorAll('[{mark}]').forEach((each) => each.removeAttribute('{mark}'));
+            found?.setAttribute('{mark}', '');
+            return !!found;
+        }})()"""
+        await self.page.until(find)
+        await self.page.click(f"[{mark}]")
+
+    def faults(self) -> list[str]:
+        """Return violations of the policy, exceptions and dialogs of the page."""
+        page = self.page
+        return [*page.violations, *page.exceptions, *page.dialogs]
+
+    def output(self, *, document: int = -1) -> bytes:
+        """Return all that terminals of a document got."""
+        return b"".join(b"".join(each) for each in self.written[document].values())
+
+
+def numbers(data: bytes) -> list[int]:
+    """Return the numbers of the complete lines of a busy machine."""
+    return [int(each) for each in re.findall(rb"(?<!\d)(\d{15})\n", data)]
+
+
+async def open_user(browser: Chromium, url: str, token: str, **size: Any) -> User:
+    """Visit the page and log in."""
+    user = await User.visit(browser, url, **size)
+    await user.log_in(token)
+    return user
