@@ -18,7 +18,7 @@ from .keys import key_event
 
 reactor: Any = _reactor
 
-SECONDS = 60
+SECONDS = 30
 """How long a test waits for a condition."""
 _DOMAINS = ("Page", "Runtime", "Network", "Log", "Audits", "DOM")
 # A navigation replaces the context of scripts; the condition is then asked of the new one.
@@ -257,9 +257,9 @@ class Page:
         await self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     async def focus(self, selector: str) -> None:
-        """Wait for an element and give it the focus."""
+        """Wait until an element is visible, and give it the focus."""
         quoted = json.dumps(selector)
-        await self.until(f"document.querySelector({quoted})")
+        await self.until(f"document.querySelector({quoted})?.offsetParent")
         await self.evaluate(f"document.querySelector({quoted}).focus()")
 
     async def resize(self, width: int, height: int) -> None:

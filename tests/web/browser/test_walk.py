@@ -130,7 +130,7 @@ class WalkTests(TestCase):
     async def recording_is(self, state: str) -> None:
         while True:
             found = await self.deployment.client.get(RECORDINGS, "seen", "default")
-            if found.get("status", {}).get("state") == state:
+            if found.get("status", {}).get("phase") == state:
                 return
             await pause()
 

@@ -52,7 +52,9 @@ class User:
         self.written: list[dict[int, list[bytes]]] = [{}]
 
     @classmethod
-    async def visit(cls, browser: Chromium, url: str, *, width: int = 1280, height: int = 800) -> User:
+    async def visit(
+        cls, browser: Chromium, url: str, *, width: int = 1280, height: int = 800
+    ) -> User:
         """Open the page as a user with a profile of their own."""
         page = await browser.page(width=width, height=height, private=True)
         user = cls(page, url)
@@ -95,7 +97,9 @@ class User:
 
     async def type_line(self, line: str) -> None:
         """Give the visible terminal the focus and type a line."""
-        visible = "[...document.querySelectorAll('.xterm-helper-textarea')].find(e => e.offsetParent)"
+        visible = (
+            "[...document.querySelectorAll('.xterm-helper-textarea')].find(e => e.offsetParent)"
+        )
         await self.page.until(visible)
         await self.page.evaluate(f"{visible}.focus()")
         await self.page.type(line + "\n")

@@ -13,6 +13,7 @@ import { StatusLine } from "./status_line.js";
 import { amount } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
+const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const REPLAY_BYTES = 256 << 10;
 /** Why a saved session cannot go on, and a new one may begin. */
 const GONE = new Set(["NotFound", "CannotResume", 404]);
@@ -34,7 +35,7 @@ export class Console {
     this._screen = null;
     this._roles = new Roles();
     this._rights = { drives: true, takesOver: false };
-    this._login = () => this._session?.reconnectNow();
+    this._login = () => (this._isLoggedOut ? this.reopen() : this._session?.reconnectNow());
     context.api.addEventListener("authorized", this._login);
     this._build();
     this._start();
@@ -134,11 +135,13 @@ export class Console {
     const saved = store.get(this._key);
     this._isRestored = saved !== null;
     this._wasOpen = false;
+    this._token = store.get("token");
     const rights = await opening(this.context, namespace, name, mode);
     if (this._isClosed) return;
     this._rights = rights;
     // Another connection of a session has the path and the query of the first.
     const request = saved?.request ?? { path: rights.path, query: { ...rights.query, ...(reason && { reason }) } };
+    this._request = request;
     const isReadOnly = request.query.readOnly === "true";
     this._roles = new Roles(isReadOnly);
     this._end.hide();
@@ -210,8 +213,22 @@ export class Console {
       }
       announce(`${name}: session ended. ${detail.message}`);
       this._end.show(detail, this._rights);
+      if (detail.reason === REVOKED) this._logInAgain();
     }
     this._showRole();
+  }
+
+  /** The server has withdrawn the session: if because of its token, open it again with the next one. */
+  async _logInAgain() {
+    const { api, store } = this.context;
+    const hasNewToken = () => store.get("token") !== this._token;
+    if (!hasNewToken()) {
+      // The answer to any request with this token; the page then asks for another one.
+      const refusal = await explain(api, this._request.path, this._request.query);
+      if (refusal?.code !== 401) return;
+    }
+    if (hasNewToken()) this.reopen();
+    else this._isLoggedOut = true;
   }
 
   _placed(mark) {
@@ -342,6 +359,7 @@ export class Console {
 
   /** Open the session again, with another reason or mode. */
   reopen(changes = {}) {
+    this._isLoggedOut = false;
     Object.assign(this.place, changes);
     this._on.keep();
     this.context.store.remove(this._key);

@@ -8,14 +8,18 @@ const STYLE = new URL("../vendor/asciinema-player.css", import.meta.url).href;
 let loading = null;
 
 function load() {
-  loading ??= import("../vendor/asciinema-player.js").then(
-    (library) => {
-      document.head.append(h("link", { rel: "stylesheet", href: STYLE }));
-      return library;
-    },
+  // The player reads its colours from the style sheet when it is created.
+  loading ??= Promise.all([import("../vendor/asciinema-player.js"), style()]).then(
+    ([library]) => library,
     () => null,
   );
   return loading;
+}
+
+function style() {
+  return new Promise((resolve, reject) => {
+    document.head.append(h("link", { rel: "stylesheet", href: STYLE, onload: resolve, onerror: reject }));
+  });
 }
 
 /**
