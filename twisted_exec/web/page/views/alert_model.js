@@ -10,7 +10,7 @@ const STATES = ["Unsupported", "Degraded", "Watching"];
  * Read the Event of a match.
  *
  * @param {any} event of v1.
- * @returns {null | {key: string, namespace: string, machine: string, severity: string, pattern: string, alert: string,
+ * @returns {null | {key: string, namespace: string, machine: string, group: string, severity: string, pattern: string, alert: string,
  *   offset: number, suppressed: number, line: string, reason: string, count: number, time: string}} null for other
  *   Events.
  */
@@ -22,6 +22,7 @@ export function matchOf(event) {
     key: `${event.metadata.namespace}/${event.metadata.name}`,
     namespace: event.involvedObject?.namespace ?? event.metadata.namespace,
     machine: event.involvedObject?.name ?? "",
+    group: (event.involvedObject?.apiVersion ?? "").split("/")[0],
     severity,
     pattern,
     alert,

@@ -111,11 +111,11 @@ class Alerts extends ListView {
   #matchColumns() {
     return [
       { title: "Last", cell: (row) => h("span", { title: dateTime(row.time) }, row.age) },
-      { title: "Machine", cell: (row) => [printable(row.machine), " ", h("span", { class: "dim" }, printable(row.namespace))] },
+      { title: "Machine", cell: (row) => [h("a", { href: this.machineLink(row) }, printable(row.machine)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
       { title: "Severity", cell: (row) => badge(row.severity, KINDS[row.severity]) },
       { title: "Pattern", cell: (row) => [printable(row.pattern), " ", h("span", { class: "dim" }, `of ${printable(row.alert)}`)] },
       { title: "Line", cell: (row) => [h("code", {}, printable(row.line)), row.suppressed > 0 && h("span", { class: "dim" }, ` and ${row.suppressed} more`)], class: "wide" },
-      { title: "", cell: (row) => h("a", { href: `${this.context.link(row.namespace, row.machine, "logs")}?offset=${row.offset}` }, "Show in the log") },
+      { title: "", cell: (row) => h("a", { href: `${this.machineLink(row, "logs")}?offset=${row.offset}` }, "Show in the log") },
     ];
   }
 }

@@ -92,6 +92,19 @@ export class ListView {
     return rows.filter((row) => matches(row, this.filter.value));
   }
 
+  /**
+   * The address of a machine's console, or of another part of it.
+   *
+   * @param {{namespace: string, machine: string, machineResource?: string, group?: string}} row
+   * @param {string} [part]
+   */
+  machineLink({ namespace, machine, machineResource, group }, part = "") {
+    const { machines, link } = this.context;
+    const isIts = (each) => (machineResource ? `${each.plural}.${each.group}` === machineResource : each.group === group);
+    const kind = machines.kinds.find(isIts) ?? machines.resource;
+    return link(namespace, machines.routeName(kind, machine), part);
+  }
+
   /** The toolbar of most views. */
   get toolbar() {
     return h("div", { class: "toolbar" }, field("Filter", this.filter), field("Namespaces", this.namespaces));

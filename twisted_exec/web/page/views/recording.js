@@ -114,13 +114,15 @@ class RecordingView {
   }
 
   #showFacts(row) {
-    const { link } = this.context;
+    const { link, machines } = this.context;
+    const kind = machines.kinds.find((each) => `${each.plural}.${each.group}` === row.machineResource) ?? machines.resource;
+    const machine = machines.routeName(kind, row.machine);
     const facts = [
-      ["Machine", h("a", { href: link(row.namespace, row.machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
+      ["Machine", h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
       ["State", [badge(row.state), row.message && ` ${printable(row.message)}`]],
       ["Begin", dateTime(row.begin)],
       ["End", dateTime(row.end) || "goes on"],
-      ["Output", [`${size(row.bytes)}, `, h("a", { href: `${link(row.namespace, row.machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
+      ["Output", [`${size(row.bytes)}, `, h("a", { href: `${link(row.namespace, machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
       ["Input", row.input],
       ["Users", printable(row.users.join(", "))],
       ["Policies", printable(row.policies.join(", "))],

@@ -42,6 +42,7 @@ export function rowOf(recording) {
     namespace: metadata.namespace,
     name: metadata.name,
     machine: spec.machine ?? "",
+    machineResource: spec.machineResource ?? "",
     state: stateOf(recording),
     message: status.message ?? "",
     input: spec.input ?? "",

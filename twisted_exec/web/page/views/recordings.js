@@ -91,10 +91,9 @@ class Recordings extends ListView {
   }
 
   #columns() {
-    const { link } = this.context;
     const columns = [
       { title: "Recording", cell: (row) => [row.isPlayable && row.mayRead ? h("a", { href: recordingLink(row) }, printable(row.name)) : printable(row.name), " ", h("span", { class: "dim" }, printable(row.namespace))] },
-      { title: "Machine", cell: (row) => h("a", { href: link(row.namespace, row.machine) }, printable(row.machine)) },
+      { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
       { title: "State", cell: (row) => [badge(row.state, KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
       { title: "Begin", cell: (row) => h("span", { title: `${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },

@@ -67,9 +67,8 @@ class Sessions extends ListView {
   }
 
   #columns() {
-    const { link } = this.context;
     return [
-      { title: "Machine", cell: (row) => [h("a", { href: link(row.namespace, row.machine) }, printable(row.machine)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
+      { title: "Machine", cell: (row) => [h("a", { href: this.machineLink(row) }, printable(row.machine)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`)] },
       { title: "Role", cell: (row) => row.role || "unknown" },
       { title: "Asked for", cell: (row) => row.mode },
