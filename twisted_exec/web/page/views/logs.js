@@ -132,6 +132,7 @@ class LogView {
   #showFacts() {
     const { range } = this.source;
     const { window } = this;
+    for (const each of [this.older, this.newer]) each.hidden = !range;
     if (!range) return;
     const times = window.times?.map(dateTime);
     const shown = times ? `${times[0]} to ${times[1]}` : "no output";
