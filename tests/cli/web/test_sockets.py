@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import replace
 
 from twisted.internet.defer import Deferred
@@ -227,11 +228,16 @@ class EndTests(_Sockets):
         return ended
 
     def test_told(self) -> None:
-        """The page gets a Close with the reason; the browser's answer reaches the API server."""
+        """
+        The page gets the status of the session and a Close; the browser's answer reaches the API
+        server, which ends the session.
+        """
         page = self.open()
         ending = self.closing()
-        self.assertEqual(page.body[:4], CLOSE + bytes([len(page.body) - 2]) + b"\x03\xe9")
-        self.assertIn(b"was stopped", page.body)
+        status, close = page.body[:-4], page.body[-4:]
+        self.assertEqual((status[:2], close), (b"\x82\x7e", CLOSE + b"\x02\x03\xe8"))
+        self.assertEqual(json.loads(status[5:])["reason"], "ShuttingDown")
+        self.assertIn(b"was stopped", status)
         page.transport.write(b"\x88\x82mask\x8e\x88")
         self.network.pump()
         self.assertEqual(self.ends[0].received, b"\x88\x82mask\x8e\x88")
@@ -239,6 +245,18 @@ class EndTests(_Sockets):
             end.transport.loseConnection()
             self.network.pump()
         self.successResultOf(ending)
+
+    def test_watch(self) -> None:
+        """A watch has no status: the reason is in the Close."""
+        self.chosen = ""
+        token = f"{bearer(self.local.login.token)}, x"
+        page = self.open(protocols=token, target=f"{PAGES}?watch=true")
+        self.assertEqual(page.code, 502)
+        self.chosen = "x"
+        page = self.open(protocols=token, target=f"{PAGES}?watch=true")
+        self.closing()
+        self.assertEqual(page.body[:4], CLOSE + bytes([len(page.body) - 2]) + b"\x03\xe9")
+        self.assertIn(b"was stopped", page.body)
 
     def test_deaf(self) -> None:
         """A browser that does not answer is cut off within a second."""

@@ -8,7 +8,7 @@ are tracked, so that the program can tell the page when it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,9 +36,10 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, upgrade
 from twisted_exec.streaming.http.upgrade_server import header_pairs, take_over
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.passage import chosen_protocol
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.frame_boundaries import WebSocketFrameBoundaries
+from twisted_exec.wire.frame_boundaries import WebSocketFrameBoundaries, frame_boundaries
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
     check_websocket,
@@ -53,7 +54,22 @@ MOST_SOCKETS = 400
 _END_SECONDS = 0.5
 """Time limit for the browser and the API server to close a WebSocket at the end."""
 
+_COMMANDS = (b"exec", b"attach", b"console")
+"""Subresources whose streams end with a status."""
+
 _STOPPED = Ending(SHUTTING_DOWN, "the web console on this computer was stopped")
+
+
+@dataclass(frozen=True)
+class _Socket:
+    """
+    An open WebSocket.
+
+    :param last_words: what the page gets when the program ends.
+    """
+
+    boundaries: WebSocketFrameBoundaries
+    last_words: bytes
 
 
 class Sockets:
@@ -71,7 +87,7 @@ class Sockets:
         server: IStreamClientEndpoint | None = None,
     ) -> None:
         self._config, self._reactor, self._server = config, reactor, server
-        self._open: dict[Splice, WebSocketFrameBoundaries] = {}
+        self._open: dict[Splice, _Socket] = {}
         self._opening = 0
         self._all_closed: Deferred[None] | None = None
 
@@ -133,13 +149,16 @@ class Sockets:
         splice = Splice(self._reactor, lambda _: closed())
         closed = partial(self._closed, splice)
         splice.follow(boundaries)
-        headers = forwarded_response_headers(upgraded.headers)
+        headers, request_path = forwarded_response_headers(upgraded.headers), request.path
         try:
             take_over(request, splice.user, switching_protocols(WEBSOCKET, headers))
         except ConnectionDone:
             upgraded.abort()
             raise CancelledError from None
-        self._open[splice] = boundaries
+        command = request_path.rpartition(b"/")[2] in _COMMANDS
+        protocol = chosen_protocol(upgraded.headers)
+        last_words = frame_boundaries(WEBSOCKET, protocol, commands=command).last_words(_STOPPED)
+        self._open[splice] = _Socket(boundaries, last_words)
         upgraded.hand_over(splice.machine)
 
     def _closed(self, splice: Splice) -> None:
@@ -153,11 +172,11 @@ class Sockets:
             return
         self._all_closed = Deferred()
         closing = self._all_closed
-        for splice, boundaries in list(self._open.items()):
-            if boundaries.at_edge:
+        for splice, socket in list(self._open.items()):
+            if socket.boundaries.at_edge:
                 # The browser answers with a Close, which reaches the API server: that ends the
                 # session there, instead of keeping it for a page that comes back.
-                splice.user.transport.write(boundaries.last_words(_STOPPED))
+                splice.user.transport.write(socket.last_words)
             else:
                 splice.say(_STOPPED)
         limit = self._reactor.callLater(_END_SECONDS, self._sever)

@@ -1,0 +1,147 @@
+"""
+The page of ``twisted-exec web`` in a real browser: its login, and pages of other sites that attack it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests import needs
+from tests.apiserver.chain import ChainTestCase
+from twisted_exec.api import kinds
+from twisted_exec.cli.web.server import LocalServer
+from twisted_exec.kube.kubeconfig.loader import load
+
+from .attacker import HOST, Attacker, attack
+from .chromium import Chromium
+from .page import Page
+
+reactor: Any = _reactor
+
+MACHINES = kinds.MACHINES.resource
+LIST = MACHINES.path("default")
+SHOWN = "document.querySelector('.user')?.textContent"
+DIALOG = "document.querySelector('dialog')"
+LISTED = "document.body?.textContent.includes('vm-1')"
+TOKEN = "JSON.parse(sessionStorage.getItem('twisted-exec.token'))"
+
+
+class LocalPageTests(ChainTestCase):
+    """An API server, and the local server with the kubeconfig of its administrator."""
+
+    skip = needs.chromium()
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        config = load(self.kubeconfig("user-admin"))
+        self.local = LocalServer(lambda: config, {"cluster": "lab"}, reactor)
+        await self.local.listen(0)
+        self.addCleanup(self.local.close)
+        self.url = self.local.new_url()
+        self.origin = self.url.partition("/console/")[0]
+        self.browser = Chromium(hosts={HOST: "127.0.0.1"})
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+        self.page = await self.browser.page()
+
+    async def log_in(self) -> None:
+        await self.page.goto(self.url)
+        await self.page.until(f"{SHOWN} === 'admin'")
+
+    async def test_login(self) -> None:
+        """
+        The URL logs one browser in; the secret leaves the address, and a reload needs no other.  A
+        second browser reads what to do, and takes a new URL.
+        """
+        await self.make_machine("vm-1")
+        await self.log_in()
+        self.assertNotIn("secret", await self.page.evaluate("location.href"))
+        await self.page.until(LISTED)
+        await self.page.evaluate("location.reload()")
+        await self.page.until(LISTED)
+        self.assertEqual(self.page.violations, [])
+
+        other = await self.browser.page(private=True)
+        await other.goto(self.url)
+        await other.until(f"{DIALOG}?.textContent.includes('press Enter in the terminal')")
+        new = json.dumps(self.local.new_url())
+        await other.evaluate(
+            f"document.querySelector('dialog input').value = {new};"
+            "document.querySelector('dialog form').requestSubmit()"
+        )
+        await other.until(f"{SHOWN} === 'admin'")
+
+    async def test_other_sites(self) -> None:
+        """
+        Pages of another site, and of another port of this host, read nothing, change nothing and open
+        no WebSocket: neither without the token nor with it, and the secret stays good.
+        """
+        await self.make_machine("vm-1")
+        await self.log_in()
+        token = await self.page.evaluate(TOKEN)
+        secret = self.local.new_url().partition("#secret=")[2]
+        attacker = Attacker()
+        await attacker.start()
+        self.addCleanup(attacker.stop)
+        foreign = await self.browser.page()
+        for origin in (attacker.url, f"http://127.0.0.1:{attacker.port}/"):
+            await foreign.goto(origin)
+            await foreign.until("window.attacks && document.readyState === 'complete'")
+            await self.check_attacks(foreign, token, secret)
+        names = [each["metadata"]["name"] for each in (await self.admin.list(MACHINES))["items"]]
+        self.assertEqual(names, ["vm-1"])
+        await self.page.goto(f"{self.origin}/console/#secret={secret}")
+        await self.page.until(f"{SHOWN} === 'admin'")
+
+    async def check_attacks(self, page: Page, token: str, secret: str) -> None:
+        url, socket = self.origin, self.origin.replace("http", "ws") + LIST
+        bearer = {"Authorization": f"Bearer {token}"}
+        encoded = await page.evaluate(f"btoa({token!r}).replace(/=*$/, '')")
+        protocols = [f"base64url.bearer.authorization.k8s.io.{encoded}", "v5.channel.k8s.io"]
+        login, document = f"{url}/console/login", json.dumps({"secret": secret})
+        typed = {"Content-Type": "application/json"}
+        for name, *arguments in (
+            ("read", f"{url}/console/"),
+            ("read", f"{url}/console/config.json"),
+            ("read", url + LIST),
+            ("cors", url + LIST, "GET", bearer),
+            ("cors", f"{url}{LIST}/vm-1", "DELETE", bearer),
+            ("cors", login, "POST", typed, document),
+            ("cors", login, "POST", {}, document),
+            ("script", f"{url}/console/main.js"),
+            ("events", f"{url}{LIST}?watch=true"),
+            ("socket", f"{socket}?watch=true", []),
+            ("socket", f"{socket}?watch=true", protocols),
+            ("socket", f"{socket}/vm-1/exec?stdin=true&stdout=true", protocols),
+        ):
+            outcome = await attack(page, name, *arguments)
+            self.assertTrue(outcome.startswith("refused"), f"{name} {arguments}: {outcome}")
+        await attack(page, "blind", login, "POST", "text/plain", document)
+        await attack(page, "form", login, document, "")
+        await attack(page, "frame", f"{url}/console/")
+        tree = await page.call("Page.getFrameTree")
+        frames = [each["frame"]["url"] for each in tree["frameTree"].get("childFrames", ())]
+        self.assertFalse([each for each in frames if each.startswith(f"{url}/console")], frames)
+
+    async def test_rebound_name(self) -> None:
+        """
+        A name of another site that now resolves to 127.0.0.1 reaches nothing, although the browser
+        takes the requests for those of the site itself.
+        """
+        secret = self.url.partition("#secret=")[2]
+        rebound = self.origin.replace("127.0.0.1", HOST)
+        page = await self.browser.page()
+        await page.goto(f"{rebound}/console/")
+        self.assertEqual([each.status for each in page.transfers.values()][:1], [421])
+        body = json.dumps(json.dumps({"secret": secret}))
+        options = (
+            f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {body}}}"
+        )
+        statuses = f"Promise.all([fetch('/console/login', {options}), fetch({LIST!r})])"
+        script = f"{statuses}.then((all) => [location.host, ...all.map((each) => each.status)])"
+        host = rebound.removeprefix("http://")
+        self.assertEqual(await page.evaluate(script), [host, 421, 421])
+        await self.log_in()  # the secret is still good
