@@ -361,7 +361,7 @@ class _Connection:
     def failing(self, reason: str) -> None:
         self._leave()
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         self._leave()
 
     def lost(self, reason: str) -> None:

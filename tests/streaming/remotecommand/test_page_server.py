@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.streaming.frames import BytesMessage, Peer, Ping, Pong, masked
+from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong, masked
 from tests.streaming.remotecommand.test_resumable import EPOCH, KEY, ResumableCase
+from twisted_exec.streaming.interfaces import COMPLETED, Ending
 from twisted_exec.streaming.remotecommand.page_server import PageServer
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.testing.flow import RecordingProducer
@@ -122,6 +123,32 @@ class CreditTests(PageCase):
         self.attachment.transport.write(PIECE)
         self.assertFalse(producer.paused)
         self.report(peer, Taken=len(PIECE))
+
+
+class EndTests(PageCase):
+    """A page that goes away may be back in a moment."""
+
+    def test_reload(self) -> None:
+        """The browser closes with 1001: no Close is sent back, and the user is away."""
+        peer = self.open()
+        peer.events()
+        peer.say(CloseConnection(1001))
+        self.assertEqual([each for each in self.attachment.events if each != "heard"], ["away"])
+        self.assertEqual(self.attachment.detached_with, [])
+        self.assertEqual(peer.events(), [])
+
+    def test_leave(self) -> None:
+        """A page that leaves the session says so, with 1000."""
+        peer = self.open()
+        peer.say(CloseConnection(1000))
+        self.assertEqual(self.attachment.detached_with, ["client closed"])
+
+    def test_status_before(self) -> None:
+        """A session that has ended is over, however the page is closed."""
+        peer = self.open()
+        self.attachment.transport.end(Ending(COMPLETED))
+        peer.say(CloseConnection(1001))
+        self.assertEqual(len(self.attachment.detached_with), 1)
 
 
 class PingTests(PageCase):

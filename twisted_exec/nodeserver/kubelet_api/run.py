@@ -234,7 +234,7 @@ class Command:
     def failing(self, reason: str) -> None:
         self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         self._finish("the leaf closed the connection before the command's status")
         self._carrier.close()
         self._carrier.hang_up()

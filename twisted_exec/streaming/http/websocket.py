@@ -46,6 +46,7 @@ from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.upgrade import accept_key
 
 NORMAL = 1000
+GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
 BAD_GATEWAY = 1014
 POLICY_VIOLATION = 1008

@@ -112,7 +112,7 @@ class FrontendConnection:
     def failing(self, reason: str) -> None:
         self._bridge.user_broke(reason)
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         self._bridge.user_left("client closed")
 
     def lost(self, reason: str) -> None:
@@ -222,7 +222,7 @@ class BackendConnection:
         self._why = f"the machine's end broke the protocol: {reason}"
         self.close_received()
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         if not self.over:
             self.over = True
             self._bridge.machine_over("backend closed")

@@ -47,8 +47,12 @@ class CarrierUser(Typing):
     def failing(self, reason: str) -> None:
         """The peer broke the protocol; a status sent now still precedes the end."""
 
-    def close_received(self) -> None:
-        """The peer leaves, on its own or after us.  It sends nothing more."""
+    def close_received(self, code: int | None = None) -> None:
+        """
+        The peer leaves, on its own or after us.  It sends nothing more.
+
+        :param code: of a WebSocket's Close, if it has one.
+        """
 
     def lost(self, reason: str) -> None:
         """The connection is lost; called once, last of all."""

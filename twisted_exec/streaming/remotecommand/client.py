@@ -429,7 +429,7 @@ class ConsoleClient:
         self._over = True
         self._hang_up_later()
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         self._over = True
         self._disarm()
         self._deliver()

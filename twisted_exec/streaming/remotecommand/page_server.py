@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted_exec.streaming.http.websocket import GOING_AWAY
 from twisted_exec.streaming.interfaces import INTERNAL, Ending
 from twisted_exec.streaming.remotecommand.resumable import ResumableServer, Resumption
 from twisted_exec.wire.channel import MAX_PAYLOAD_BYTES, Channel
@@ -97,6 +98,18 @@ class PageServer(ResumableServer):
         self._questions += 1
         self._send_mark(Question(self._questions))
         return True
+
+    def close_received(self, code: int | None = None) -> None:
+        """
+        Treat the end of the page as a loss: it may be a reload.
+
+        Browsers then close each WebSocket with 1001 (RFC 6455, section 7.4.1), and no page can prevent
+        it; a page that leaves its session says 1000.  Without an answer all hops see a loss as well.
+        """
+        if code == GOING_AWAY and not self._ending:
+            self._carrier.abort()
+        else:
+            super().close_received(code)
 
     def pong_received(self) -> None:
         """Do nothing: the browser has answered, and not the page."""

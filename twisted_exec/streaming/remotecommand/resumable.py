@@ -220,10 +220,10 @@ class ResumableServer(ConsoleServer):
             self._attachment.answered()
         super().pong_received()
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         if self._ending:
             self._leave(self._why)  # the client has the status
-        super().close_received()
+        super().close_received(code)
 
     def lost(self, reason: str) -> None:
         if not self._left:

@@ -361,7 +361,7 @@ class ConsoleServer:
             self._why = f"protocol error: {reason}"
         self._detach(self._why)
 
-    def close_received(self) -> None:
+    def close_received(self, code: int | None = None) -> None:
         if not self._ending:
             self._ending = True
             self._disarm()

@@ -97,7 +97,7 @@ class MessageCarrier:
         self._user.failing(reason)
 
     def close_received(self, code: int | None) -> None:
-        self._user.close_received()
+        self._user.close_received(code)
 
     def lost(self, reason: str) -> None:
         self._user.lost(reason)
