@@ -151,9 +151,9 @@ class Socket {
   close() {}
 }
 
-test("a followed log continues at the line that had no end", async () => {
+/** Follow the log of a server; returns what happened, and the sockets that were opened. */
+async function following(server) {
   Socket.opened = [];
-  const server = new Server("");
   Object.assign(server, {
     WebSocket: Socket,
     webSocketURL: (path, query) => `${path}?${new URLSearchParams(query)}`,
@@ -161,21 +161,75 @@ test("a followed log continues at the line that had no end", async () => {
   });
   const source = server.source();
   await source.open(null, signal);
-  const stopped = new AbortController();
-  const states = [];
-  const lines = [];
-  const ended = source.follow(0, { lines: (news) => lines.push(...news), state: (state) => states.push(state) }, stopped.signal);
-  const [socket] = Socket.opened;
+  const seen = { states: [], lines: [], error: null, sockets: Socket.opened };
+  const on = {
+    lines: (lines) => seen.lines.push(...lines),
+    state: (state, error) => {
+      seen.states.push(state);
+      seen.error = error;
+    },
+  };
+  seen.ended = source.follow(0, on, signal);
+  return seen;
+}
+
+async function opened(seen, count) {
+  while (seen.sockets.length < count) await new Promise((resolve) => setImmediate(resolve));
+  return seen.sockets[count - 1];
+}
+
+test("a followed log continues at the line that had no end", async () => {
+  const seen = await following(new Server(""));
+  const socket = await opened(seen, 1);
   assert.deepEqual(socket.protocols, ["binary.k8s.io"]);
   assert.match(socket.url, /follow=true/);
   socket.onopen();
   socket.onmessage({ data: new ArrayBuffer(0) });
   socket.onmessage({ data: frame(`${STAMP}one\n${STAMP}login: `, 11).buffer });
-  assert.deepEqual(lines.map((line) => line.offset), [0, 4]);
+  assert.deepEqual(seen.lines.map((line) => line.offset), [0, 4]);
   socket.onclose({ code: 1006 });
-  while (Socket.opened.length < 2) await new Promise((resolve) => setImmediate(resolve));
-  assert.match(Socket.opened[1].url, /fromOffset=4(&|$)/);
-  Socket.opened[1].onclose({ code: 1000 });
-  await ended;
-  assert.deepEqual(states, ["open", "lost", "ended"]);
+  const second = await opened(seen, 2);
+  assert.match(second.url, /fromOffset=4(&|$)/);
+  second.onclose({ code: 1000 });
+  await seen.ended;
+  assert.deepEqual(seen.states, ["open", "lost", "ended"]);
+  assert.equal(seen.error, undefined);
+});
+
+test("a followed log ends with the reason that the server gives for it", async () => {
+  const server = new Server("");
+  const seen = await following(server);
+  server.fetch = async () => {
+    throw Object.assign(new Error("forbidden"), { code: 403 });
+  };
+  (await opened(seen, 1)).onclose({ code: 1011 });
+  await seen.ended;
+  assert.deepEqual([seen.states, seen.error.message], [["lost", "ended"], "forbidden"]);
+});
+
+test("a followed log waits for a server that is away, and for a login", async () => {
+  const server = new Server("");
+  const seen = await following(server);
+  const codes = [0, 401, 503];
+  const answer = server.fetch;
+  server.fetch = (...options) => {
+    if (codes.length) throw Object.assign(new Error("not now"), { code: codes.shift() });
+    return answer.call(server, ...options);
+  };
+  for (let count = 1; count <= 4; count += 1) (await opened(seen, count)).onclose({ code: 1006 });
+  (await opened(seen, 5)).onclose({ code: 1000 });
+  await seen.ended;
+  assert.deepEqual(seen.states, ["lost", "lost", "lost", "lost", "ended"]);
+});
+
+test("a followed log whose journal was lost is not mixed with the new one", async () => {
+  const server = new Server("");
+  const seen = await following(server);
+  const socket = await opened(seen, 1);
+  socket.onmessage({ data: frame(`${STAMP}one\n`, 4).buffer });
+  socket.onmessage({ data: frame(`${STAMP}x\n`, 2).buffer });
+  socket.onclose({ code: 1005 });
+  await seen.ended;
+  assert.ok(seen.error instanceof LogReplaced);
+  assert.equal(seen.lines.length, 1);
 });

@@ -94,6 +94,11 @@ class LogView {
   }
 
   #failed(error) {
+    if (error.code === 401) {
+      fill(this.problem, notice("warning", "Waiting for your login."));
+      this.context.api.addEventListener("authorized", () => this.#run(() => this.#start()), { once: true, signal: this.#stopped.signal });
+      return;
+    }
     const kind = error instanceof RangeError ? "warning" : "error";
     fill(this.problem, notice(kind, printable(error.message)));
     if (!this.source.range) {
@@ -349,17 +354,16 @@ class LogView {
     this.#showFacts();
   }
 
-  #followState(state) {
+  #followState(state, error) {
     const texts = {
       open: "Following the log.",
       lost: "The connection is lost; the log continues when the server answers.",
       ended: "The log is complete: the machine was deleted.",
-      replaced: "The log began anew.",
     };
-    this.context.announce(texts[state]);
-    fill(this.problem, state === "open" ? null : notice("warning", texts[state]));
+    this.context.announce(error ? error.message : texts[state]);
     if (state === "ended") this.#stopFollowing();
-    if (state === "replaced") this.#failed(new LogReplaced());
+    if (error) this.#failed(error);
+    else fill(this.problem, state === "open" ? null : notice("warning", texts[state]));
   }
 
   // Files

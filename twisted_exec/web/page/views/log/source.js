@@ -15,6 +15,8 @@ const MOST_BOOTS = 12;
 const TAIL_LINES = 1000;
 const TAIL_BYTES = 1 << 20;
 const ANY = { Accept: "*/*" };
+/** Answers that another attempt does not change; with 401 the page asks its user to log in. */
+const FINAL = new Set([400, 403, 404, 410, 422, 501]);
 
 /**
  * @typedef {object} Piece
@@ -177,7 +179,8 @@ export class LogSource {
    * @param {number} offset
    * @param {object} on
    * @param {(lines: import("./lines.js").Line[], changed: import("./lines.js").Line | null, end: number) => void} on.lines
-   * @param {(state: "open" | "lost" | "ended" | "replaced") => void} on.state replaced: the log began anew.
+   * @param {(state: "open" | "lost" | "ended", error?: Error) => void} on.state lost: it is followed again as soon as
+   *   possible; ended: with the error, or because the log is complete.
    * @param {AbortSignal} signal
    */
   async follow(offset, on, signal) {
@@ -202,12 +205,27 @@ export class LogSource {
       const code = await this.#stream(query, received, () => on.state("open"), signal);
       if (signal.aborted) return;
       if (isReplaced || code === 1000) {
-        on.state(isReplaced ? "replaced" : "ended");
+        on.state("ended", isReplaced ? new LogReplaced() : undefined);
         return;
       }
       on.state("lost");
       await this.pause(wait, signal);
       wait = Math.min(wait * 2, 15);
+      const refusal = await this.#refusal(signal);
+      if (refusal && !signal.aborted) {
+        on.state("ended", refusal);
+        return;
+      }
+    }
+  }
+
+  /** Ask why a log ended: a browser does not tell the answer to a WebSocket. */
+  async #refusal(signal) {
+    try {
+      const framing = await this.#framing({}, signal);
+      return framing?.epoch === this.range.epoch ? null : new LogReplaced();
+    } catch (error) {
+      return FINAL.has(error.code) ? error : null;
     }
   }
 
