@@ -36,9 +36,8 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
-from twisted_exec.runtimes.lines.claims import Lines
+from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
-from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.com_port import LineSettings
 
@@ -90,30 +89,24 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
 
 
 @implementer(IMachineDriver)
-class LibvirtDriver:
+class LibvirtDriver(LineDriver[Domain]):
     """Runs a class of domains."""
 
     name = "libvirt"
 
     def __init__(self, domains: Mapping[str, Domain], reactor: Any, table: ProcessTable) -> None:
-        self.lines = Lines(domains)
-        self.reactor = reactor
+        super().__init__(domains, reactor)
 
     def missing(self) -> str:
         if shutil.which(PROGRAM, path=_PATH) is None:
             return f"this host has no {PROGRAM} (Debian package libvirt-clients)"
         return ""
 
-    def run(self, facts: MachineFacts) -> SharedLine:
-        domain = self.lines.options_of(facts)
-        power = None if domain is None else DomainPower(self, facts, domain)
-        return SharedLine(
-            facts,
-            self.reactor,
-            lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
-            power=power,
-        )
+    def _has_break(self, line: Domain) -> bool:
+        return False
+
+    def _power(self, facts: MachineFacts, line: Domain) -> DomainPower:
+        return DomainPower(self, facts, line)
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, domain = self.lines.claim(facts)

@@ -7,7 +7,6 @@ whatever the HTTP method.  The stream itself is not decoded; the container is re
 
 Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
 ``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.
-``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the words of kubelets' queries.
 
 ``nodes/NAME/proxy/PATH``: read-only endpoints of a kubelet.
 

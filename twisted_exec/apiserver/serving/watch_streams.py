@@ -9,25 +9,24 @@ from __future__ import annotations
 
 from collections import deque
 
-from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.http.memory_budget import Budget
+from twisted_exec.streaming.http.output_socket import (
+    OutputSocketUser,
+    connect_socket,
+    output_socket,
+)
 from twisted_exec.streaming.http.paced import Paced, PacedAnswer
 from twisted_exec.streaming.http.site import Request, SlowReader
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
-from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,
     WEBSOCKET,
-    check_websocket,
+    Headers,
     tokens,
     values,
 )
 
 _LIMIT_OWED_BYTES = 4 << 20
-_HEARD_BYTES = 64 << 10
-"""Largest message from a client; messages have no meaning here."""
-_LINGER_SECONDS = 10.0
 
 
 class Lines(Paced):
@@ -93,9 +92,9 @@ class LineStream(Lines, PacedAnswer):
         self.limit_bytes = limit_bytes
 
 
-class MessageStream(Lines):
+class MessageStream(Lines, OutputSocketUser):
     """
-    Messages on a WebSocket, one per line.  Messages of the client are ignored.
+    Messages on a WebSocket, one per line.
 
     :raises BadRequest: the request is no complete handshake.
     """
@@ -103,20 +102,13 @@ class MessageStream(Lines):
     def __init__(self, request: Request) -> None:
         super().__init__(request.channel.site.reactor)
         self.unread = request.channel.site.unread
-        headers = header_pairs(request.requestHeaders)
-        try:
-            check_websocket(request.method, headers)
-        except RemoteProtocolError as problem:
-            raise BadRequest(str(problem)) from None
-        (key,) = values(headers, b"sec-websocket-key")
         self._request = request
-        self._socket = ServerSocket(key.decode("ascii"), _subprotocol(headers), {})
+        self._socket = output_socket(request, _subprotocol, {})
         self._socket.on_flow(self._flow)
 
     def begin(self) -> None:
         """Take the connection over."""
-        factory = server_factory(self._clock, _HEARD_BYTES)
-        take_over(self._request, start(self._socket, factory, self, self._clock, _LINGER_SECONDS))
+        connect_socket(self._request, self._socket, self)
 
     def put(self, data: bytes) -> None:
         """As :meth:`Paced.put`; one event is one message."""
@@ -140,30 +132,12 @@ class MessageStream(Lines):
         else:
             self.resumeProducing()
 
-    # Callbacks of the socket
-
-    def opened(self) -> None:
-        """Nothing to do: the watch is running."""
-
-    def message_received(self, message: bytes) -> None:
-        """Ignored."""
-
-    def pong_received(self) -> None:
-        """Ignored: this end sends no pings."""
-
-    def failing(self, reason: str) -> None:
-        """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
-
-    def close_received(self, code: int | None) -> None:
-        """The client leaves; the socket answers its Close."""
-        self.stopProducing()
-
-    def lost(self, reason: str) -> None:
-        """The connection is lost."""
+    def client_left(self, reason: str) -> None:
+        """See :meth:`OutputSocketUser.client_left`."""
         self.stopProducing()
 
 
-def _subprotocol(headers: list[tuple[bytes, bytes]]) -> str:
+def _subprotocol(headers: Headers) -> str:
     """The client's first offer: a browser that offers some hangs up if none is chosen."""
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     named = (token for token in offered if not token.startswith(BEARER_SUBPROTOCOL))

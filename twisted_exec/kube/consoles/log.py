@@ -20,16 +20,14 @@ from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, BadGateway, NotFound
+from twisted_exec.kube.consoles.downloads import open_download
 from twisted_exec.kube.consoles.exec import (
     TIMEOUT_SECONDS,
-    naming_server,
     opened_among,
     request_head,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, connect
-from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import FINAL, FramedText, ResumedLog
 from twisted_exec.wire.log_frames import Framing
 
@@ -136,17 +134,14 @@ class MachineLog:
         resource = self._resource or dialect.workload
         where = resource.path(self._namespace, self._name, "log")
         head = request_head(config, where, options.query(), self._agent)
-        seconds = self._timeout_seconds
-        server = self._server or endpoint(config, self._reactor, timeout_seconds=seconds)
-        clock = self._reactor
-        try:
-            with naming_server(config):
-                connection = await connect(
-                    server, clock=clock, timeout_seconds=seconds, factory=DOWNLOADS
-                )
-                download = await fetch(connection, head, clock=clock, timeout_seconds=seconds)
-        except UpgradeRefused as refused:
-            raise refused.as_api_error() from None
+        download = await open_download(
+            config,
+            head,
+            self._reactor,
+            self._timeout_seconds,
+            server=self._server,
+            factory=DOWNLOADS,
+        )
         self._among = (dialect,)
         return download
 

@@ -11,16 +11,14 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.policies.consolerecordings import CONTENT
 from twisted_exec.api.status import BadGateway
+from twisted_exec.kube.consoles.downloads import open_download
 from twisted_exec.kube.consoles.exec import (
     TIMEOUT_SECONDS,
-    naming_server,
     request_head,
     with_current_credentials,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, connect
-from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.download import Download
 
 
 async def read_recording(
@@ -43,15 +41,7 @@ async def read_recording(
     async def opened(config: ClientConfig) -> Download:
         where = CONSOLERECORDINGS.resource.path(namespace, name, CONTENT)
         head = request_head(config, where, b"", agent)
-        server = endpoint(config, reactor, timeout_seconds=timeout_seconds)
-        try:
-            with naming_server(config):
-                connection = await connect(
-                    server, clock=reactor, timeout_seconds=timeout_seconds, factory=ANY_DOWNLOADS
-                )
-                return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
-        except UpgradeRefused as refused:
-            raise refused.as_api_error() from None
+        return await open_download(config, head, reactor, timeout_seconds)
 
     download = await with_current_credentials(config, reactor, opened)
     ended: Deferred[bool] = Deferred(lambda _: download.abort())

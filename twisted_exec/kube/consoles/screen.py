@@ -14,16 +14,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.screens import Form, ScreenOptions, TerminalState, parse_state
 from twisted_exec.api.status import BadGateway, GatewayTimeout
-from twisted_exec.kube.consoles.exec import (
-    TIMEOUT_SECONDS,
-    naming_server,
-    opened_among,
-    request_head,
-)
+from twisted_exec.kube.consoles.downloads import open_download
+from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
-from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.download import Download
 
 _LARGEST = 64 << 20
 
@@ -51,7 +45,7 @@ async def read_screen(
     async def opened(config: ClientConfig, dialect: Dialect) -> Download:
         where = dialect.workload.path(namespace, name, "screen")
         head = request_head(config, where, options.query(), agent)
-        return await _opened(config, head, reactor, timeout_seconds)
+        return await open_download(config, head, reactor, timeout_seconds)
 
     download = await opened_among(opened, config, reactor, among, timeout_seconds, None)
     return await _read(download, reactor, timeout_seconds)
@@ -81,22 +75,8 @@ async def read_state(
     if reason:
         query += f"&reason={quote(reason, safe='')}".encode("ascii")
     head = request_head(config, path, query, agent)
-    download = await _opened(config, head, reactor, timeout_seconds)
+    download = await open_download(config, head, reactor, timeout_seconds)
     return parse_state(await _read(download, reactor, timeout_seconds))
-
-
-async def _opened(
-    config: ClientConfig, head: UpgradeRequest, reactor: Any, timeout_seconds: float
-) -> Download:
-    server = endpoint(config, reactor, timeout_seconds=timeout_seconds)
-    try:
-        with naming_server(config):
-            connection = await connect(
-                server, clock=reactor, timeout_seconds=timeout_seconds, factory=ANY_DOWNLOADS
-            )
-            return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
-    except UpgradeRefused as refused:
-        raise refused.as_api_error() from None
 
 
 async def _read(download: Download, clock: IReactorTime, timeout_seconds: float) -> bytes:

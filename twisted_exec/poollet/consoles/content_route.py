@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
+from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.status import (
-    APIError,
     BadRequest,
-    Forbidden,
-    NotFound,
     NotImplementedByBackend,
 )
 from twisted_exec.iri.interfaces import IConsoleRecordings
@@ -38,38 +35,11 @@ class ContentLocator(LogLocator):
         await self.gate.authorize_session(context, *self.access.permissions(context))
         if is_upgrade(context.request):
             raise BadRequest("a recording is read with a plain GET")
-        recording = await self._recording(context.subject)
+        recording = await self._retained(CONSOLERECORDINGS.resource, context.subject)
         context.learn(uid=recording["spec"]["machineUID"])
         uid = recording["metadata"]["uid"]
         target = await self._in_time(Deferred.fromCoroutine(self._content(uid, context.subject)))
         return self._location(context.subject, target)
-
-    async def _recording(self, subject: Subject) -> Object:
-        """
-        Return the recording.
-
-        :raises NotFound: there is none, or it is not of this pool.
-        """
-        resource, name = CONSOLERECORDINGS.resource, subject.machine
-        unknown = NotFound(
-            resource.plural,
-            name,
-            resource.group,
-            f'{resource.qualified} "{name}" not found in pool "{self.access.pool}"',
-        )
-        try:
-            recording: Object = await self.client.get(resource, name, subject.namespace)
-        except APIError as error:
-            # A poollet has no permission for those of other pools.
-            if error.code not in (NotFound.code, Forbidden.code):
-                raise
-            raise unknown from None
-        spec = recording["spec"]
-        if spec.get("pool") != self.access.pool:
-            raise unknown
-        if spec.get("machineResource") != self.access.dialect.workload.qualified:
-            raise unknown
-        return recording
 
     async def _content(self, uid: str, subject: Subject) -> Target:
         if not IConsoleRecordings.providedBy(self.runtime):

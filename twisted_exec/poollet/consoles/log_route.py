@@ -14,8 +14,9 @@ from typing import ClassVar
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import DELETEDCONSOLES
+from twisted_exec.api.kinds import DELETEDCONSOLES, Object
 from twisted_exec.api.logs import parse
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplementedByBackend
 from twisted_exec.auth.console_rights import ConsoleAccess
 from twisted_exec.iri.interfaces import IMachineLogs
@@ -63,6 +64,33 @@ class LogLocator(ExecLocator):
             raise _no_log()
         return str(answer.url)
 
+    async def _retained(self, resource: Resource, subject: Subject) -> Object:
+        """
+        Return the object of a machine of this pool that may be deleted; the subject names the object.
+
+        :raises NotFound: there is none, or it is of another pool.
+        """
+        name = subject.machine
+        unknown = NotFound(
+            resource.plural,
+            name,
+            resource.group,
+            f'{resource.qualified} "{name}" not found in pool "{self.access.pool}"',
+        )
+        try:
+            obj: Object = await self.client.get(resource, name, subject.namespace)
+        except APIError as error:
+            # A poollet has no permission for those of other pools.
+            if error.code not in (NotFound.code, Forbidden.code):
+                raise
+            raise unknown from None
+        spec = obj["spec"]
+        if spec.get("pool") != self.access.pool:
+            raise unknown
+        if spec.get("machineResource") != self.access.dialect.workload.qualified:
+            raise unknown
+        return obj
+
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
@@ -72,34 +100,9 @@ class DeletedLogLocator(LogLocator):
     async def _locate(self, context: RequestContext) -> Location:
         await self.gate.authorize_session(context, *self.access.permissions(context))
         options = parse(context.request.args, context.subject.machine)
-        context.learn(uid=await self._uid(context.subject))
+        deleted = await self._retained(DELETEDCONSOLES.resource, context.subject)
+        context.learn(uid=str(deleted["spec"]["machineUID"]))
         return replace(await self._found(context.subject), log=options)
-
-    async def _uid(self, subject: Subject) -> str:
-        """
-        Return the UID of the deleted machine.
-
-        :raises NotFound: there is no such DeletedConsole of a machine of this pool.
-        """
-        resource, name = DELETEDCONSOLES.resource, subject.machine
-        unknown = NotFound(
-            resource.plural,
-            name,
-            resource.group,
-            f'{resource.qualified} "{name}" not found in pool "{self.access.pool}"',
-        )
-        try:
-            spec = (await self.client.get(resource, name, subject.namespace))["spec"]
-        except APIError as error:
-            # A poollet has no permission for those of other pools.
-            if error.code not in (NotFound.code, Forbidden.code):
-                raise
-            raise unknown from None
-        if spec["pool"] != self.access.pool:
-            raise unknown
-        if spec["machineResource"] != self.access.dialect.workload.qualified:
-            raise unknown
-        return str(spec["machineUID"])
 
     async def _found(self, subject: Subject) -> Location:
         target = await self._in_time(Deferred.fromCoroutine(self._log_of(subject)))

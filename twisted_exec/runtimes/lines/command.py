@@ -27,9 +27,8 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.claims import Lines
 from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, Typing
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 
@@ -75,7 +74,7 @@ def _break_keys(reader: Reader) -> bytes:
 
 
 @implementer(IMachineDriver)
-class CommandDriver:
+class CommandDriver(LineDriver[CommandLineOptions]):
     """Runs a class of machines behind commands."""
 
     name = "command"
@@ -83,8 +82,8 @@ class CommandDriver:
     def __init__(
         self, lines: Mapping[str, CommandLineOptions], reactor: Any, table: ProcessTable
     ) -> None:
-        self.lines = Lines(lines)
-        self.reactor, self._table = reactor, table
+        super().__init__(lines, reactor)
+        self._table = table
         self._drivers = [self._pty(line) for line in lines.values()]
 
     def _pty(self, line: CommandLineOptions) -> PtyDriver:
@@ -95,15 +94,8 @@ class CommandDriver:
         problems = [driver.missing() for driver in self._drivers]
         return problems[0] if all(problems) else ""
 
-    def run(self, facts: MachineFacts) -> SharedLine:
-        line = self.lines.options_of(facts)
-        return SharedLine(
-            facts,
-            self.reactor,
-            lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
-            breakable=line is not None and bool(line.break_keys),
-        )
+    def _has_break(self, line: CommandLineOptions) -> bool:
+        return bool(line.break_keys)
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)

@@ -41,9 +41,8 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.claims import Lines
 from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, EscapedInput, last_line
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.programs import run_program
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
@@ -132,31 +131,22 @@ def arguments(line: IPMILine, *words: str) -> Sequence[str]:
 
 
 @implementer(IMachineDriver)
-class IPMIDriver:
+class IPMIDriver(LineDriver[IPMILine]):
     """Runs a class of servers with IPMI."""
 
     name = "ipmi"
 
     def __init__(self, lines: Mapping[str, IPMILine], reactor: Any, table: ProcessTable) -> None:
-        self.lines = Lines(lines)
-        self.reactor, self._table = reactor, table
+        super().__init__(lines, reactor)
+        self._table = table
 
     def missing(self) -> str:
         if shutil.which(PROGRAM, path=_PATH) is None:
             return f"this host has no {PROGRAM} (Debian package ipmitool)"
         return ""
 
-    def run(self, facts: MachineFacts) -> SharedLine:
-        line = self.lines.options_of(facts)
-        power = Chassis(self, facts, line) if line is not None and line.power else None
-        return SharedLine(
-            facts,
-            self.reactor,
-            lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
-            breakable=True,
-            power=power,
-        )
+    def _power(self, facts: MachineFacts, line: IPMILine) -> Chassis | None:
+        return Chassis(self, facts, line) if line.power else None
 
     def ask(
         self, facts: MachineFacts, line: IPMILine, *words: str, seconds: float | None = None

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.claims import Lines, line_settings
+from twisted_exec.runtimes.lines.claims import line_settings
+from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
-from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.wire.com_port import LineSettings
 
 
@@ -64,26 +63,13 @@ def _line(reader: Reader) -> SerialLine:
 
 
 @implementer(IMachineDriver)
-class SerialDriver:
+class SerialDriver(LineDriver[SerialLine]):
     """Runs a class of machines at serial devices."""
 
     name = "serial"
 
-    def __init__(self, lines: Mapping[str, SerialLine], reactor: Any) -> None:
-        self.lines = Lines(lines)
-        self.reactor = reactor
-
     def missing(self) -> str:
         return ""  # devices may be plugged in later
-
-    def run(self, facts: MachineFacts) -> SharedLine:
-        return SharedLine(
-            facts,
-            self.reactor,
-            lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
-            breakable=True,
-        )
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)

@@ -29,8 +29,8 @@ from zope.interface import implementer
 from twisted_exec.api.status import message_of
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.claims import SERIAL_KEYS, Lines, line_settings
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.claims import SERIAL_KEYS, line_settings
+from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.lines.telnet import TelnetEndpoint
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.tls.transport import KEEP_ALIVE
@@ -117,28 +117,16 @@ def _set_options(protocol: Any) -> Any:
 
 
 @implementer(IMachineDriver)
-class SocketDriver:
+class SocketDriver(LineDriver[SocketLine]):
     """Runs a class of machines at sockets."""
 
     name = "socket"
 
-    def __init__(self, lines: Mapping[str, SocketLine], reactor: Any) -> None:
-        self.lines = Lines(lines)
-        self.reactor = reactor
-
     def missing(self) -> str:
         return ""
 
-    def run(self, facts: MachineFacts) -> SharedLine:
-        options = self.lines.options_of(facts)
-        breakable = options is not None and options.protocol != "raw"
-        return SharedLine(
-            facts,
-            self.reactor,
-            lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
-            breakable=breakable,
-        )
+    def _has_break(self, line: SocketLine) -> bool:
+        return line.protocol != "raw"
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)

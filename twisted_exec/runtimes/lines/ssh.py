@@ -36,9 +36,8 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.claims import Lines
 from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, EscapedInput, last_line
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 
@@ -141,14 +140,14 @@ def _quoted(path: str) -> str:
 
 
 @implementer(IMachineDriver)
-class SSHDriver:
+class SSHDriver(LineDriver[SSHLine]):
     """Runs a class of machines behind ssh."""
 
     name = "ssh"
 
     def __init__(self, lines: Mapping[str, SSHLine], reactor: Any, table: ProcessTable) -> None:
-        self.lines = Lines(lines)
-        self.reactor, self._table = reactor, table
+        super().__init__(lines, reactor)
+        self._table = table
         self._count = itertools.count()
 
     def missing(self) -> str:
@@ -156,15 +155,6 @@ class SSHDriver:
             PtyOptions([PROGRAM], same_user=True), self.reactor, self._table
         ).missing()
         return f"{missing} (Debian package openssh-client)" if missing else ""
-
-    def run(self, facts: MachineFacts) -> SharedLine:
-        return SharedLine(
-            facts,
-            self.reactor,
-            lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
-            breakable=True,
-        )
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)

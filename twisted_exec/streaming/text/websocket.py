@@ -13,16 +13,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 
-from twisted_exec.api.status import BadRequest, Forbidden
+from twisted_exec.api.status import Forbidden
+from twisted_exec.streaming.http.output_socket import (
+    OutputSocketUser,
+    connect_socket,
+    output_socket,
+)
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import header_pairs, take_over
-from twisted_exec.streaming.http.websocket import NORMAL, ServerSocket, server_factory, start
+from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.text.stream import Flow, TextStream
-from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,
     Headers,
-    check_websocket,
     negotiate,
     tokens,
     values,
@@ -33,11 +35,9 @@ PROTOCOLS = (BINARY, BASE64)
 
 _BROKEN = 1011
 _MESSAGE_BYTES = 32 << 10
-_HEARD_BYTES = 64 << 10
-_LINGER_SECONDS = 10.0
 
 
-class TextSocket(TextStream):
+class TextSocket(TextStream, OutputSocketUser):
     """
     One WebSocket.
 
@@ -47,18 +47,14 @@ class TextSocket(TextStream):
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
         super().__init__(pause, resume)
-        headers = header_pairs(request.requestHeaders)
-        try:
-            check_websocket(request.method, headers)
-        except RemoteProtocolError as problem:
-            raise BadRequest(str(problem)) from None
-        (key,) = values(headers, b"sec-websocket-key")
+        self._request: Request | None = request
+        self._headers = {"Audit-Id": request.subject.session}
+        self._socket = output_socket(request, self._choose, self._headers)
+
+    def _choose(self, headers: Headers) -> str:
         protocol = _protocol(headers)
         self._as_text = protocol == BASE64
-        self._request: Request | None = request
-        self._clock = request.channel.site.reactor
-        self._headers = {"Audit-Id": request.subject.session}
-        self._socket = ServerSocket(key.decode("ascii"), protocol, self._headers)
+        return protocol
 
     def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         request, self._request = self._request, None
@@ -66,8 +62,7 @@ class TextSocket(TextStream):
         for name, value in headers:
             self._headers[name.decode("ascii")] = value.decode("ascii")
         self._socket.on_flow(self._flow)
-        factory = server_factory(self._clock, _HEARD_BYTES)
-        take_over(request, start(self._socket, factory, self, self._clock, _LINGER_SECONDS))
+        connect_socket(request, self._socket, self)
         self._socket.send(b"", text=self._as_text)
 
     def _put(self, data: bytes) -> None:
@@ -94,27 +89,9 @@ class TextSocket(TextStream):
         else:
             self._resume()
 
-    # Callbacks of the socket
-
-    def opened(self) -> None:
-        """Nothing to do: the first message follows."""
-
-    def message_received(self, message: bytes) -> None:
-        """Ignored."""
-
-    def pong_received(self) -> None:
-        """Ignored: this end sends no pings."""
-
-    def failing(self, reason: str) -> None:
-        """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
-
-    def close_received(self, code: int | None) -> None:
-        """The client leaves; the socket answers its Close."""
-        self._left("client closed")
-
-    def lost(self, reason: str) -> None:
-        """The connection is lost."""
-        self._left("client lost")
+    def client_left(self, reason: str) -> None:
+        """See :meth:`OutputSocketUser.client_left`."""
+        self._left(reason)
 
 
 def _protocol(headers: Headers) -> str:

@@ -1,0 +1,47 @@
+"""
+Texts and pictures of an API server, from the user's side: the request, and the head of the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.kube.consoles.exec import naming_server
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.transport.connection import endpoint
+from twisted_exec.streaming.http.upgrade_client import (
+    AskingFactory,
+    UpgradeRefused,
+    UpgradeRequest,
+    connect,
+)
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
+
+
+async def open_download(
+    config: ClientConfig,
+    head: UpgradeRequest,
+    reactor: Any,
+    timeout_seconds: float,
+    *,
+    server: IStreamClientEndpoint | None = None,
+    factory: AskingFactory = ANY_DOWNLOADS,
+) -> Download:
+    """
+    Send a request; fires when the answer begins.
+
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param timeout_seconds: for the connection, and for the head of the answer.
+    :raises APIError: the server refuses, or cannot be reached.
+    """
+    server = server or endpoint(config, reactor, timeout_seconds=timeout_seconds)
+    try:
+        with naming_server(config):
+            connection = await connect(
+                server, clock=reactor, timeout_seconds=timeout_seconds, factory=factory
+            )
+            return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+    except UpgradeRefused as refused:
+        raise refused.as_api_error() from None
