@@ -8,7 +8,6 @@ import { machineLink, parse } from "../../../twisted_exec/web/page/routes.js";
 import { Store } from "../../../twisted_exec/web/page/store.js";
 import {
   Rows,
-  age,
   matches,
   namespacesOf,
   order,
@@ -72,15 +71,6 @@ test("rows follow the events of their watches", () => {
   assert.deepEqual(shown, ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
   rows.apply("a", KIND, { type: "RESET", items: [] });
   assert.equal(rows.size, 1);
-});
-
-test("ages are kubectl's", () => {
-  const now = Date.parse("2026-01-10T00:00:00Z");
-  assert.equal(age("2026-01-09T23:59:58Z", now), "2s");
-  assert.equal(age("2026-01-09T23:58:30Z", now), "90s");
-  assert.equal(age("2026-01-09T12:00:00Z", now), "12h");
-  assert.equal(age("2026-01-01T00:00:00Z", now), "9d");
-  assert.equal(age("", now), "");
 });
 
 test("namespaces are separated by commas or blanks; none are all", () => {

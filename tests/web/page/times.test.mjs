@@ -36,6 +36,7 @@ test("times and lengths are short", () => {
   const cases = [[0, "0s"], [119, "119s"], [125, "2m5s"], [600, "10m"], [3 * 3600, "3h"], [7.5 * 3600, "7h30m"], [30 * 3600, "30h"], [50 * 3600, "2d2h"], [-5, "0s"]];
   for (const [seconds, text] of cases) assert.equal(duration(seconds * 1000), text);
   assert.equal(age(undefined, NOW), "");
+  assert.equal(age("", NOW), "");
   assert.equal(age(new Date(NOW - 65_000).toISOString(), NOW), "65s");
 });
 

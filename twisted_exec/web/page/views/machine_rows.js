@@ -53,21 +53,6 @@ export function order(column, isDescending) {
     collator.compare(a.name, b.name);
 }
 
-/** Return the age of an object as kubectl prints it, such as `3d4h`. */
-export function age(created, now) {
-  const seconds = Math.max(0, (now - Date.parse(created)) / 1000);
-  if (Number.isNaN(seconds)) return "";
-  const units = [
-    [86400, "d"],
-    [3600, "h"],
-    [60, "m"],
-    [1, "s"],
-  ];
-  const index = units.findIndex(([size]) => seconds >= 2 * size);
-  const [size, letter] = units[index < 0 ? 3 : index];
-  return `${Math.floor(seconds / size)}${letter}`;
-}
-
 /** Return the namespaces of a text such as `team-a, team-b`; [""] for all. */
 export function namespacesOf(text) {
   const names = text.split(/[\s,]+/).filter(Boolean);

@@ -1,7 +1,8 @@
 /** The machine list: follows the watch, with filters. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
-import { Rows, age, namespacesOf, order } from "./machine_rows.js";
+import { Rows, namespacesOf, order } from "./machine_rows.js";
+import { age } from "./times.js";
 
 const STEP = 200; // rows that are drawn at once; more follow when the user scrolls
 const AGES_MILLISECONDS = 10_000;
