@@ -54,6 +54,7 @@ _TYPING_SECONDS = 0.1
 _PATIENCE_SECONDS = 100.0
 _COMPARE_SECONDS = 240.0
 _TOLD_BYTES = 30_000
+_REFUSAL_BYTES = 300
 OPENED_AT_ONCE = 20
 _PROGRAMS = tuple(os.environ.get("PROGRAMS", "api poollet runtime").split())
 _CREDENTIALS = "credentials"
@@ -223,6 +224,11 @@ class StockUser:
         """The output, with notices."""
         return self.program.stdout
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether the session was not opened in time."""
+        return self.program.exit_code is not None and b"(Timeout)" in self.shown[:_REFUSAL_BYTES]
+
     def failure(self) -> str:
         """Return how the session has ended, if it has."""
         code = self.program.exit_code
@@ -235,6 +241,8 @@ class StockUser:
 
 class OurUser(Typist):
     """A session of our client."""
+
+    was_refused = False  # opening it again is part of the client
 
     @property
     def size(self) -> int:
@@ -268,7 +276,7 @@ class UpgradeTests(TestCase):
         self.choice = random.Random(SEED)
         self.opening = DeferredSemaphore(OPENED_AT_ONCE)
         self.home = str(Path(self.mktemp()).resolve())  # one cache of discovery
-        self.compared = 0
+        self.compared = self.refused = 0
         self.opened = {OurUser: 0, StockUser: 0}
 
     async def test_upgrades(self) -> None:
@@ -306,7 +314,8 @@ class UpgradeTests(TestCase):
         print(
             f"{upgrades} upgrades, {self.opened[OurUser]} sessions of ours and"
             f" {self.opened[StockUser]} of stock kubectls (at most {sessions} at once),"
-            f" {lingering} old processes at the end, {self.compared} bytes compared; pauses of"
+            f" {self.refused} not answered in time and opened again, {lingering} old processes"
+            f" at the end, {self.compared} bytes compared; pauses of"
             f" ours: {figures([each for user in ours for each in user.seconds])} s"
         )
 
@@ -333,6 +342,14 @@ class UpgradeTests(TestCase):
             self.opening.release()
 
     async def _open(self, number: int, place: int) -> User:
+        """A busy hop refuses new sessions that it does not answer in time; users then try again."""
+        while True:
+            user = await self._opened(number, place)
+            if not user.was_refused:
+                return user
+            self.refused += 1
+
+    async def _opened(self, number: int, place: int) -> User:
         user: User
         if (place + number) % 2 == 0:
             user = await OurUser.at(self.deployment.admin, f"m{number}")
@@ -343,7 +360,7 @@ class UpgradeTests(TestCase):
             user = StockUser(kubectl, f"m{number}", {"KUBECONFIG": admin, "HOME": self.home})
         self.addCleanup(user.leave)
         self.opened[type(user)] += 1
-        await self.until([user], lambda user: user.size > _CALM_BYTES)
+        await self.until([user], lambda user: user.was_refused or user.size > _CALM_BYTES)
         return user
 
     async def renew(self, users: Sequence[list[User]]) -> None:
