@@ -274,6 +274,16 @@ test("a status is the end, with its reason", async () => {
   assert.equal(page.saved, null);
 });
 
+test("a program that stops, and says so, is the end", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.onclose({ code: 1001, reason: "the web console on this computer was stopped" });
+  assert.equal(page.state[1].message, "the web console on this computer was stopped");
+  const other = await Page.open();
+  other.accept().onclose({ code: 1001, reason: "" });
+  assert.equal(other.state[0], "reconnecting");
+});
+
 test("a status may come in parts, and none of its beginning counts", async () => {
   const page = await Page.open();
   const socket = page.accept();

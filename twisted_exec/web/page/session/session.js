@@ -31,6 +31,7 @@ import { Claim } from "./tabs.js";
 
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
+const GOING_AWAY = 1001;
 const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
 
 export const systemClock = {
@@ -239,7 +240,7 @@ export class ConsoleSession {
     socket.onclose = (event) => {
       if (this.#socket === socket) {
         this.#socket = null;
-        this.#closed(wasOpened, event.reason || "the connection is lost");
+        this.#closed(wasOpened, event);
       }
     };
     socket.onerror = () => {}; // onclose follows
@@ -256,7 +257,12 @@ export class ConsoleSession {
     }
   }
 
-  async #closed(wasOpened, reason) {
+  async #closed(wasOpened, { code, reason: given }) {
+    const reason = given || "the connection is lost";
+    if (code === GOING_AWAY && given) {
+      this.#end({ reason: "ShuttingDown", message: given }); // of the program on this computer
+      return;
+    }
     if (this.#isOpen) {
       this.#lost(reason);
     } else if (wasOpened || !this.#options.explain) {
