@@ -79,7 +79,7 @@ export class Console {
       button("Commands", () => this._on.menu(), { class: "quiet", title: "Ctrl ] or Ctrl F6" }),
     );
     this._finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
-    this._terminal = h("div", { class: "terminal" });
+    this._terminal = h("div", { class: "terminal-box" });
     this._message = h("div", { class: "message", hidden: true });
     this._end = new EndPanel(this);
     this._status = new StatusLine(this.context, this.place, {
@@ -134,6 +134,7 @@ export class Console {
     const { namespace, name, mode, reason } = this.place;
     const saved = store.get(this._key);
     this._isRestored = saved !== null;
+    this._replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
     this._wasOpen = false;
     this._token = store.get("token");
     const rights = await opening(this.context, namespace, name, mode);
@@ -192,6 +193,11 @@ export class Console {
   // What the session says.
 
   _changed(state, detail) {
+    if (state === "resumed" && this._replayed) {
+      // The output of the former page comes again, so it was not missed.
+      detail = { ...detail, missed: Math.max(0, detail.missed - this._replayed) };
+      this._replayed = 0;
+    }
     this._status.state(state, detail, this._session?.id ?? "");
     if (state === "open" && detail.resumable === false) this._first.cancel();
     if (state === "reconnecting" && detail.unauthorized) {
@@ -212,7 +218,7 @@ export class Console {
         return;
       }
       announce(`${name}: session ended. ${detail.message}`);
-      this._end.show(detail, this._rights);
+      this._end.show(detail, this._rights, this._status.isReadOnly);
       if (detail.reason === REVOKED) this._logInAgain();
     }
     this._showRole();

@@ -26,7 +26,7 @@ export class EndPanel {
   }
 
   /** @param {object} ending as ConsoleSession says */
-  show(ending, rights) {
+  show(ending, rights, isReadOnly) {
     const wanted = demands(ending);
     const text = withoutCommands(endText(ending));
     const { place } = this._owner;
@@ -35,7 +35,7 @@ export class EndPanel {
     } else {
       const again = button("Open again", () => this._owner.reopen(), { class: "primary" });
       const observe =
-        ending.code === 403 && place.mode !== "observe" && !rights.drives
+        ending.code === 403 && !isReadOnly && !rights.drives
           ? button("Open as observer", () => this._owner.reopen({ mode: "observe" }))
           : null;
       this._fill(h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));

@@ -277,7 +277,8 @@ class MachineList {
     this._table.hidden = !count;
     const noun = total === 1 ? "machine" : "machines";
     const text = count === total ? `${total} ${noun}` : `${count} of ${total} ${noun}`;
-    const status = isLoading && !total ? "Loading…" : text;
+    let status = isLoading && !total ? "Loading…" : text;
+    if (!total && this._problems.size) status = "";
     if (this._status.textContent !== status) this._status.textContent = status;
   }
 
