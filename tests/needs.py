@@ -7,6 +7,7 @@ skipped; ``.ci/run`` installs all of them and fails on any skip.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 
@@ -180,6 +181,31 @@ def xterm_module() -> str:
     """Where npm has installed the headless package of xterm.js."""
     directory = os.path.abspath(os.environ.get("XTERM_HEADLESS", "xterm"))
     return os.path.join(directory, "node_modules", "@xterm", "headless")
+
+
+def grub() -> str | None:
+    """Why GRUB cannot be booted here, or ``None``."""
+    if not shutil.which("grub-mkstandalone"):
+        return "grub-mkstandalone is not on PATH (grub-common)"
+    if not os.path.isfile(os.path.join(grub_modules(), "boot.img")):
+        return f"{grub_modules()} has no boot.img (grub-pc-bin, or GRUB_MODULES)"
+    return None
+
+
+def grub_modules() -> str:
+    """Where the modules of GRUB for PCs are."""
+    return os.environ.get("GRUB_MODULES", "/usr/lib/grub/i386-pc")
+
+
+def no_kernel() -> str | None:
+    """Why Linux cannot be booted here, or ``None``."""
+    return None if kernel() else "there is no /boot/vmlinuz-*, and LINUX_KERNEL names none"
+
+
+def kernel() -> str:
+    """The image of a kernel of Linux, or nothing."""
+    found = sorted(glob.glob(os.environ.get("LINUX_KERNEL", "/boot/vmlinuz-*")))
+    return found[-1] if found else ""
 
 
 def chromium() -> str | None:

@@ -77,8 +77,9 @@ Clients
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
 
 Screens
-    * ``screens`` (XTERM_HEADLESS, ``node``, qemu-system-x86_64, and vim, less, tmux and htop as far as
-      they are installed; 2 min): the terminal emulator beside xterm.js.
+    * ``screens`` (XTERM_HEADLESS, ``node``, qemu-system-x86_64, and vim, less, tmux, htop, Debian's
+      grub-common and grub-pc-bin, and a kernel as far as they are installed; 3 min): the terminal emulator
+      beside xterm.js.  GRUB_MODULES is where the modules of GRUB are, and LINUX_KERNEL the kernel.
 
 Recordings
     * ``s3`` (versitygw, and root for a full disk; 6 min, or ``AWAY_SECONDS``): recordings in a bucket; the

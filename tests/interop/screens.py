@@ -1,8 +1,8 @@
 """
 Screens beside xterm.js: our emulator and the headless package of xterm.js show the same.
 
-Programs are recorded in a pseudo-terminal, and U-Boot at a serial line of QEMU.  A screen is compared
-after each key.
+Programs are recorded in a pseudo-terminal; U-Boot, GRUB and a kernel that boots at a serial line of QEMU.  A
+screen is compared after each key.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
+from tests.interop import grub
 from tests.screens.test_state import state_of
 from twisted_exec.runtimes.qemu.driver import FIRMWARE
 from twisted_exec.screens.emulator import AvtScreen
@@ -40,6 +41,7 @@ Shown = tuple[list[list[Cell]], list[int]]
 """The cells of each row, and row and column of the cursor."""
 
 COLUMNS, ROWS = 80, 24
+_QEMU = ("qemu-system-x86_64", "-nographic", "-vga", "none", "-net", "none")
 _BLANK: Cell = (" ", 1, None, None, frozenset())
 _FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
 _SHOWN_ON_BLANKS = frozenset({"underline", "strikethrough", "inverse"})
@@ -67,7 +69,6 @@ PROGRAMS: dict[str, tuple[list[str], list[bytes]]] = {
         ["bash", "--norc"],
         [b"ls --color=always -l /\r", b"seq 1 100\r", b"clear\r", b"x" * 200, b"\x01", b"\x0b"],
     ),
-    "dmesg": (["dmesg", "--color=always"], []),
 }
 """The arguments, and the keys that are typed one after the other."""
 
@@ -87,6 +88,7 @@ MARGINS = (b"\x1b[3;6r", b"\x1b[r")
 
 DIFFERENCES = {
     "erased cells keep underline and inverse": b"\x1b[4m\x1b[K",
+    "a row that is longer than the screen, in inverse": b"\x1b[24H\x1b[7m" + b"x" * 100,
     "SD fills with the background": b"\x1b[44m\x1b[T",
     "IL and DL keep the column": b"abc\x1b[L",
     "REP after a control character": b"abc\t\x1b[3b",
@@ -172,10 +174,13 @@ class XTerm:
         self._process.communicate()
 
 
-def recorded(argv: Sequence[str], keys: Sequence[bytes]) -> list[bytes]:
+def recorded(
+    argv: Sequence[str], keys: Sequence[bytes], *, quiet_seconds: float = _QUIET_SECONDS
+) -> list[bytes]:
     """
     Run a program in a terminal.
 
+    :param quiet_seconds: the time without output after which the next key is typed.
     :return: all output until the program was quiet at first, and after each key.
     """
     pid, terminal = pty.fork()
@@ -183,11 +188,11 @@ def recorded(argv: Sequence[str], keys: Sequence[bytes]) -> list[bytes]:
         os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
         os.execvp(argv[0], argv)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    outputs = [_until_quiet(terminal, b"")]
+    outputs = [_until_quiet(terminal, b"", quiet_seconds)]
     try:
         for key in keys:
             os.write(terminal, key)
-            outputs.append(_until_quiet(terminal, outputs[-1]))
+            outputs.append(_until_quiet(terminal, outputs[-1], quiet_seconds))
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -195,14 +200,20 @@ def recorded(argv: Sequence[str], keys: Sequence[bytes]) -> list[bytes]:
     return outputs
 
 
-def _until_quiet(terminal: int, output: bytes) -> bytes:
+def _until_quiet(terminal: int, output: bytes, quiet_seconds: float) -> bytes:
     until = time.monotonic() + _MOST_SECONDS
-    while time.monotonic() < until and select.select([terminal], [], [], _QUIET_SECONDS)[0]:
+    while time.monotonic() < until and select.select([terminal], [], [], quiet_seconds)[0]:
         try:
             output += os.read(terminal, 65536)
         except OSError:  # the program has ended
             break
     return output
+
+
+def prefixes(output: bytes) -> list[bytes]:
+    """Return the output up to each tenth line, and all of it."""
+    lines = output.split(b"\r\n")
+    return [b"\r\n".join(lines[:count]) for count in (*range(1, len(lines), 10), len(lines))]
 
 
 class OracleTests(SynchronousTestCase):
@@ -249,6 +260,55 @@ class OracleTests(SynchronousTestCase):
         self.assert_same(recorded(argv, [b" ", b"help\r", b"version\r", b"xyz\x08\x08"]), "U-Boot")
 
     test_u_boot.skip = needs.qemu()  # type: ignore[attr-defined]
+
+    def test_grub(self) -> None:
+        """The menu of a boot loader with a colour and a frame, its editor and its command line."""
+        disk = grub.disk(self.mktemp())
+        argv = [*_QEMU, "-drive", f"format=raw,file={disk}"]
+        keys = [
+            b"\x1b[B",
+            b"\x1b[B",
+            b"e",
+            b"abc\x0b",
+            b"\x1b",
+            b"c",
+            b"help\r",
+            b"ec\t",
+            b"echo x\r",
+        ]
+        self.assert_same(recorded(argv, keys), "GRUB")
+
+    test_grub.skip = needs.qemu() or needs.grub()  # type: ignore[attr-defined]
+
+    def test_kernel(self) -> None:
+        """What Linux prints while it boots, until it finds no disk; and the same with colours."""
+        printed = recorded(
+            [
+                *_QEMU,
+                "-m",
+                "512",
+                "-kernel",
+                needs.kernel(),
+                "-append",
+                "console=ttyS0 panic=-1 " * 8,
+                "-no-reboot",
+            ],
+            [],
+            quiet_seconds=8,
+        )[-1]
+        self.assertIn(b"Kernel panic", printed)
+        lines = printed.split(b"\r\n")
+        self.assertGreater(max(map(len, lines)), COLUMNS)
+        self.assert_same(prefixes(printed), "Linux")
+        with tempfile.NamedTemporaryFile() as file:
+            # Levels from critical on: alerts are inverse, see DIFFERENCES.
+            file.writelines(b"<%d>%s\n" % (2 + n % 6, line) for n, line in enumerate(lines))
+            file.flush()
+            coloured = recorded(["dmesg", "--color=always", "--file", file.name], [])[-1]
+        self.assertIn(b"\x1b[31m", coloured)
+        self.assert_same(prefixes(coloured), "dmesg")
+
+    test_kernel.skip = needs.qemu() or needs.no_kernel()  # type: ignore[attr-defined]
 
     @settings(max_examples=1000, deadline=None)
     @given(
