@@ -10,7 +10,7 @@ from twisted_exec.streaming.interfaces import Role
 from twisted_exec.testing.attachment import MarkStream
 from twisted_exec.wire.resume import Attendance
 
-from .test_viewer import DELETED, READ_ONLY, ViewerCase
+from .viewer_case import DELETED, READ_ONLY, ViewerCase
 
 
 class PresenceTests(ViewerCase):

@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tests.apiserver.restriction.answers import ALSO_ADMIN, OWN_ROLE, REASONS
+from tests.apiserver.restriction.answers.also_admin import ALSO_ADMIN
+from tests.apiserver.restriction.answers.own_role import OWN_ROLE
+from tests.apiserver.restriction.answers.reasons import REASONS
 from tests.apiserver.support import MERGE, RBAC, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object

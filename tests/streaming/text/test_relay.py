@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
+from tests.streaming.proxy.support import Locator
 from tests.streaming.sessions.test_registry import Records
-from tests.streaming.test_proxy import Locator
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail

@@ -1,0 +1,127 @@
+"""
+A proxy between a client and backends in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tests.streaming.frames import handshake
+from tests.streaming.http.test_upgrade_client import OneConnection
+from tests.streaming.passing import carry
+from tests.streaming.sessions.test_registry import Records
+from twisted_exec.api.status import APIError
+from twisted_exec.observe.audit import Trail
+from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.interfaces import (
+    IStreamLocator,
+    Location,
+    Subject,
+)
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.testing.http import MemoryClient, MemoryServer
+
+SWITCHED = (
+    b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
+)
+
+
+@implementer(IStreamLocator)
+class Locator:
+    """Locates the endpoints that the test sets."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[tuple[str, IStreamClientEndpoint]] = []
+        self.headers: Sequence[tuple[bytes, bytes]] = [(b"X-Remote-User", b"ann")]
+        self.path = b"/backend?x=1"
+        self.problem: Exception | None = None
+        self.pool = ""
+        self.machine = ""
+        """What is known of the subject when there is a problem."""
+        self.later: Callable[[], Deferred[Location]] | None = None
+        self.more: dict[str, Any] = {}
+        self.waiting: Deferred[Location] | None = None
+
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        context.learn(session="s-1", user="ann", machine=self.machine)
+        if self.problem is not None:
+            return fail(Failure(self.problem))
+        if self.waiting is not None:
+            return self.waiting
+        subject = replace(context.subject, machine="vm", caller="apiserver", pool=self.pool)
+        return succeed(self.at(subject))
+
+    def at(self, subject: Subject) -> Location:
+        host, headers = b"backend:1", self.headers
+        return Location(
+            subject, self.endpoints, self.path, host, headers, later=self.later, **self.more
+        )
+
+
+class Proxying(Dispatcher):
+    def __init__(self, proxy: Proxy) -> None:
+        super().__init__()
+        self.proxy = proxy
+
+    async def dispatch(self, request: Request) -> None:
+        await carry(self.proxy, request)
+
+
+class ProxyTestCase(SynchronousTestCase):
+    """A proxy between a client and backends in memory."""
+
+    limits = SessionLimits(100, 100)
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limits=self.limits)
+        self.locator = Locator()
+        self.backend = self.add_backend()
+        self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
+        self.server = MemoryServer(Proxying(self.proxy), self.clock)
+
+    def add_backend(self, connected: bool = True) -> OneConnection:
+        backend = OneConnection(connected)
+        self.locator.endpoints.append((f"10.0.0.{len(self.locator.endpoints)}:1", backend))
+        return backend
+
+    def ask(self, request: bytes = handshake()) -> MemoryClient:
+        client = self.server.connect()
+        client.send(request)
+        return client
+
+    def refused(self, client: MemoryClient) -> APIError:
+        """Return the client's Status after checking that all is closed and recorded."""
+        (answer,) = client.responses()
+        status = answer.json()
+        self.assertEqual((status["kind"], status["code"]), ("Status", answer.code))
+        self.assertEqual(len(self.sessions), 0)
+        self.records.check_pairs()
+        message = status["message"].removeprefix('machine "vm": ')
+        self.assertEqual(self.records.ends(), [(message, answer.code)])
+        return APIError(
+            message,
+            code=answer.code,
+            reason=status["reason"],
+            retry_after_seconds=int(answer.headers.get("retry-after", 0)),
+        )
+
+    def switched(self, early: bytes = b"") -> MemoryClient:
+        """Return the client of an established session."""
+        client = self.ask()
+        self.backend.protocol.dataReceived(SWITCHED + b"\r\n" + early)
+        return client

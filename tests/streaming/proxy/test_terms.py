@@ -1,0 +1,148 @@
+"""
+Tests for :mod:`twisted_exec.streaming.proxy`: terms of sessions.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+
+from tests.streaming.http.test_upgrade_client import OneConnection
+from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
+from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
+from twisted_exec.streaming.interfaces import (
+    REVOKED,
+)
+from twisted_exec.streaming.proxy import END_SECONDS
+from twisted_exec.testing.http import MemoryClient
+from twisted_exec.wire.session_terms import Right, Terms
+
+
+class TermsTests(ProxyTestCase):
+    """Sessions that are held to terms."""
+
+    observer = Terms(right=Right.OBSERVE)
+    accepted = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+    def confirmed(self, terms: bytes) -> MemoryClient:
+        """Return the client of a session whose next hop confirms these terms."""
+        client = self.ask()
+        header = b"X-Twisted-Exec-Terms: %s\r\n" % terms if terms else b""
+        self.backend.protocol.dataReceived(SWITCHED + header + b"\r\n")
+        return client
+
+    def test_sent(self) -> None:
+        """The terms are sent, and the confirmation is passed on."""
+        self.locator.more = {"terms": self.observer}
+        client = self.confirmed(b"right=observe")
+        head = self.backend.transport.value().split(b"\r\n")
+        self.assertIn(b"X-Twisted-Exec-Terms: right=observe", head)
+        self.assertIn(b"X-Twisted-Exec-Terms: right=observe\r\n", client.received())
+
+    def test_stricter(self) -> None:
+        """A next hop may be stricter."""
+        self.locator.more = {"terms": Terms(viewers=3)}
+        client = self.confirmed(b"right=observe&viewers=2&policy=a%2Fb")
+        self.assertIn(b"101 Switching", client.received())
+
+    def test_not_confirmed(self) -> None:
+        """A next hop that confirms less, or nothing, is left, and the user reads why."""
+        for terms in (b"", b"right=drive", b"right=observe&later=1"):
+            self.setUp()
+            self.locator.more = {"terms": self.observer}
+            refused = self.refused(self.confirmed(terms))
+            self.assertEqual(refused.code, 501)
+            self.assertIn("10.0.0.0:1 cannot hold a session to its terms", refused.message)
+            self.assertTrue(self.backend.transport.aborted)
+
+    def change(self, terms: Terms) -> OneConnection:
+        """Change the terms of the session; return the connection of the request."""
+        control = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        (session,) = self.sessions.live()
+        session.hold_to(terms)
+        return control
+
+    def test_changed(self) -> None:
+        """Nothing of the user passes until the next hop has confirmed the new terms."""
+        client = self.confirmed(b"")
+        machine = self.backend.transport
+        machine.clear()
+        control = self.change(self.observer)
+        client.send(b"reboot")
+        self.assertEqual(machine.value(), b"")
+        line = control.transport.value().split(b"\r\n")[0]
+        self.assertEqual(line, b"PATCH /backend?x=1&session=s-1&terms=right%3Dobserve HTTP/1.1")
+        control.protocol.dataReceived(self.accepted)
+        self.assertEqual(machine.value(), b"reboot")  # the next hop drops it
+        self.assertEqual(self.records.ends(), [])
+
+    def test_changed_twice(self) -> None:
+        """A change waits for the answer to the one before; only then the user's bytes pass."""
+        client = self.confirmed(b"")
+        machine = self.backend.transport
+        machine.clear()
+        control = self.change(self.observer)
+        (session,) = self.sessions.live()
+        session.hold_to(Terms(people=2))
+        client.send(b"x")
+        second = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", second)
+        self.assertEqual(control.transport.value().count(b"PATCH"), 1)
+        control.protocol.dataReceived(self.accepted)
+        self.assertIn(b"terms=people%3D2 HTTP", second.transport.value())
+        self.assertEqual(machine.value(), b"")
+        second.protocol.dataReceived(self.accepted)
+        self.assertEqual(machine.value(), b"x")
+
+    def test_refused(self) -> None:
+        """A session whose next hop refuses, or is silent, ends; its input is lost."""
+        for answer in (b"HTTP/1.1 405 X\r\nContent-Length: 0\r\n\r\n", b""):
+            self.setUp()
+            client = self.confirmed(b"")
+            machine = self.backend.transport
+            machine.clear()
+            control = self.change(self.observer)
+            client.send(b"reboot")
+            control.protocol.dataReceived(answer)
+            (session,) = self.sessions.live()
+            self.clock.advance(END_SECONDS)
+            ending = session.ending
+            assert ending is not None
+            self.assertEqual(
+                ending.message,
+                "your rights at this console changed (right=observe), and the next hop did not"
+                " confirm the change in time: open the console again",
+            )
+            self.clock.advance(END_SECONDS)
+            self.assertEqual(machine.value(), b"")
+            machine.protocol.connectionLost(Failure(ConnectionDone()))
+            client.lose()
+            self.assertEqual(self.records.ends(), [(REVOKED, None)])
+
+    def test_silent(self) -> None:
+        """The session of a silent next hop is cut at once when the change is not confirmed."""
+        client = self.confirmed(b"")
+        self.change(self.observer)
+        (session,) = self.sessions.live()
+        self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
+        assert session.ending is not None
+        self.assertEqual(session.ending.reason, REVOKED)
+        self.clock.advance(0)
+        self.assertTrue(client.closed)
+        self.assertTrue(self.backend.transport.aborted)
+        self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.records.ends(), [(REVOKED, None)])
+
+    def test_over_before_it_was_confirmed(self) -> None:
+        """If the machine ends the session first, that is the reason; the change is given up."""
+        client = self.confirmed(b"")
+        control = OneConnection(connected=False)
+        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        (session,) = self.sessions.live()
+        session.hold_to(self.observer)
+        self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        client.lose()
+        self.assertEqual(self.records.ends(), [("backend closed", None)])
+        self.assertTrue(control.connecting.called)  # cancelled
+        self.assertEqual(self.clock.getDelayedCalls(), [])
