@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { LogReplaced, LogSource } from "../../../twisted_exec/web/page/views/log/source.js";
+import { deletedLog, LogReplaced, LogSource } from "../../../twisted_exec/web/page/views/log/source.js";
 import { decoded } from "../../../twisted_exec/web/page/views/log/text.js";
 
 const EPOCH = "0123456789abcdef";
@@ -122,6 +122,24 @@ test("boots are listed from the newest on", async () => {
   assert.deepEqual(boots.map(({ boot, start, end }) => [boot, start, end]), [[0, 8, 14], [-1, 4, 8], [-2, 0, 4]]);
   await source.open(-1, signal);
   assert.deepEqual(texts(await source.newest(signal)), ["two"]);
+});
+
+test("the log of a deleted machine is that of the one deleted last", async () => {
+  const item = (name, deletionTime) => ({ metadata: { name }, spec: { machine: "vm", deletionTime } });
+  const asked = [];
+  const api = {
+    list: async (path, { query }) => {
+      asked.push(path, query.fieldSelector);
+      return { items: [item("vm-1", "2026-11-20T08:00:00Z"), item("vm-3", "2026-11-20T09:00:00Z"), item("vm-2", "2026-11-20T08:30:00Z")] };
+    },
+  };
+  const found = await deletedLog(api, "default", "vm", signal);
+  assert.equal(found.path, "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/deletedconsoles/vm-3/log");
+  assert.equal(found.time, "2026-11-20T09:00:00Z");
+  assert.equal(asked[1], "spec.machine=vm");
+  assert.equal(await deletedLog({ list: async () => ({ items: [] }) }, "default", "vm", signal), null);
+  const refusing = { list: () => Promise.reject(new Error("forbidden")) };
+  assert.equal(await deletedLog(refusing, "default", "vm", signal), null);
 });
 
 test("an empty log has no pieces", async () => {

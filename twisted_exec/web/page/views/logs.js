@@ -2,7 +2,7 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { mark } from "./log/rows.js";
-import { LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
+import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
 import { field, save } from "./parts.js";
 import { dateTime, parseTime, size } from "./times.js";
@@ -25,13 +25,16 @@ class LogView {
   #stopped = new AbortController();
   #following = new AbortController();
   #searching = new AbortController();
-  #isBusy = false;
+  /** @type {Promise<void> | null} */
+  #running = null;
+  #turn = 0;
   #match = NaN;
   #searched = "";
   #pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
 
   constructor(container, context, { namespace, name, query }) {
-    Object.assign(this, { context, name, query });
+    Object.assign(this, { context, namespace, name, query });
+    this.deleted = null; // the console of a machine that was deleted
     this.source = new LogSource(context.api, `${context.machines.path(namespace, name)}/log`);
     const base = context.link(namespace, name, "logs");
     this.window = new LogWindow(`Log of ${printable(name)}`, { hasColours: true, link: (offset) => `${base}?offset=${offset}` });
@@ -48,21 +51,21 @@ class LogView {
     const { window } = this;
     this.problem = h("div");
     this.facts = h("span", { class: "dim" });
-    this.following = h("input", { type: "checkbox", onchange: () => this.#run(() => this.#followChanged()) });
+    this.following = h("input", { type: "checkbox", onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 18, placeholder: "2026-11-20 08:38, 1h30m" });
     this.text = h("input", { type: "search", size: 16 });
     this.bootList = h("div", { class: "menu-items" });
-    this.boots = h("details", { class: "menu", ontoggle: () => this.boots.open && this.#run(() => this.#listBoots(), false) },
+    this.boots = h("details", { class: "menu", ontoggle: () => this.boots.open && this.#run(() => this.#listBoots(), true) },
       h("summary", { class: "button" }, "Boots"), this.bootList);
     this.files = h("details", { class: "menu" }, h("summary", { class: "button" }, "Save"), h("div", { class: "menu-items" },
       button("As printed, all bytes", () => this.#download({}, "log")),
       button("As text with times", () => this.#download({ plain: "true", timestamps: "true" }, "txt"))));
-    this.older = button("Older", () => this.#run(() => this.#more("older")));
-    this.newer = button("Newer", () => this.#run(() => this.#more("newer")));
+    this.older = button("Older", () => this.#act(() => this.#more("older")));
+    this.newer = button("Newer", () => this.#act(() => this.#more("newer")));
     const ranges = h("div", { class: "toolbar" },
-      button("Oldest", () => this.#run(() => this.#goTo(this.source.range.start))),
-      button("Newest", () => this.#run(() => this.#showNewest())),
+      button("Oldest", () => this.#act(() => this.#goTo(this.source.range.start))),
+      button("Newest", () => this.#act(() => this.#showNewest())),
       this.boots, field("Follow", this.following), field("Colours", this.colours), this.files);
     this.paged = [
       ranges,
@@ -79,44 +82,57 @@ class LogView {
       h("div", { class: "toolbar" }, this.older, this.facts), window.element, h("div", { class: "toolbar" }, this.newer));
   }
 
-  /** Run one action at a time, and show its failure. */
-  async #run(action, isExclusive = true) {
-    if (isExclusive && this.#isBusy) return;
-    if (isExclusive) this.#isBusy = true;
+  /** Do what the user asked for last: a search ends, and anything else is finished first. */
+  async #act(action) {
+    this.#searching.abort();
+    const turn = ++this.#turn;
+    await this.#running;
+    if (turn === this.#turn) await this.#run(action);
+  }
+
+  /** Run an action, and show its failure. Without `isBeside` it is left out while another one runs. */
+  async #run(action, isBeside = false) {
+    if (isBeside) await this.#attempt(action);
+    else if (this.#running === null) {
+      this.#running = this.#attempt(action);
+      await this.#running;
+      this.#running = null;
+    }
+  }
+
+  async #attempt(action) {
     try {
       await action();
     } catch (error) {
       if (!this.#stopped.signal.aborted && error.name !== "AbortError") this.#failed(error);
-    } finally {
-      if (isExclusive) this.#isBusy = false;
-      if (!this.#stopped.signal.aborted) this.#showFacts();
     }
+    if (!this.#stopped.signal.aborted) this.#showFacts();
   }
 
   #failed(error) {
     if (error.code === 401) {
       fill(this.problem, notice("warning", "Waiting for your login."));
-      this.context.api.addEventListener("authorized", () => this.#run(() => this.#start()), { once: true, signal: this.#stopped.signal });
+      this.context.api.addEventListener("authorized", () => this.#act(() => this.#start()), { once: true, signal: this.#stopped.signal });
       return;
     }
     const kind = error instanceof RangeError ? "warning" : "error";
-    fill(this.problem, notice(kind, printable(error.message)));
+    fill(this.problem, notice(kind, printable(error.message), error.code === 403 && " The roles edit and admin include reading logs."));
     if (!this.source.range) {
       for (const each of this.paged) each.hidden = true;
-      this.problem.append(button("Try again", () => this.#run(() => this.#start())));
+      this.problem.append(button("Try again", () => this.#act(() => this.#start())));
     }
     if (!(error instanceof LogReplaced)) return;
     this.window.clear();
-    queueMicrotask(() => this.#run(async () => {
+    this.#act(async () => {
       await this.source.open(null, this.#stopped.signal);
       await this.#showNewest();
-    }));
+    });
   }
 
   async #start() {
     const { signal } = this.#stopped;
     const boot = this.query.get("boot");
-    const range = await this.source.open(boot === null ? null : Number(boot), signal);
+    const range = await this.#open(boot === null ? null : Number(boot), signal);
     if (!range) {
       for (const each of this.paged) each.hidden = true;
       fill(this.problem, notice("warning", "A program between this page and the machine is of an older release and sends no offsets: these are the last lines. ", h("code", {}, "kubectl logs"), " reads the rest."));
@@ -125,13 +141,27 @@ class LogView {
       return;
     }
     for (const each of this.paged) each.hidden = false;
-    fill(this.problem);
+    fill(this.problem, this.deleted && notice("warning", `This machine was deleted ${dateTime(this.deleted.time)}. Its output is retained for some time.`));
     this.#showBoot();
     const offset = Number(this.query.get("offset") ?? NaN);
     if (Number.isFinite(offset)) await this.#goTo(offset, true);
     else if (this.query.get("time")) await this.#goToTime(this.query.get("time"));
     else if (boot !== null) await this.#goTo(range.start);
     else await this.#showNewest();
+  }
+
+  /** Open the log of the machine, or if it was deleted, of what is retained of it. */
+  async #open(boot, signal) {
+    const { api, machines } = this.context;
+    try {
+      return await this.source.open(boot, signal);
+    } catch (error) {
+      if (error.code !== 404) throw error;
+      this.deleted = await deletedLog(api, this.namespace, machines.parse(this.name).name, signal);
+      if (!this.deleted) throw error;
+      this.source = new LogSource(api, this.deleted.path);
+      return this.source.open(boot, signal);
+    }
   }
 
   #showFacts() {
@@ -219,7 +249,7 @@ class LogView {
   }
 
   #scrolled() {
-    if (this.#isBusy || this.window.isEmpty || !this.source.range) return;
+    if (this.#running || this.window.isEmpty || !this.source.range) return;
     if (this.window.isAtBegin && this.window.start > this.source.range.start) this.#run(() => this.#more("older"));
     else if (!this.following.checked && this.window.isAtEnd && this.window.end < this.source.range.end) this.#run(() => this.#more("newer"));
   }
@@ -233,15 +263,17 @@ class LogView {
 
   #timeTyped(event) {
     event.preventDefault();
-    this.#run(() => this.#goToTime(this.time.value));
+    this.#act(() => this.#goToTime(this.time.value));
   }
 
   #searchTyped(event) {
     event.preventDefault();
     const direction = event.submitter?.value === "forward" ? "forward" : "back";
-    this.#searching.abort();
-    this.#searching = new AbortController();
-    if (this.text.value) this.#run(() => this.#search(this.text.value, direction, this.#searching.signal));
+    if (!this.text.value) return;
+    this.#act(() => {
+      this.#searching = new AbortController();
+      return this.#search(this.text.value, direction, this.#searching.signal);
+    });
   }
 
   async #search(text, direction, signal) {
@@ -290,7 +322,7 @@ class LogView {
 
   #chooseBoot(boot) {
     this.boots.open = false;
-    this.#run(async () => {
+    this.#act(async () => {
       this.#stopFollowing();
       const range = await this.source.open(boot, this.#stopped.signal);
       fill(this.problem);
@@ -305,7 +337,7 @@ class LogView {
   #showBoot() {
     const { boot } = this.source;
     fill(this.boots.querySelector("summary"), boot === null ? "Boots" : `Boots: ${bootName(boot)}`);
-    this.following.disabled = boot !== null && boot < 0;
+    this.following.disabled = this.deleted !== null || (boot !== null && boot < 0);
   }
 
   // New output

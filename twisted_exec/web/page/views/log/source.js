@@ -3,6 +3,7 @@
  */
 
 import { sleep } from "../../watch.js";
+import { itemPath, listPath } from "../objects.js";
 import { FrameDecoder, parseFraming } from "./frames.js";
 import { LineReader, linesOf, trimmed } from "./lines.js";
 import { around, before, FORM, from, PIECE_LINES, queryOf } from "./ranges.js";
@@ -31,6 +32,27 @@ export class LogReplaced extends Error {
     super("The log began anew: what was printed before is missing.");
     this.name = "LogReplaced";
   }
+}
+
+/**
+ * The DeletedConsole of a machine; of several with that name, the one deleted last.
+ *
+ * @param {any} api
+ * @param {string} namespace
+ * @param {string} machine
+ * @param {AbortSignal} signal
+ * @returns {Promise<{path: string, time: string} | null>} the path of its log, and when the machine was deleted.
+ */
+export async function deletedLog(api, namespace, machine, signal) {
+  let items;
+  try {
+    ({ items } = await api.list(listPath("deletedconsoles", namespace), { query: { fieldSelector: `spec.machine=${machine}` }, signal }));
+  } catch {
+    return null; // the user may not list them, or the server has none
+  }
+  const time = (console) => console.spec?.deletionTime ?? "";
+  const [last] = items.sort((first, second) => (time(first) < time(second) ? 1 : -1));
+  return last ? { path: itemPath("deletedconsoles", namespace, last.metadata.name, "log"), time: time(last) } : null;
 }
 
 /** The log of one machine, or one boot of it. */
