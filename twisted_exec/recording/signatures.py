@@ -83,7 +83,7 @@ class _Recorder:
 
 class Trust:
     """
-    The authorities whose recorders are believed.
+    The certificate authorities of trusted recorders.
 
     :param authorities: certificates of authorities, several while one is replaced.
     """

@@ -287,7 +287,8 @@ class Writer:
             "cols": columns,
             "offset": self._offset,
             "rows": rows,
-            # Excerpts have the digests of other blocks, which must not allow to check a guess.
+            # An excerpt has the digests of the blocks that it leaves out.  Without salts, its readers
+            # could check guesses of these.
             "salt": self._salt(self._number + 1),
             "time": self._time,
         }

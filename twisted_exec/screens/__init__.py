@@ -1,3 +1,3 @@
 """
-Screens: what a terminal would show of a console's output, as text, JSON, SVG or escape sequences.
+Screens: a console's output as a terminal would show it, in text, JSON, SVG or escape sequences.
 """

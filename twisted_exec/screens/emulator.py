@@ -70,9 +70,9 @@ class AvtScreen:
             lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
         )
         if self._is_resized:
-            # A wider terminal lacks one of the stops that each eighth column has in a new one.
+            # An emulator that was widened lacks one of the usual tab stops, at each eighth column.
             frame = _TAB_STOPS.sub(_without_usual_stops, frame)
-        # The modes first: the end may be an incomplete sequence.
+        # The modes go first, because the frame may end with an incomplete sequence.
         return self._modes.reports().decode() + frame
 
     def screen(self) -> Screen:
@@ -82,7 +82,7 @@ class AvtScreen:
         return Screen(
             columns,
             rows,
-            # Behind the last column before the next character begins a new line.
+            # After the last column is written, the emulator's cursor is one column beyond the screen.
             Cursor(cursor.row, min(cursor.col, columns - 1), cursor.visible),
             [_runs(line.cells) for line in self._terminal.view()],
         )

@@ -1,5 +1,5 @@
 """
-Screens from journals: which output an emulator has to handle.
+Screens from journals: the selection of the output for the emulator.
 
 An emulator begins at the nearest key frame, or :data:`LOOK_BACK` bytes before the screen.  Full-screen
 programs draw everything again more often than that.

@@ -20,7 +20,7 @@ class IScreen(Interface):
     """
     A terminal emulator.
 
-    It runs in a process of its own, because its input comes from a machine that nobody trusts.
+    It runs in a process of its own, because its input comes from an untrusted machine.
     """
 
     def feed(text: str) -> None:

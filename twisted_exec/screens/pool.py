@@ -78,10 +78,10 @@ class ScreenProcesses:
     ) -> None:
         self._reactor, self._argv, self._installed = reactor, argv, installed
         self._seconds = seconds
-        # The machine at the front is served next.
+        # By machine; the first machine is served next.
         self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
         self._processes: list[_Process] = []
-        self._unended: set[_Process] = set()  # killed ones, too
+        self._unended: set[_Process] = set()  # also those that were killed
 
     def render(self, job: Job, key: str) -> Deferred[Rendered]:
         """See :meth:`IRenderer.render`."""
@@ -140,7 +140,7 @@ class ScreenProcesses:
     def _start(self) -> _Process:
         process = _Process(self._reactor, self._seconds, self._serve, self._processes.remove)
         argv = self._argv()
-        # No variables: secrets of the runtime's own stay there.
+        # No environment variables: those of the runtime may have secrets.
         self._reactor.spawnProcess(process, argv[0], argv, env={}, path="/")
         self._processes.append(process)
         self._unended.add(process)
@@ -206,7 +206,7 @@ class _Process(ProcessProtocol):
             self._fail("the terminal emulator answers without a job")
             return
         self._set_timer(IDLE_SECONDS, self.end)
-        if not waiting.rendered.called:  # it may be cancelled
+        if not waiting.rendered.called:  # the caller may have cancelled it
             waiting.rendered.callback(rendered)
         self._ready()
 

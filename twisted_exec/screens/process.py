@@ -38,7 +38,7 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
         resource.setrlimit(limit, (most, most))
-    # No further files, and no processes unless the user is root.
+    # No further files and processes; the kernel does not limit the processes of root.
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
@@ -64,7 +64,9 @@ def render(job: Job) -> Rendered:
     screen.feed(decoder.decode(job.output[at:]))
     pending, _ = decoder.getstate()
     key_frame = screen.key_frame()
-    if job.shown_size is not None:  # not in the key frame: this terminal is not that of the console
+    if (
+        job.shown_size is not None
+    ):  # after the key frame, which has the size of the console's terminal
         screen.resize(*_size(*job.shown_size))
     return Rendered(_body(screen, job, len(pending)), key_frame, len(pending), columns, rows)
 

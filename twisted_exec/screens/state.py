@@ -41,5 +41,5 @@ def for_terminals(key_frame: str) -> str:
         if colours := _COLOURS.findall(row):
             is_plain = colours[-1] in ("", "0")
         rows.append(row.rstrip(" ") if is_plain else row)
-    # A terminal may show there what another program has left.
+    # Clear the alternate screen: it may still show the output of another program.
     return "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")

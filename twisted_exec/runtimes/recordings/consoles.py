@@ -66,7 +66,7 @@ class MachineRecorder:
         return is_written
 
     def follow(self) -> None:
-        """Follow a change of the recordings: which input they need."""
+        """Follow a change of the recordings, which may need other input."""
         recordings = self._recordings()
         needed: set[str] = set() if recordings is None else recordings.input_of(self._key)
         self._has_all = "all" in needed

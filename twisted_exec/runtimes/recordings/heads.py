@@ -194,7 +194,7 @@ class Heads:
                     self._fail(recording, why)
 
     def _fail(self, recording: Recording, why: str) -> None:
-        """A recording cannot go on; or, if it is closed, is no longer complete."""
+        """Mark a recording as failed; or as no longer complete, if it is closed."""
         self._log.error("recording {uid} has failed: {why}", uid=recording.uid, why=why)
         self.failures += 1
         field = "failure" if recording.is_open else "message"
@@ -209,7 +209,7 @@ class Heads:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
 
     def _in_trouble(self, recording: Recording, why: str) -> None:
-        """A recording cannot be written now; the next pass tries again."""
+        """Report that a recording cannot be written now; the next pass tries again."""
         if recording.trouble != why:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=why)
             self.failures += not recording.trouble

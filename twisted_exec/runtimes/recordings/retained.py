@@ -99,7 +99,7 @@ class RetainedSegments:
         try:
             self._link(path, os.path.join(self.directory(key), name))
         except FileNotFoundError:
-            pass  # it has its other name: open or sealed
+            pass  # a segment has one of two names, for open and for sealed
         except OSError as error:
             self.lost.append(Lost(key, first, end, error.strerror or str(error)))
 
@@ -133,7 +133,7 @@ class RetainedSegments:
         for directory, first, _ in self._segments():
             firsts.setdefault(directory, []).append(first)
         for path, key, first, size in list(self._named()):
-            # The segment behind may still be in the journal, so this one may seem longer than it is.
+            # The next segment may still be in the journal, so the end of this one may be too high here.
             end = min((each for each in firsts[key] if each > first), default=None)
             if any(each.overlaps(first, end) for each in self.needed.get(key, ())):
                 continue
