@@ -4,7 +4,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
-import { field, save } from "./parts.js";
+import { field, menu, save } from "./parts.js";
 import { dateTime, parseTime, size } from "./times.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
@@ -55,10 +55,9 @@ class LogView {
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 18, placeholder: "2026-11-20 08:38, 1h30m" });
     this.text = h("input", { type: "search", size: 16 });
-    this.bootList = h("div", { class: "menu-items" });
-    this.boots = h("details", { class: "menu", ontoggle: () => this.boots.open && this.#run(() => this.#listBoots(), true) },
-      h("summary", { class: "button" }, "Boots"), this.bootList);
-    this.files = h("details", { class: "menu" }, h("summary", { class: "button" }, "Save"), h("div", { class: "menu-items" },
+    this.bootList = h("div");
+    this.boots = menu("Boots", this.bootList, () => this.#run(() => this.#listBoots(), true));
+    this.files = menu("Save", h("div", {},
       button("As printed, all bytes", () => this.#download({}, "log")),
       button("As text with times", () => this.#download({ plain: "true", timestamps: "true" }, "txt"))));
     this.older = button("Older", () => this.#act(() => this.#more("older")));

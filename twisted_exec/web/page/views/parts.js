@@ -82,6 +82,38 @@ export function field(label, input) {
 }
 
 /**
+ * A button that shows more buttons; Escape and a click elsewhere hide them.
+ *
+ * @param {string} label
+ * @param {HTMLElement} items
+ * @param {() => void} [opened]
+ * @returns {HTMLDetailsElement}
+ */
+export function menu(label, items, opened = () => {}) {
+  const summary = h("summary", { class: "button" }, label);
+  items.classList.add("menu-items");
+  const leave = (event) => {
+    if (!details.contains(event.target)) details.open = false;
+  };
+  const details = h("details", { class: "menu" }, summary, items);
+  details.addEventListener("toggle", () => {
+    if (details.open) {
+      document.addEventListener("pointerdown", leave);
+      opened();
+    } else {
+      document.removeEventListener("pointerdown", leave);
+    }
+  });
+  details.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !details.open) return;
+    event.stopPropagation();
+    details.open = false;
+    summary.focus();
+  });
+  return details;
+}
+
+/**
  * Ask before something that cannot be undone.
  *
  * @param {string} question
