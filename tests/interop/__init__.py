@@ -121,7 +121,7 @@ Poollet and runtime
     * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 1 min): the three programs of
       an older release on our state, and ours again; then one of the three older beside two of ours. OLDER_RELEASE is a directory from ``pip install
       --no-deps --target DIRECTORY`` of that release's wheel or commit, such as 107cc816 for 0.1.0.
-    * ``resume``, ``rejoin`` and ``killed_runtime`` (root for faults of the network, and Debian's
+    * ``resume``, ``page_resume``, ``rejoin`` and ``killed_runtime`` (root for faults of the network, and Debian's
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random
       moments.

@@ -5,13 +5,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.apiserver.chain import EXEC
 from tests.flows import programs
 from tests.flows.deployment import pause
 from tests.flows.resuming import Typist
@@ -27,6 +31,7 @@ from twisted_exec.kube.transport.http import HTTPTransport, Request
 
 reactor: Any = _reactor
 
+CLIENT = str(Path(__file__).with_name("page_client.mjs"))
 URL = re.compile(rb"(http://127\.0\.0\.1:\d+)/console/#secret=(\S+)\n")
 
 
@@ -95,3 +100,15 @@ class WebTests(TestCase):
         while not (items := (await client.list(sessions, "default"))["items"]):
             await pause()
         self.assertEqual([each["spec"]["user"] for each in items], ["ada"])
+        await self.resumed(page)
+
+    async def resumed(self, page: ClientConfig) -> None:
+        """Open a console with the modules of the page, and load the page again: the session goes on."""
+        url = f"{page.server}{EXEC.format('vm')}?stdin=true&stdout=true&tty=true&readOnly=true"
+        words = ["node", CLIENT, url.replace("http", "ws", 1), page.token]
+        program = programs.start(words)
+        self.addCleanup(program.stop)
+        await program.until(rb'open \{"resumable":true\}')
+        os.kill(program.pid, signal.SIGUSR2)
+        await program.until(rb"resumed \{")
+        await program.stop(signal.SIGKILL)

@@ -1,20 +1,27 @@
 /**
  * The session of the web console's page as a process: standard input is typed, output is printed.
  *
- * `node page_client.mjs URL DIRECTORY`: the directory has ca.crt, user.crt and user.key.  SIGUSR2 reloads
- * the page: it stores its session, its browser closes the WebSocket with 1001, and another page goes on.
+ * `node page_client.mjs wss://... DIRECTORY`: the directory has ca.crt, user.crt and user.key.
+ * `node page_client.mjs ws://... TOKEN`: for `twisted-exec web`.
+ *
+ * SIGUSR2 reloads the page: it stores its session, its browser closes the WebSocket with 1001, and another
+ * page goes on.
  */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
+import net from "node:net";
 import tls from "node:tls";
 
 import { ConsoleSession } from "../../twisted_exec/web/page/session/session.js";
 
-const [url, directory] = process.argv.slice(2);
-const read = (name) => readFileSync(join(directory, name));
-const identity = { ca: read("ca.crt"), cert: read("user.crt"), key: read("user.key") };
+const [url, identity] = process.argv.slice(2);
+const isEncrypted = url.startsWith("wss:");
+const read = (name) => readFileSync(join(identity, name));
+const certificates = isEncrypted && { ca: read("ca.crt"), cert: read("user.crt"), key: read("user.key") };
+const token = `base64url.bearer.authorization.k8s.io.${Buffer.from(identity).toString("base64url")}`;
+const protocols = ["v5.channel.k8s.io", ...(isEncrypted ? [] : [token])];
 const GOING_AWAY = 1001;
 
 /** As much of a browser's WebSocket as the session uses. */
@@ -24,8 +31,8 @@ class PageWebSocket {
   #connection;
   #received = Buffer.alloc(0);
 
-  constructor(address, protocols) {
-    const { hostname, port, host, pathname, search } = new URL(address);
+  constructor(address, offered) {
+    const { hostname, port, host, origin, pathname, search } = new URL(address.replace("ws", "http"));
     const head = [
       `GET ${pathname}${search} HTTP/1.1`,
       `Host: ${host}`,
@@ -33,12 +40,15 @@ class PageWebSocket {
       "Upgrade: websocket",
       "Sec-WebSocket-Version: 13",
       `Sec-WebSocket-Key: ${randomBytes(16).toString("base64")}`,
-      `Sec-WebSocket-Protocol: ${protocols.join(", ")}`,
+      `Sec-WebSocket-Protocol: ${offered.join(", ")}`,
+      `Origin: ${origin}`,
       "",
       "",
     ].join("\r\n");
     PageWebSocket.open.add(this);
-    this.#connection = tls.connect({ host: hostname, port: Number(port), ...identity }, () => this.#connection.write(head));
+    const place = { host: hostname, port: Number(port) };
+    const connected = () => this.#connection.write(head);
+    this.#connection = isEncrypted ? tls.connect({ ...place, ...certificates }, connected) : net.connect(place, connected);
     this.#connection.on("data", (data) => this.#take(data));
     this.#connection.on("error", () => {});
     this.#connection.on("close", () => this.#closed());
@@ -118,7 +128,7 @@ class Page {
     };
     this.session = new ConsoleSession({
       url,
-      protocols: () => ["v5.channel.k8s.io"],
+      protocols: () => protocols,
       saved,
       keep: (kept) => {
         this.saved = JSON.parse(JSON.stringify(kept));
