@@ -88,6 +88,7 @@ class Page:
         self.dialogs: list[str] = []
         self.transfers: dict[str, Transfer] = {}
         self.frames: list[bytes] = []
+        self.sockets: list[str] = []
         self._recorders: dict[str, Callable[[str], None]] = {}
 
     async def attach(self) -> None:
@@ -146,6 +147,9 @@ class Page:
     def _Network_loadingFinished(self, event: Message) -> None:
         if event["requestId"] in self.transfers:
             self.transfers[event["requestId"]].size = event["encodedDataLength"]
+
+    def _Network_webSocketWillSendHandshakeRequest(self, event: Message) -> None:
+        self.sockets.append(event["request"]["headers"].get("Sec-WebSocket-Protocol", ""))
 
     def _Network_webSocketFrameReceived(self, event: Message) -> None:
         frame = event["response"]

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any
 
 from .chromium import Chromium
 from .page import Page
 
-# Each write to a terminal is reported with the terminal's number, before the page's own modules run.
+# Each write to a terminal is reported with its document and number, before the page's own modules run.
 _RECORD_WRITES = """
 import('/console/vendor/xterm.js').then(({Terminal}) => {
     const write = Terminal.prototype.write;
@@ -24,7 +23,7 @@ import('/console/vendor/xterm.js').then(({Terminal}) => {
         const parts = [];
         for (let at = 0; at < bytes.length; at += 8192)
             parts.push(String.fromCharCode(...bytes.subarray(at, at + 8192)));
-        reportWrite(terminals.indexOf(this) + ' ' + btoa(parts.join('')));
+        reportWrite([performance.timeOrigin, terminals.indexOf(this), btoa(parts.join(''))].join(' '));
         return write.call(this, data, done);
     };
 }, () => {});
@@ -49,7 +48,8 @@ class User:
 
     def __init__(self, page: Page, url: str) -> None:
         self.page, self._url = page, url
-        self.written: list[dict[int, list[bytes]]] = [{}]
+        self.written: list[dict[int, list[bytes]]] = []
+        self._documents: list[str] = []
 
     @classmethod
     async def visit(
@@ -64,8 +64,12 @@ class User:
         return user
 
     def _written(self, report: str) -> None:
-        number, _, data = report.partition(" ")
-        self.written[-1].setdefault(int(number), []).append(base64.b64decode(data))
+        document, number, data = report.split(" ")
+        if document not in self._documents:
+            self._documents.append(document)
+            self.written.append({})
+        written = self.written[self._documents.index(document)]
+        written.setdefault(int(number), []).append(base64.b64decode(data))
 
     async def log_in(self, token: str) -> None:
         """Paste a token into the dialog."""
@@ -77,11 +81,6 @@ class User:
     async def open(self, route: str) -> None:
         """Go to a route, such as ``machines/default/vm-1``."""
         await self.page.evaluate(f"location.hash = {json.dumps('#/' + route)}")
-
-    async def reload(self) -> None:
-        """Reload the page; what terminals get from now on belongs to the new document."""
-        self.written.append({})
-        await self.page.reload()
 
     async def text(self) -> str:
         """Return the text of the visible terminal."""
@@ -128,14 +127,20 @@ class User:
         page = self.page
         return [*page.violations, *page.exceptions, *page.dialogs]
 
-    def output(self, *, document: int = -1) -> bytes:
-        """Return all that terminals of a document got."""
-        return b"".join(b"".join(each) for each in self.written[document].values())
+    def pieces(self, document: int) -> list[bytes]:
+        """Return the writes to the only terminal of a document."""
+        (pieces,) = self.written[document].values()
+        return pieces
 
-
-def numbers(data: bytes) -> list[int]:
-    """Return the numbers of the complete lines of a busy machine."""
-    return [int(each) for each in re.findall(rb"(?<!\d)(\d{15})\n", data)]
+    @property
+    def written_bytes(self) -> int:
+        """The size of everything that terminals got, in all documents."""
+        return sum(
+            len(each)
+            for document in self.written
+            for pieces in document.values()
+            for each in pieces
+        )
 
 
 async def open_user(browser: Chromium, url: str, token: str, **size: Any) -> User:

@@ -1,0 +1,101 @@
+"""
+A console in a real browser loses no byte of a busy machine: over a reload, a lost connection and a
+killed API server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.flows.deployment import pause
+from tests.flows.resuming import BUSY
+from tests.interop.numbered import Output
+
+from .chromium import Chromium
+from .deployment import WebDeployment
+from .user import User, open_user
+
+FLOOD_BYTES = 400_000
+_NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
+
+
+class ResumeTests(TestCase):
+    """A machine that prints numbered lines, and a user who watches it."""
+
+    timeout = 120
+    skip = needs.chromium() or needs.page_vendor()
+
+    async def setUp(self) -> None:
+        self.deployment = deployment = WebDeployment(self.mktemp())
+        self.addCleanup(deployment.stop)
+        self.browser = Chromium()
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+        await deployment.start()
+        await deployment.create_machine("busy-1", BUSY)
+
+    async def test_flood(self) -> None:
+        """
+        The terminal gets each byte once while the connection is cut and the API server is killed; a
+        reloaded page goes on before the last byte that the page before it has shown.
+        """
+        url, token = self.deployment.console_url, self.deployment.tokens["ada"]
+        user = await open_user(self.browser, url, token)
+        await user.open("machines/default/busy-1")
+        await self.more(user)
+        self.deployment.near.cut()
+        await user.until_page("reconnected")
+        await self.more(user)
+        await user.page.reload()
+        await self.more(user)
+        self.assertEqual(len(user.written), 2)
+        await self.deployment.end("api")
+        await user.until_page("connection lost")
+        shown = await user.text()
+        self.assertRegex(shown, r"\d{15}\n")
+        await self.deployment.start_api()
+        await user.until_page("reconnected")
+        await self.more(user)
+        await user.page.type("typed")
+        self.deployment.stop_printing()
+        await user.until_terminal("END$")
+        before, after = (check(pieces) for pieces in (user.pieces(0), user.pieces(1)))
+        self.assertTrue(after.has_ended)
+        self.assertLessEqual(first_number(user.pieces(1)), last_number(user.pieces(0)) + 1)
+        print(f"{before.size} bytes before the reload, {after.size} after it")
+        self.assertEqual(self.deployment.typed, b"typed")
+        self.assertEqual(user.faults(), [])
+        self.assertEqual(self.deployment.errors(), [])
+
+    async def more(self, user: User) -> None:
+        """Wait until the terminals have got much more output."""
+        size = user.written_bytes + FLOOD_BYTES
+        while user.written_bytes < size:
+            await pause()
+
+
+def check(pieces: Sequence[bytes]) -> Output:
+    """
+    Check that pieces of output are consecutive numbered lines.
+
+    :raises WrongBytesError: they are not.
+    """
+    output = Output()
+    for piece in pieces:
+        if b"\x1b" not in piece:  # the state of a screen, which precedes the output behind it
+            output.add(piece)
+    return output
+
+
+def first_number(pieces: Sequence[bytes]) -> int:
+    """Return the first number that the pieces show."""
+    return int(next(match[0] for piece in pieces for match in _NUMBER.finditer(piece)))
+
+
+def last_number(pieces: Sequence[bytes]) -> int:
+    """Return the number of the last line that the pieces show, which may be incomplete."""
+    return int(_NUMBER.findall(b"".join(pieces[-3:]))[-1])
