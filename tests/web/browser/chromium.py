@@ -98,11 +98,16 @@ class Chromium:
             made = await self.devtools.call("Target.createBrowserContext")
             options["browserContextId"] = made["browserContextId"]
         target = (await self.devtools.call("Target.createTarget", **options))["targetId"]
-        page = Page(self.devtools, target)
+        page = Page(self.devtools, target, options.get("browserContextId", ""))
         await page.attach()
         await page.resize(width, height)
         self.pages.append(page)
         return page
+
+    async def urls(self) -> list[str]:
+        """Return the URLs of all open pages, sorted."""
+        found = await self.devtools.call("Target.getTargets")
+        return sorted(each["url"] for each in found["targetInfos"] if each["type"] == "page")
 
     async def page_at(self, url: str) -> Page:
         """Fires with the page that another page has opened, once it is at this URL."""

@@ -5,6 +5,7 @@ A machine that prints hostile output and records each byte that it receives.
 
 =====  ==========================================================================
 ``g``  print every entry of :data:`CORPUS`, then ``DONE``
+``k``  print links in the first line of an empty screen, then ``DONE``
 ``l``  print one line of :data:`LONG_LINE_BYTES`, then ``DONE``
 =====  ==========================================================================
 """
@@ -55,8 +56,8 @@ CORPUS = {
     "combining": b"a" + "\u0301".encode() * 20_000 + b"\r\n",
     "not UTF-8": b"\xff\xfe\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80\xe2\x82\r\n",
     "long parameters": b"\x1b[" + b"1;" * 100_000 + b"m\x1b[" + b"9" * 100_000 + b"m",
-    "long string": b"\x1b]2;" + b"x" * 2_000_000 + b"\x07\x1bP" + b"y" * 2_000_000 + b"\x1b\\",
-    "long line": b"z" * 1_000_000 + b"\r\n",
+    "long string": b"\x1b]2;" + b"x" * 300_000 + b"\x07\x1bP" + b"y" * 300_000 + b"\x1b\\",
+    "long line": b"z" * 200_000 + b"\r\n",
     "modes": b"\x1b[?1049h\x1b[?47h\x1b[?25l\x1b[?5h\x1b[4h\x1b[20h\x1b(0\x0f\x0e\x1b[8m",
     "reset": b"\x1bc\x1b[!p\x1b[?1004l",
 }
@@ -74,6 +75,8 @@ def main(directory: str) -> None:
                 for output in CORPUS.values():
                     _write(output)
                 _write(b"\r\nDONE\r\n")
+            elif key == ord("k"):
+                _write(b"\x1b[2J\x1b[H" + CORPUS["links"] + b" " + LINK + b"\r\nDONE\r\n")
             elif key == ord("l"):
                 for _ in range(LONG_LINE_BYTES // 1_000_000):
                     _write(b"l" * 1_000_000)

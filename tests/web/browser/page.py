@@ -72,6 +72,7 @@ class Page:
     """
     A tab.
 
+    :param context: identifies the profile, if it is not the default one.
     :ivar messages: texts of the console, each with its type, such as ``error: ...``.
     :ivar exceptions: exceptions that no script has caught.
     :ivar violations: violations of the content security policy.
@@ -80,15 +81,15 @@ class Page:
     :ivar frames: all messages of WebSockets that arrived, in order.
     """
 
-    def __init__(self, devtools: DevTools, target: str) -> None:
+    def __init__(self, devtools: DevTools, target: str, context: str = "") -> None:
         self._devtools, self._target, self._session = devtools, target, ""
+        self._context = context
         self.messages: list[str] = []
         self.exceptions: list[str] = []
         self.violations: list[str] = []
         self.dialogs: list[str] = []
         self.transfers: dict[str, Transfer] = {}
         self.frames: list[bytes] = []
-        self.sockets: list[str] = []
         self._recorders: dict[str, Callable[[str], None]] = {}
 
     async def attach(self) -> None:
@@ -147,9 +148,6 @@ class Page:
     def _Network_loadingFinished(self, event: Message) -> None:
         if event["requestId"] in self.transfers:
             self.transfers[event["requestId"]].size = event["encodedDataLength"]
-
-    def _Network_webSocketWillSendHandshakeRequest(self, event: Message) -> None:
-        self.sockets.append(event["request"]["headers"].get("Sec-WebSocket-Protocol", ""))
 
     def _Network_webSocketFrameReceived(self, event: Message) -> None:
         frame = event["response"]
@@ -240,7 +238,10 @@ class Page:
         """Wait for an element that is not disabled, and click in its centre."""
         quoted = json.dumps(selector)
         await self.until(f"document.querySelector({quoted})?.matches(':not(:disabled)')")
-        x, y = await self.evaluate(_CENTRE % {"selector": quoted})
+        await self.click_at(*await self.evaluate(_CENTRE % {"selector": quoted}))
+
+    async def click_at(self, x: float, y: float) -> None:
+        """Click at a point of the window."""
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = "none" if kind == "mouseMoved" else "left"
             await self.call(
@@ -275,6 +276,20 @@ class Page:
             deviceScaleFactor=1,
             mobile=False,
         )
+
+    async def allow(self, *permissions: str) -> None:
+        """Grant permissions that a browser would ask its user for, such as ``clipboard-read``."""
+        origin = await self.evaluate("location.origin")
+        context = {"browserContextId": self._context} if self._context else {}
+        for name in permissions:
+            permission = {"name": name, "allowWithoutSanitization": False}
+            await self.browser(
+                "Browser.setPermission",
+                permission=permission,
+                setting="granted",
+                origin=origin,
+                **context,
+            )
 
     async def set_offline(self, offline: bool) -> None:
         """Cut the page off from the network, or connect it again; open WebSockets stay open."""

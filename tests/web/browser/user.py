@@ -28,12 +28,13 @@ import('/console/vendor/xterm.js').then(({Terminal}) => {
     };
 }, () => {});
 """
-# The text of the visible terminal, from the first line of its scrollback.
+# The text of the visible terminal: its last lines, since a scrollback takes long to read.
 _TEXT = """(() => {
     const terminal = (self.terminals || []).find((each) => each.element?.offsetParent);
     if (!terminal) return '';
     const {buffer: {active}} = terminal;
-    const lines = Array.from({length: active.length}, (_, index) => active.getLine(index));
+    const first = Math.max(0, active.length - 100);
+    const lines = Array.from({length: active.length - first}, (_, index) => active.getLine(first + index));
     return lines.map((each) => (each.isWrapped ? '' : '\\n') + each.translateToString(true)).join('').trim();
 })()"""
 # xterm.js draws into the document after it has changed its buffer, so each change is noticed.
@@ -94,13 +95,17 @@ class User:
             raise AssertionError(f"{error}\nterminal:\n{await self.text()}") from None
         return str(found)
 
-    async def type_line(self, line: str) -> None:
-        """Give the visible terminal the focus and type a line."""
+    async def focus_terminal(self) -> None:
+        """Wait for the visible terminal and give it the focus."""
         visible = (
             "[...document.querySelectorAll('.xterm-helper-textarea')].find(e => e.offsetParent)"
         )
         await self.page.until(visible)
         await self.page.evaluate(f"{visible}.focus()")
+
+    async def type_line(self, line: str) -> None:
+        """Type a line into the visible terminal."""
+        await self.focus_terminal()
         await self.page.type(line + "\n")
 
     async def until_page(self, pattern: str) -> None:

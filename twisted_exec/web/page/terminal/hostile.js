@@ -29,13 +29,46 @@ const DCS = [
   { intermediates: "$", final: "q" },
   { intermediates: "+", final: "q" },
 ];
+// Inserted and deleted lines, scrolling, tabs, repeated characters: xterm.js does these one by one, and a
+// count of billions would stop the page for minutes. No screen is so large.
+const REPEATED = ["L", "M", "S", "T", "I", "Z", "b"];
+const MOST_REPEATED = 1000;
+const MOST_MARKS = 16;
+const OWN_CELL = 1 << 1; // width 1, joins nothing
 
 /** Drop these sequences of a terminal's output. */
 export function guard(terminal) {
   const drop = () => true;
   for (const number of OSC) terminal.parser.registerOscHandler(number, drop);
   for (const id of CSI) terminal.parser.registerCsiHandler(id, drop);
+  for (const final of REPEATED) {
+    terminal.parser.registerCsiHandler({ final }, ([count]) => count > MOST_REPEATED);
+  }
   for (const id of DCS) terminal.parser.registerDcsHandler(id, drop);
+  const provider = fewMarks(terminal._core.unicodeService._activeProvider);
+  terminal.unicode.register(provider);
+  terminal.unicode.activeVersion = provider.version;
+}
+
+/**
+ * Return a provider of character widths that lets only a few combining marks join a character.
+ *
+ * To draw 20,000 marks on one character takes a browser a minute. Further marks get a cell of their own.
+ *
+ * @param {{wcwidth: Function, charProperties: Function}} widths of xterm.js, whose properties are numbers: bit 0
+ *     says that a character joins the one before, bits 1 and 2 are its width, and the bits above them are free
+ */
+export function fewMarks(widths) {
+  return {
+    version: "few marks",
+    wcwidth: (codepoint) => widths.wcwidth(codepoint),
+    charProperties: (codepoint, preceding) => {
+      const properties = widths.charProperties(codepoint, preceding);
+      if (!(properties & 1)) return properties;
+      const marks = (preceding >> 3) + 1;
+      return marks > MOST_MARKS ? OWN_CELL : properties | (marks << 3);
+    },
+  };
 }
 
 /**

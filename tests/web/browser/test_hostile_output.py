@@ -1,0 +1,88 @@
+"""
+What a machine prints is never executed in a real browser, and never answered into the machine.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.flows.deployment import pause
+
+from .chromium import Chromium
+from .deployment import HOSTILE, WebDeployment
+from .user import User, open_user
+
+CLIPBOARD = "copied by the user"
+# The centres of the cells of the first line that the links are in.
+_CELLS = """(() => {
+    const {left, top, width} = document.querySelector('.xterm-screen').getBoundingClientRect();
+    const terminal = self.terminals[0];
+    const cell = width / terminal.cols;
+    return [2, 12, 20].map((column) => [left + cell * (column + 0.5), top + 8]);
+})()"""
+
+
+class HostileOutputTests(TestCase):
+    """A machine that prints a corpus of hostile sequences, and a user who watches it."""
+
+    timeout = 120
+    skip = needs.chromium() or needs.page_vendor()
+
+    async def setUp(self) -> None:
+        self.deployment = deployment = WebDeployment(self.mktemp())
+        self.addCleanup(deployment.stop)
+        self.browser = Chromium()
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+        await deployment.start()
+        await deployment.create_machine("hostile-1", HOSTILE)
+
+    async def test_corpus(self) -> None:
+        """
+        Title, clipboard and document are as before, no link is one, nothing else was loaded, and the
+        machine received the user's keys alone.
+        """
+        url, token = self.deployment.console_url, self.deployment.tokens["ada"]
+        user = await open_user(self.browser, url, token)
+        page = user.page
+        await page.allow("clipboard-read", "clipboard-write", "notifications")
+        await user.open("machines/default/hostile-1")
+        await user.until_terminal("READY")
+        await page.evaluate(f"navigator.clipboard.writeText({CLIPBOARD!r})")
+        title = await page.evaluate("document.title")
+        await user.focus_terminal()
+        await page.press("g")
+        await user.until_terminal("DONE$")
+        await self.click_links(user)
+        await page.evaluate("document.activeElement.blur()")
+        await user.focus_terminal()
+        await page.press("x")
+        await self.until_received(b"gkx")
+        self.assertEqual(await page.evaluate("document.title"), title)
+        self.assertEqual(await page.evaluate("navigator.clipboard.readText()"), CLIPBOARD)
+        self.assertEqual(await page.evaluate("document.scripts.length + document.images.length"), 1)
+        foreign = [
+            each.url for each in page.transfers.values() if not each.url.startswith(url[:20])
+        ]
+        self.assertEqual([each for each in foreign if not each.startswith("data:")], [])
+        self.assertEqual(user.faults(), [])
+        self.assertEqual(self.deployment.errors(), [])
+
+    async def click_links(self, user: User) -> None:
+        """A click on the text of a link opens nothing."""
+        await user.page.press("k")
+        await user.until_terminal("a link another https://attacker.example/\nDONE$")
+        pages = await self.browser.urls()
+        for x, y in await user.page.evaluate(_CELLS):
+            await user.page.click_at(x, y)
+        self.assertEqual(
+            await user.page.evaluate("document.querySelectorAll('.xterm a').length"), 0
+        )
+        self.assertEqual(await self.browser.urls(), pages)
+
+    async def until_received(self, keys: bytes) -> None:
+        """Wait until the machine has received its last key; fail if there are others."""
+        while not self.deployment.received.endswith(keys[-1:]):
+            await pause()
+        self.assertEqual(self.deployment.received, keys)
