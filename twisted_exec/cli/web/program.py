@@ -39,14 +39,13 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     :raises APIError: the machine does not exist, or the port is not free.
     :raises KubeConfigError: there are no usable credentials.
     """
-    reloading = ReloadingConfig(
-        options.kubeconfig, options.context, overrides=overrides_of(options)
-    )
+    context = chosen_context(options)
+    reloading = follow_config(options, context)
     config = reloading.current()
     # A plugin may ask the user here, in the terminal, but not later.
     await settled(config, reactor, interactive=sys.stdin.isatty())
     page_config: dict[str, Any] = {
-        "cluster": _cluster(options, config),
+        "cluster": context if context and not options.server else config.server,
         "namespace": config.namespace,
     }
     if options.machine is not None:
@@ -82,13 +81,23 @@ def _open_browser(url: str, reactor: Any) -> None:
     page.open()
 
 
-def _cluster(options: argparse.Namespace, config: ClientConfig) -> str:
-    """Return the name of the cluster for the page: that of the context, or the server."""
+def chosen_context(options: argparse.Namespace) -> str:
+    """Return the name of the context; empty without one, as in a Pod or with ``--server``."""
     try:
-        name = context_name(options.kubeconfig, options.context)
-    except KubeConfigError:  # there is no kubeconfig, in a Pod or with --server
-        name = ""
-    return name if name and not options.server else config.server
+        return context_name(options.kubeconfig, options.context)
+    except KubeConfigError:
+        return ""
+
+
+def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
+    """
+    Return the configuration that the options select, kept current.
+
+    :param context: its context.  ``kubectl config use-context`` in another terminal must not take an
+        open page to another cluster.
+    :raises KubeConfigError: it cannot be used.
+    """
+    return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
 
 
 async def _machine(

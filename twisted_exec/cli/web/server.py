@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
@@ -20,6 +19,7 @@ from twisted_exec.cli.web.site import LocalConsole
 from twisted_exec.cli.web.sockets import Sockets
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.http.site import Site
+from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.web.static import Page
 
 _MOST_CONNECTIONS = 256
@@ -61,7 +61,7 @@ class LocalServer:
         :param port: 0 for a free one.
         :raises ServiceUnavailable: the port is not free.
         """
-        endpoint = TCP4ServerEndpoint(self._reactor, port, interface="127.0.0.1")
+        endpoint = server_endpoint(self._reactor, f"tcp:{port}:interface=127.0.0.1")
         try:
             self._listening = await endpoint.listen(self.site)
         except CannotListenError as problem:

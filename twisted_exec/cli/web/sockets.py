@@ -57,7 +57,10 @@ _END_SECONDS = 0.5
 _COMMANDS = (b"exec", b"attach", b"console")
 """Subresources whose streams end with a status."""
 
-_STOPPED = Ending(SHUTTING_DOWN, "the web console on this computer was stopped")
+_STOPPED = Ending(
+    SHUTTING_DOWN,
+    "the web console on this computer was stopped; start it again and open its new URL",
+)
 
 
 @dataclass(frozen=True)
