@@ -45,13 +45,14 @@ class RecordingView {
       SPEEDS.map((each) => h("option", { value: String(each) }, `${each}×`)));
     this.speed.value = "1";
     this.toggle = button("Play", () => (this.#player?.isPlaying ? this.#player.pause() : this.#player?.play()), { class: "primary" });
+    this.file = button("Save", () => save(`${this.name}.cast`, [this.#bytes], "application/x-asciicast"));
     this.seek = h("input", { type: "text", size: 12, placeholder: "1:30 or 90" });
     this.controls = h(
       "form",
       { class: "toolbar player-controls", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
       this.toggle, field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
       field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
-      button("Save", () => save(`${this.name}.cast`, [this.#bytes], "application/x-asciicast")),
+      this.file,
     );
     fill(
       container,
@@ -133,6 +134,7 @@ class RecordingView {
 
   #showProof() {
     const { sentences, command } = proofOf(this.recording, this.#cast, this.#isWhole);
+    this.file.hidden = !this.#isWhole; // half a recording proves nothing
     if (!this.#isWhole) {
       fill(this.problem, notice("warning", `Only the first ${size(MOST_CONTENT_BYTES)} are loaded. For all of it: `, h("code", {}, `twisted-exec recording play ${printable(this.name)}`)));
     }
