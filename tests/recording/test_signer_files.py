@@ -51,6 +51,16 @@ class SignerFilesTests(SynchronousTestCase):
         self.issue("metal-b")
         self.assertIsNot(self.signer(), before)
 
+    def test_warned_once(self) -> None:
+        """The same problem is one line of the log, until the files can be used again."""
+        for expected in (1, 2):
+            self.certificate.unlink()
+            for _ in range(3):
+                self.refusal(self.signer)
+            self.assertEqual(len(self.warnings), expected)
+            self.issue("metal-b")
+            self.signer()
+
     def test_none(self) -> None:
         """Without files the message names the option."""
         self.assertIn("--recorder-certificate", self.refusal(SignerFiles()))

@@ -30,6 +30,7 @@ class SignerFiles:
         self._paths, self._warn = (certificate, key), warn
         self._stamp: tuple[object, ...] = ()
         self._signer: Signer | None = None
+        self._problem = ""
 
     def __call__(self) -> Signer:
         """
@@ -50,8 +51,11 @@ class SignerFiles:
                 self._stamp = stamp
         except (OSError, TLSConfigError) as error:
             # Users read why they are refused, but need no paths of this host.
-            self._warn(f"the recorder's certificate cannot be used: {error}")
+            if str(error) != self._problem:
+                self._problem = str(error)
+                self._warn(f"the recorder's certificate cannot be used: {error}")
             raise UnusableCertificate(
                 "the recorder's certificate or key cannot be read (the log of its program says why)"
             ) from None
+        self._problem = ""
         return self._signer

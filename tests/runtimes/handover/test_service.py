@@ -5,6 +5,7 @@ process.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -17,12 +18,21 @@ from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import User, open_console
 from tests.runtimes.test_host import HostCase
 from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.program.listening import LISTENING
+from twisted_exec.recording.playback import frames
+from twisted_exec.recording.signatures import Trust
+from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.shipping.config import parse as parse_shipping
+from twisted_exec.tls import pem
+from twisted_exec.tls.pki.directory import create_pki
+
+HALVES = ((b"o", b"ne"), (b"t", b"wo"), (b"t", b"hree"), (b"f", b"our"))
 
 
 class HandOverTests(HostCase):
@@ -30,11 +40,11 @@ class HandOverTests(HostCase):
 
     timeout = 60
 
-    async def shell(self, host: RuntimeHost) -> tuple[str, User]:
+    async def shell(self, host: RuntimeHost, uid: str = "") -> tuple[str, User]:
         """Create a machine, and open its console by an ordinary stream."""
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
-        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        request = pb.CreateMachineRequest(machine=machine("x", "shell", uid=uid))
         id = (await client.create_machine(request)).machine.metadata.id
         await self.until(self.alive)
         answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session="s")
@@ -105,6 +115,47 @@ class HandOverTests(HostCase):
         texts = [each.read_text() for each in Path(path).rglob("*") if each.is_file()]
         lines = [line for text in texts for line in text.splitlines() if line.endswith("two")]
         self.assertLessEqual(len(lines), 1)
+
+    async def test_recorded(self) -> None:
+        """A recording goes on at each successor: nothing is missing or twice, and its end is signed."""
+        pki = create_pki(os.path.join(self.directory, "pki"))
+        pair = pki.issue_recorder("host-a")
+        recording = RecordingSettings(pair.certificate, pair.key)
+        host = await self.ready(recording=recording)
+        machine_uid, uid = (f"6f000000-0000-4000-8000-00000000000{n}" for n in (1, 2))
+        id, user = await self.shell(host, machine_uid)
+        wanted = console_pb2.WantedRecording(uid=uid, machine_uid=machine_uid, input="all")
+        await self.set_recording(host, wanted)
+        for word in ("one", "two", "three"):
+            await self.says(user, word)
+            retired, host = host, await self.hand_over(host, recording=recording)
+            self.addCleanup(retired.stopService)
+        await self.says(user, "four")
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="bob", session="b")
+        viewer = await open_console(answer.url, X_Twisted_Exec_User="bob")
+        await self.until(lambda: b"four\r" in viewer.got)
+        wanted.ended = True
+        await self.set_recording(host, wanted)
+        await self.until(lambda: host.runtime.recordings.count("Closed"))
+        content = io.BytesIO(b"".join(host.runtime.recordings.content(uid)))
+        authorities = pem.certificates(Path(pki.serving_ca).read_bytes(), "CA")
+        self.assertTrue(verify(content, Trust(authorities)).is_closed)
+        played = dict.fromkeys("oi", b"")
+        for frame in frames(content):
+            if frame.code in played:
+                played[frame.code] += frame.data
+        self.assertIn(played["o"], viewer.got)
+        typed = [b"echo %b''%b" % each for each in HALVES]
+        self.assertEqual([played["o"].count(each) for each in typed], [1] * 4)
+        self.assertEqual(played["i"], b"".join(b"%b\n" % each for each in typed))
+
+    async def set_recording(self, host: RuntimeHost, wanted: console_pb2.WantedRecording) -> None:
+        request = console_pb2.SetRecordingsRequest(
+            owner="pool-a", generation="g", recordings=[wanted]
+        )
+        await host.set_recordings(request)
 
     async def test_stopped_while_frozen(self) -> None:
         """A runtime that is stopped in between ends its machines as ever."""

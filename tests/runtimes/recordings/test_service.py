@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.runtimes.recordings.service`.
 
 from __future__ import annotations
 
+from tests.recording.support import signer
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
 
@@ -168,7 +169,6 @@ class KillTests(Case):
 
     def test_new_certificate(self) -> None:
         """A new certificate is in the recording before the heads that it signs."""
-        from tests.recording.support import signer
 
         self.set()
         self.journal.append(b"one")
@@ -240,6 +240,20 @@ class RequiredTests(Case):
         self.assertIn("No space left", self.missing())
         self.journal.failure = ""
         self.assertEqual(self.missing(), "")
+
+    def test_certificate_gone(self) -> None:
+        """Without a readable certificate the console is not recorded from then on, not from the next signature on."""
+        self.require()
+        self.assertEqual(self.missing(), "")
+        self.problem = "the certificate cannot be read"
+        self.clock.advance(1)
+        self.assertIn("the certificate cannot be read", self.missing())
+        self.problem = ""
+        self.clock.advance(1)
+        self.assertEqual(self.missing(), "")
+        self.signer = signer(days=0)
+        self.clock.advance(1)
+        self.assertIn("valid from", self.missing())
 
 
 class TroubleTests(Case):

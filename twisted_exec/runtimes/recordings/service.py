@@ -42,6 +42,8 @@ from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 SEAL_SECONDS = 60.0
 """Interval of signing the newest head."""
+LOOK_SECONDS = 1.0
+"""Interval of looking whether the certificate is still there, while users type."""
 MOST_RECORDINGS = 10_000
 """Recordings that a runtime retains."""
 _SIZE_BYTES = 1 << 20
@@ -152,6 +154,7 @@ class ConsoleRecordings:
             self.statuses.changed,
             reactor,
         )
+        self._unusable, self._next_look = "", 0.0
         self._timer: IDelayedCall | None = None
         self._is_running = False
 
@@ -297,7 +300,23 @@ class ConsoleRecordings:
             )
         if machine.journal.failure:
             return f"the console {CANNOT_BE_RECORDED}: {machine.journal.failure}"
-        return recording.trouble and f"the console {CANNOT_BE_RECORDED}: {recording.trouble}"
+        trouble = recording.trouble or self._unusable_certificate()
+        return trouble and f"the console {CANNOT_BE_RECORDED}: {trouble}"
+
+    def _unusable_certificate(self) -> str:
+        """
+        Return why the certificate cannot be used; empty if it can.
+
+        Each key that is typed asks, and the answer is up to a second old.
+        """
+        if self._reactor.seconds() >= self._next_look:
+            self._next_look = self._reactor.seconds() + LOOK_SECONDS
+            try:
+                self._signer().require_valid(self._now() // 1_000_000)
+                self._unusable = ""
+            except UnusableCertificate as error:
+                self._unusable = str(error)
+        return self._unusable
 
     def _begin(
         self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str
