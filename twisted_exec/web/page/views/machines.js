@@ -111,10 +111,13 @@ class MachineList {
       this._body,
     );
     this._end = h("div", { class: "end" });
-    this._bottom = new IntersectionObserver(([entry]) => {
-      if (!entry.isIntersecting || this._drawn.size < this._limit) return;
+    this._bottom = new IntersectionObserver((entries) => {
+      if (!entries.at(-1).isIntersecting || this._drawn.size < this._limit) return;
       this._limit += STEP;
       this._draw();
+      // It reports changes only: the end may be in view again, or still.
+      this._bottom.unobserve(this._end);
+      this._bottom.observe(this._end);
     });
     this._bottom.observe(this._end);
     fill(
