@@ -1,8 +1,11 @@
 """
-What a machine prints is never executed in a real browser, and never answered into the machine.
+What a machine prints, and how users are called, is never executed in a real browser, and never answered
+into the machine.
 """
 
 from __future__ import annotations
+
+import re
 
 from twisted.trial.unittest import TestCase
 
@@ -14,6 +17,9 @@ from .deployment import HOSTILE, WebDeployment
 from .user import User, open_user
 
 CLIPBOARD = "copied by the user"
+MARKUP = "<img src=x onerror=document.title='executed'>"
+EVE = f"eve\u202e{MARKUP}"
+"""A user whose name would be markup, and hides what is behind it."""
 # The centres of the cells of the first line that the links are in.
 _CELLS = """(() => {
     const {left, top, width} = document.querySelector('.xterm-screen').getBoundingClientRect();
@@ -32,6 +38,8 @@ class HostileOutputTests(TestCase):
     async def setUp(self) -> None:
         self.deployment = deployment = WebDeployment(self.mktemp())
         self.addCleanup(deployment.stop)
+        deployment.tokens[EVE] = "token-of-eve"
+        deployment.write_tokens()
         self.browser = Chromium()
         self.addCleanup(self.browser.stop)
         await self.browser.start()
@@ -55,6 +63,7 @@ class HostileOutputTests(TestCase):
         await page.press("g")
         await user.until_terminal("DONE$")
         await self.click_links(user)
+        await self.read_names(user)
         await page.evaluate("document.activeElement.blur()")
         await user.focus_terminal()
         await page.press("x")
@@ -80,6 +89,23 @@ class HostileOutputTests(TestCase):
             await user.page.evaluate("document.querySelectorAll('.xterm a').length"), 0
         )
         self.assertEqual(await self.browser.urls(), pages)
+
+    async def read_names(self, user: User) -> None:
+        """The name of another user is text in notices and lists, with its controls as escapes."""
+        eve = await open_user(
+            self.browser, self.deployment.console_url, self.deployment.tokens[EVE]
+        )
+        await eve.open("machines/default/hostile-1")
+        await eve.click_text("button", "Take over")
+        await user.until_page(f"{re.escape(MARKUP)} has taken over")
+        await eve.click_text("button", "Observe only")
+        await user.click_text("button", "Type here")
+        await user.until_page("you can type")
+        for route in ("sessions", "machines/default/hostile-1"):
+            await user.open(route)
+            await user.until_page(re.escape(MARKUP))
+            self.assertNotIn("\u202e", await user.page.evaluate("document.body.innerText"))
+        self.assertEqual(eve.faults(), [])
 
     async def until_received(self, keys: bytes) -> None:
         """Wait until the machine has received its last key; fail if there are others."""
