@@ -139,9 +139,15 @@ class RefusalTests(PageCase):
         self.refusal(peer)
         peer.raw(masked(b"\0x"))
         self.clock.advance(10)
-        self.assertTrue(peer.client.aborted or peer.client.closed)
-        peer.client.lose()
+        self.assertTrue(peer.client.closed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_long_status(self) -> None:
+        """Its size is that of any message."""
+        for size in (100, 1000, 100_000):
+            self.serve(Forbidden("x" * size))
+            document = self.refusal(Peer(self.server, protocols=offer(b"marks")))
+            self.assertEqual(document["message"], "x" * size)
 
     def test_other_sites(self) -> None:
         """A page of another site learns only that the handshake has failed."""

@@ -14,20 +14,19 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IReactorTime
-
 from twisted_exec.api.status import APIError, BadRequest
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
 from twisted_exec.wire.channel import V5, Channel, encode
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
+    accept_key,
     check_websocket,
     is_cross_site,
     offers_resume,
     subprotocol_resume,
+    switching_protocols,
     tokens,
     values,
     without_resume,
@@ -35,12 +34,10 @@ from twisted_exec.wire.upgrade import (
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.site import Request
-    from twisted_exec.streaming.http.websocket import ServerSocket
 
 _PROTOCOLS = b"Sec-WebSocket-Protocol"
-_BINARY_MESSAGE = 0x82  # unfragmented
-_LINGER_SECONDS = 10.0
-_MESSAGE_BYTES = 1 << 20
+_BINARY, _CLOSE = 0x82, 0x88
+_NORMAL = struct.pack("!H", 1000)
 
 
 def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> None:
@@ -52,6 +49,8 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
     :param allowed_origins: as of :func:`recognise_page`.
     :raises BadRequest: the subprotocol is not valid.
     """
+    if not request.requestHeaders.hasHeader(_PROTOCOLS):
+        return
     headers = header_pairs(request.requestHeaders)
     if not offers_resume(headers):
         return
@@ -103,54 +102,30 @@ class Page:
 
         :param session: id of the session.
         """
-        payload = encode(Channel.RESIZE, resumable.mark(session))
-        if len(payload) < 126:
-            return struct.pack("!BB", _BINARY_MESSAGE, len(payload)) + payload
-        return struct.pack("!BBH", _BINARY_MESSAGE, 126, len(payload)) + payload
+        return _frame(_BINARY, encode(Channel.RESIZE, resumable.mark(session)))
 
     def refuse(self, request: Request, error: APIError) -> None:
-        """
-        Accept the handshake, and end the stream with the error's Status.
-
-        Does nothing if the client has left.
-        """
-        from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
-
+        """Accept the handshake, end the stream with the error's Status, and hang up."""
         (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
-        session = {"Audit-Id": request.subject.session}
-        socket = ServerSocket(key.decode("ascii"), V5, session)
-        clock: IReactorTime = request.channel.site.reactor
-        factory = server_factory(clock, _MESSAGE_BYTES)
-        user = _Refusal(socket, json.dumps(error.to_status(), separators=(",", ":")).encode())
-        connection = start(socket, factory, user, clock, _LINGER_SECONDS)
-        with suppress(ConnectionDone):
-            take_over(request, connection)
+        head = switching_protocols(
+            WEBSOCKET,
+            [
+                (b"Sec-WebSocket-Accept", accept_key(key)),
+                (_PROTOCOLS, V5.encode("ascii")),
+                (b"Audit-Id", request.subject.session.encode("ascii")),
+            ],
+        )
+        status = json.dumps(error.to_status(), separators=(",", ":")).encode()
+        message = bytes((Channel.ERROR,)) + status
+        request.channel.answer_last(head + _frame(_BINARY, message) + _frame(_CLOSE, _NORMAL))
+        request.gone = True
 
 
-class _Refusal:
-    """The user of a socket that is opened only to say why it is closed."""
-
-    def __init__(self, socket: ServerSocket, status: bytes) -> None:
-        self._socket: ServerSocket | None = socket
-        self._status = status
-
-    def opened(self) -> None:
-        assert self._socket is not None
-        self._socket.send(encode(Channel.ERROR, self._status))
-        self._socket.close()
-        self._socket.hang_up()
-
-    def message_received(self, message: bytes) -> None:
-        """Ignored."""
-
-    def pong_received(self) -> None:
-        """Ignored."""
-
-    def failing(self, reason: str) -> None:
-        """Nothing to do: the socket closes."""
-
-    def close_received(self, code: int | None) -> None:
-        """Nothing to do: the socket hangs up."""
-
-    def lost(self, reason: str) -> None:
-        self._socket = None  # which refers to this user
+def _frame(opcode: int, payload: bytes) -> bytes:
+    """Encode an unfragmented frame of a server."""
+    size = len(payload)
+    if size < 126:
+        return struct.pack("!BB", opcode, size) + payload
+    if size <= 0xFFFF:
+        return struct.pack("!BBH", opcode, 126, size) + payload
+    return struct.pack("!BBQ", opcode, 127, size) + payload

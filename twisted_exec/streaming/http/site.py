@@ -354,7 +354,7 @@ class Channel(http.HTTPChannel):
     @property
     def evictable(self) -> bool:
         """Return whether no handler works for this client: it is silent, or sends or reads slowly."""
-        return not self._handlingRequest or self._unread is not None or self.stalled
+        return self.refused or not self._handlingRequest or self._unread is not None or self.stalled
 
     def evict(self) -> None:
         """Close to make room for other clients."""
@@ -377,17 +377,25 @@ class Channel(http.HTTPChannel):
         """Answer an incomplete request with ``error``, and hang up."""
         if self.refused:
             return
-        self.refused = True
-        self.site.receiving.release(self)
-        for request in self.requests:
-            request.content = BytesIO()  # free what has arrived, rather than after the linger time
         body = _render(error.to_status())
         head = (
             f"HTTP/1.1 {error.code} {_phrase(error.code)}\r\n"
             "Content-Type: application/json\r\nConnection: close\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        self.transport.write(head.encode() + body)
+        self.answer_last(head.encode() + body)
+
+    def answer_last(self, response: bytes) -> None:
+        """
+        Write a whole response, and hang up; further input is discarded.
+
+        Unlike an upgraded connection this one still counts, and may be evicted.
+        """
+        self.refused = True
+        self.site.receiving.release(self)
+        for request in self.requests:
+            request.content = BytesIO()  # free what has arrived, rather than after the linger time
+        self.transport.write(response)
         self._hang_up()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
