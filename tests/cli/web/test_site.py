@@ -150,8 +150,10 @@ class HostileTests(LocalCase):
             f"Cookie: token={token}",
             f"X-Forwarded-Authorization: Bearer {token}",
         ):
-            code, message = self.status(self.request(PAGES, line))
+            answer = self.request(PAGES, line)
+            code, message = self.status(answer)
             self.assertEqual(code, 401, line)
+            self.assertIn("www-authenticate", self.headers(answer))  # so the page knows whose it is
             self.assertIn("press Enter in the terminal", message)
         for query in (f"token={token}", f"access_token={token}"):
             self.assertEqual(self.request(f"{PAGES}?{query}").code, 401)

@@ -5,6 +5,7 @@ The page of ``twisted-exec web`` in a real browser: its login, and pages of othe
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -13,6 +14,7 @@ from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from twisted_exec.api import kinds
 from twisted_exec.cli.web.server import LocalServer
+from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 
 from .attacker import HOST, Attacker, attack
@@ -36,8 +38,8 @@ class LocalPageTests(ChainTestCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        config = load(self.kubeconfig("user-admin"))
-        self.local = LocalServer(lambda: config, {"cluster": "lab"}, reactor)
+        self.config = load(self.kubeconfig("user-admin"))
+        self.local = LocalServer(lambda: self.config, {"cluster": "lab"}, reactor)
         await self.local.listen(0)
         self.addCleanup(self.local.close)
         self.url = self.local.new_url()
@@ -73,6 +75,23 @@ class LocalPageTests(ChainTestCase):
             "document.querySelector('dialog form').requestSubmit()"
         )
         await other.until(f"{SHOWN} === 'admin'")
+
+    async def test_expired(self) -> None:
+        """
+        When the API server refuses the kubeconfig, the page asks to renew that, and not for a new URL;
+        it goes on with the renewed one.
+        """
+        await self.log_in()
+        good = self.config
+        self.config = replace(good, certificate=Material(), key=Material(), token="expired")
+        await self.page.evaluate("document.querySelector('a[href=\"#/sessions\"]').click()")
+        await self.page.until(f"{DIALOG}?.textContent.includes('Renew your credentials')")
+        await self.page.click("dialog button")
+        await self.page.until(f"{DIALOG}?.textContent.includes('Renew your credentials')")
+        self.config = good
+        await self.page.click("dialog button")
+        await self.page.until(f"!{DIALOG}")
+        self.assertEqual(await self.page.evaluate(TOKEN), self.local.login.token)
 
     async def test_other_sites(self) -> None:
         """

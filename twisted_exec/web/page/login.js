@@ -33,6 +33,11 @@ export function logout(store) {
  */
 export async function login(config, context, { reason }) {
   const { store } = context;
+  if (config.local && reason && store.get(TOKEN)) {
+    const refused = await refusalOf(store.get(TOKEN)).catch(() => null);
+    if (refused === null) return; // the kubeconfig was renewed meanwhile
+    if (!refused.isOfCommand) return renewal(store.get(TOKEN), refused.message);
+  }
   let problem = reason;
   if (!reason) {
     try {
@@ -119,9 +124,24 @@ async function call(path, body) {
 
 /** Return the name of the user of a token, or of the certificate without one; null if it is refused. */
 async function whoIs(token) {
-  let response;
+  const response = await review(token);
+  if (response.status === 401) return null;
+  const answer = await response.json().catch(() => ({}));
+  return answer.status?.userInfo?.username ?? "";
+}
+
+/** Return why a token is refused, and whether by the local command or by the API server behind it; null if it is not. */
+async function refusalOf(token) {
+  const response = await review(token);
+  if (response.status !== 401) return null;
+  const { message } = await response.json().catch(() => ({}));
+  // The command passes this header on from nobody else.
+  return { isOfCommand: response.headers.has("WWW-Authenticate"), message };
+}
+
+async function review(token) {
   try {
-    response = await fetch(REVIEWS, {
+    return await fetch(REVIEWS, {
       method: "POST",
       headers: {
         "Content-Type": "application/json",
@@ -133,9 +153,36 @@ async function whoIs(token) {
   } catch {
     throw new Error("the server cannot be reached; try again");
   }
-  if (response.status === 401) return null;
-  const review = await response.json().catch(() => ({}));
-  return review.status?.userInfo?.username ?? "";
+}
+
+/** Resolve when the API server accepts the kubeconfig of the local command again. */
+function renewal(token, message) {
+  return new Promise((resolve) => {
+    const problem = h("div", {});
+    const say = (text) => fill(problem, notice("warning", printable(text || "the server answered 401")));
+    const again = async () => {
+      try {
+        const refused = await refusalOf(token);
+        if (refused !== null) return say(refused.message);
+      } catch (error) {
+        return say(error.message);
+      }
+      dialog.close();
+      dialog.remove();
+      resolve();
+    };
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "renewal-title", oncancel: (event) => event.preventDefault() },
+      h("h2", { id: "renewal-title" }, "Renew your credentials"),
+      problem,
+      h("p", {}, "The API server refuses the credentials in your kubeconfig. Renew them in a terminal; open consoles stay."),
+      h("div", { class: "actions" }, button("Try again", again, { class: "primary" })),
+    );
+    say(message);
+    document.body.append(dialog);
+    dialog.showModal();
+  });
 }
 
 class Dialog {
