@@ -196,12 +196,21 @@ class Dialog {
     this._done = done;
     this._problem = h("div", {});
     this._certificate = h("div", {});
+    const place = printable(config.cluster || location.host);
     this._dialog = h(
       "dialog",
-      { "aria-labelledby": "login-title", oncancel: (event) => event.preventDefault() },
-      h("h2", { id: "login-title" }, "Log in"),
-      this._problem,
-      config.local ? this._addressForm() : this._hostedForms(config),
+      {
+        class: "login",
+        "aria-labelledby": "login-title",
+        oncancel: (event) => event.preventDefault(),
+      },
+      h("h2", { id: "login-title" }, "Log in to ", place),
+      h(
+        "div",
+        { class: "stack" },
+        this._problem,
+        config.local ? this._addressForm() : this._hostedForms(config),
+      ),
     );
   }
 
@@ -216,13 +225,9 @@ class Dialog {
     if (ways.includes("certificate")) this._offerCertificate();
     return [
       (config.oidc ?? []).map((offer) =>
-        h(
-          "div",
-          { class: "actions" },
-          button(`Log in with ${printable(offer.name)}`, () => this._try(() => this._issuer(offer)), {
-            class: "primary",
-          }),
-        ),
+        button(`Log in with ${printable(offer.name)}`, () => this._try(() => this._issuer(offer)), {
+          class: "primary",
+        }),
       ),
       this._certificate,
       ways.includes("token") ? this._tokenForm() : null,
@@ -248,9 +253,8 @@ class Dialog {
   async _offerCertificate() {
     const name = await whoIs("").catch(() => null);
     if (name === null) return;
-    const label = `Continue as ${printable(name) || "the user of this certificate"}`;
-    const proceed = button(label, () => this._finish(CERTIFICATE, true));
-    fill(this._certificate, h("div", { class: "actions" }, proceed, h("span", { class: "dim" }, "client certificate")));
+    const label = `Continue as ${printable(name) || "its user"} (client certificate)`;
+    this._certificate.replaceWith(button(label, () => this._finish(CERTIFICATE, true)));
   }
 
   async _token(token) {
