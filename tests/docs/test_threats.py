@@ -18,7 +18,7 @@ TABLES = {
     "Identity and permission": 60,
     "Spaces": 21,
     "Tokens and secrets": 6,
-    "Resumed sessions": 9,
+    "Resumed sessions": 12,
     "Forwarded requests": 8,
     "Bytes from peers": 11,
     "Hosts and transports": 14,

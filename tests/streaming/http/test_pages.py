@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection
 
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 from wsproto.connection import Connection, ConnectionType
 
@@ -141,6 +142,22 @@ class RefusalTests(PageCase):
         self.clock.advance(10)
         self.assertTrue(peer.client.closed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_connections(self) -> None:
+        """A refused connection counts until it is closed, and makes room for others first."""
+        site = self.server.site
+        channel, transport = site.buildProtocol(None), StringTransport()
+        channel.makeConnection(transport)
+        channel.dataReceived(handshake(protocols=offer(b"marks")))
+        self.assertIn(b" 101 ", transport.value())
+        self.assertTrue(transport.disconnecting)
+        self.assertEqual(list(site.connections), [channel])
+        self.assertTrue(channel.evictable)
+        channel.dataReceived(masked(b"\0x") * 1000)
+        self.clock.advance(10)
+        self.assertTrue(transport.disconnected)
+        channel.connectionLost()
+        self.assertEqual(site.connections, {})
 
     def test_long_status(self) -> None:
         """Its size is that of any message."""
