@@ -10,11 +10,12 @@ import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { amount } from "./texts.js";
+import { amount, endText, withoutCommands } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const REPLAY_BYTES = 256 << 10;
+const MESSAGE_MILLISECONDS = 10_000;
 /** Why a saved session cannot go on, and a new one may begin. */
 const GONE = new Set(["NotFound", "CannotResume", 404]);
 
@@ -61,6 +62,7 @@ export class Console {
     this._session?.leave();
     this.context.store.remove(this._key);
     this._status.stop();
+    clearTimeout(this._messageTimer);
     this._screen?.close();
     this._isClosed = true;
     this.element.remove();
@@ -88,9 +90,14 @@ export class Console {
     fill(
       this.element,
       this._head,
-      this._finder,
-      h("div", { class: "terminal-frame" }, this._terminal, this._end.element),
-      this._message,
+      h(
+        "div",
+        { class: "terminal-frame" },
+        this._terminal,
+        // Over the terminal: another size of it would be another size for the machine.
+        h("div", { class: "overlays" }, this._finder, this._message),
+        this._end.element,
+      ),
       this._status.element,
     );
     this.element.addEventListener("focusin", () => this._on.active());
@@ -217,7 +224,7 @@ export class Console {
         this.reopen();
         return;
       }
-      announce(`${name}: session ended. ${detail.message}`);
+      announce(`${name}: session ended. ${withoutCommands(endText(detail))}`);
       this._end.show(detail, this._rights, this._status.isReadOnly);
       if (detail.reason === REVOKED) this._logInAgain();
     }
@@ -307,7 +314,6 @@ export class Console {
 
   find() {
     this._finder.hidden = false;
-    this.fit();
     const input = this._finder.querySelector("input");
     input.value = this._screen?.selection.split("\n")[0] || input.value;
     input.focus();
@@ -317,7 +323,6 @@ export class Console {
   endFind() {
     this._finder.hidden = true;
     this._screen?.endFind();
-    this.fit();
     this.focus();
   }
 
@@ -401,7 +406,7 @@ export class Console {
       : "";
   }
 
-  /** Show a message below the terminal, and let screen readers say it. */
+  /** Show a message over the terminal, and let screen readers say it; warnings stay until dismissed. */
   _tell(text, kind) {
     fill(
       this._message,
@@ -410,13 +415,13 @@ export class Console {
     );
     this._message.className = `message ${kind}`;
     this._message.hidden = false;
-    this.fit();
+    clearTimeout(this._messageTimer);
+    if (!kind) this._messageTimer = setTimeout(() => (this._message.hidden = true), MESSAGE_MILLISECONDS);
     this.context.announce(`${this.place.name}: ${text}`);
   }
 
   _hideMessage() {
     this._message.hidden = true;
-    this.fit();
     this.focus();
   }
 }
@@ -439,7 +444,6 @@ function buildFinder(form, owner) {
     button("Previous", () => find({ backwards: true })),
     button("Next", () => find({})),
     result,
-    h("span", { class: "grow" }),
     button("×", () => owner.endFind(), { class: "quiet icon", "aria-label": "End the search" }),
   );
 }

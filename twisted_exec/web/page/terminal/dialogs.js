@@ -50,7 +50,7 @@ export function confirmPaste(name, paste) {
       "div",
       { class: "stack" },
       h("p", {}, `${lines} ${lines === 1 ? "line" : "lines"}, ${characters} characters.`),
-      removed ? h("p", { class: "problem" }, `${removed} control characters have been removed.`) : null,
+      removed ? h("p", { class: "problem" }, `${removed} control ${removed === 1 ? "character has" : "characters have"} been removed.`) : null,
       h("pre", { tabindex: "0" }, preview + rest),
       h(
         "div",

@@ -100,6 +100,7 @@ export class Screen {
       cursorBlink: !calm,
       fontFamily: FONT,
       fontSize: this._size(),
+      lineHeight: 1.15, // else some fonts lose their underscore
       linkHandler: { activate: () => {}, allowNonHttpProtocols: false },
       minimumContrastRatio: 4.5,
       screenReaderMode: preferences.get("screenReader", false),
