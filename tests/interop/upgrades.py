@@ -18,7 +18,7 @@ import random
 import re
 import signal
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -225,6 +225,11 @@ class StockUser:
         return self.program.stdout
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the machine's output has come, behind kubectl's own hint."""
+        return _FIRST_LINE.search(self.shown) is not None
+
+    @property
     def was_refused(self) -> bool:
         """Whether the session was not opened in time."""
         return self.program.exit_code is not None and b"(Timeout)" in self.shown[:_REFUSAL_BYTES]
@@ -243,6 +248,11 @@ class OurUser(Typist):
     """A session of our client."""
 
     was_refused = False  # opening it again is part of the client
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there has been output."""
+        return self.size > _CALM_BYTES
 
     @property
     def size(self) -> int:
@@ -360,7 +370,7 @@ class UpgradeTests(TestCase):
             user = StockUser(kubectl, f"m{number}", {"KUBECONFIG": admin, "HOME": self.home})
         self.addCleanup(user.leave)
         self.opened[type(user)] += 1
-        await self.until([user], lambda user: user.was_refused or user.size > _CALM_BYTES)
+        await self.until([user], lambda user: user.was_refused or user.has_begun)
         return user
 
     async def renew(self, users: Sequence[list[User]]) -> None:
@@ -379,8 +389,10 @@ class UpgradeTests(TestCase):
         while waiting := [user for user in waiting if not condition(user)]:
             if failures := list(filter(None, (user.failure() for user in users))):
                 self.fail("\n".join([*failures, self.deployment.last_output()]))
-            late = reactor.seconds() > deadline
-            self.assertFalse(late, f"{len(waiting)} sessions wait: {waiting[0].shown[-200:]!r}")
+            if reactor.seconds() > deadline:
+                kinds = Counter(type(user).__name__ for user in waiting)
+                shown = waiting[0].shown[-200:]
+                self.fail(f"{kinds} wait: {shown!r}\n{self.deployment.last_output()}")
             await pause()
 
     async def calm(self, users: Sequence[User]) -> None:
