@@ -27,7 +27,7 @@ import { ProtocolError } from "./channel.js";
 import { Liveness } from "./liveness.js";
 import { Reconnecting } from "./reconnecting.js";
 import { SessionState } from "./resume.js";
-import { Claim } from "./tabs.js";
+import { Claim, listen } from "./tabs.js";
 
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
@@ -59,7 +59,7 @@ export class ConsoleSession {
   #isResuming = false; // ready, and not placed yet
   #liveness;
   #keepTimer = null;
-  #stopListening = () => {};
+  #stopListening;
 
   /**
    * @param {object} options
@@ -90,7 +90,10 @@ export class ConsoleSession {
       silent: (seconds) => this.#lost(`the server was silent for ${seconds} s`),
     };
     this.#liveness = new Liveness(this.#clock, liveness, options.saved?.answers);
-    this.#listen();
+    this.#stopListening = listen(options.events ?? globalThis, {
+      usable: () => this.reconnectNow(),
+      hidden: () => this.#keepNow(),
+    });
     this.#enter("connecting", {});
     this.#begin(options.saved ?? null);
   }
@@ -192,24 +195,6 @@ export class ConsoleSession {
       this.#lostAt = ours ? this.#clock.now() : null;
       this.#reconnecting.start();
     }
-  }
-
-  #listen() {
-    const target = this.#options.events ?? globalThis;
-    if (typeof target.addEventListener !== "function") {
-      return;
-    }
-    const online = () => this.reconnectNow();
-    const visible = () => (target.document?.hidden ? this.#keepNow() : this.reconnectNow());
-    const hide = () => this.#keepNow();
-    target.addEventListener("online", online);
-    target.addEventListener("pagehide", hide);
-    target.document?.addEventListener("visibilitychange", visible);
-    this.#stopListening = () => {
-      target.removeEventListener("online", online);
-      target.removeEventListener("pagehide", hide);
-      target.document?.removeEventListener("visibilitychange", visible);
-    };
   }
 
   // Connections.
@@ -396,23 +381,13 @@ export class ConsoleSession {
     if (happened.ready) {
       this.#ready();
     }
-    if (happened.uncertain) {
-      this.#on.uncertain?.(happened.uncertain);
-    }
     if (happened.placed) {
       this.#placed(happened.placed);
     }
-    if (happened.gap) {
-      this.#on.gap?.(happened.gap);
-    }
-    if (happened.notice !== undefined) {
-      this.#on.notice?.(happened.notice);
-    }
-    if (happened.viewers) {
-      this.#on.viewers?.(happened.viewers);
-    }
-    if (happened.echo !== undefined) {
-      this.#on.echo?.(happened.echo);
+    for (const name of ["uncertain", "gap", "notice", "viewers", "echo"]) {
+      if (name in happened) {
+        this.#on[name]?.(happened[name]);
+      }
     }
     if (happened.ping !== undefined) {
       this.#flush();
