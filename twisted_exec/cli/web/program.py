@@ -27,6 +27,7 @@ from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import context_name
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.program.descriptors import raise_descriptor_limit
 
 _CHECK_SECONDS = 5.0
 
@@ -50,6 +51,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     }
     if options.machine is not None:
         page_config["machine"] = await _machine(options, config, reactor)
+    raise_descriptor_limit()  # a terminal in the page has two
     server = LocalServer(reloading.current, page_config, reactor)
     await server.listen(options.port)
     reactor.addSystemEventTrigger(
