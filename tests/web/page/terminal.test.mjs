@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { requestApproval } from "../../../twisted_exec/web/page/terminal/approval.js";
+import { arrow, withControl } from "../../../twisted_exec/web/page/terminal/key_bar.js";
 import { encode, examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { explain, opening } from "../../../twisted_exec/web/page/terminal/rights.js";
 import { Roles } from "../../../twisted_exec/web/page/terminal/roles.js";
@@ -41,6 +42,16 @@ test("control characters are removed, and counted", () => {
 test("line ends become the Enter key, in brackets if the machine wants them", () => {
   assert.equal(text(encode("a\nb", false)), "a\rb");
   assert.equal(text(encode("a\nb", true)), "\x1b[200~a\rb\x1b[201~");
+});
+
+// Keys of the bar
+
+test("Ctrl makes control characters of letters, and of nothing else", () => {
+  assert.deepEqual(["c", "C", "[", "@", "1", "ü", "\x1b[A"].map(withControl), ["\x03", "\x03", "\x1b", "\0", "1", "ü", "\x1b[A"]);
+});
+
+test("arrow keys follow the mode that the machine has set", () => {
+  assert.deepEqual([arrow("A", false), arrow("A", true)], ["\x1b[A", "\x1bOA"]);
 });
 
 // Roles: the texts are those of the server's floor

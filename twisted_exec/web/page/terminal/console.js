@@ -5,6 +5,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { confirmPaste, chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
 import { FirstScreen } from "./first_screen.js";
+import { KeyBar } from "./key_bar.js";
 import { encode, examine } from "./paste.js";
 import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
@@ -84,6 +85,10 @@ export class Console {
     this._terminal = h("div", { class: "terminal-box" });
     this._message = h("div", { class: "message", hidden: true });
     this._end = new EndPanel(this);
+    this._keys = new KeyBar({
+      type: (text) => this.type(text),
+      isApplication: () => this._screen?.terminal.modes.applicationCursorKeysMode ?? false,
+    });
     this._status = new StatusLine(this.context, this.place, {
       reconnect: () => this._session?.reconnectNow(),
     });
@@ -98,6 +103,7 @@ export class Console {
         h("div", { class: "overlays" }, this._finder, this._message),
         this._end.element,
       ),
+      this._keys.element,
       this._status.element,
     );
     this.element.addEventListener("focusin", () => this._on.active());
@@ -117,7 +123,7 @@ export class Console {
         preferences: this.context.preferences,
         // That before a reload: a console in a hidden tab must not get another size.
         size: this.place.size ?? [80, 24],
-        typed: (bytes) => this._typed(bytes),
+        typed: (bytes) => this._typed(this._keys.apply(bytes)),
         resized: (columns, rows) => {
           this.place.size = [columns, rows];
           this._on.keep();

@@ -1,0 +1,55 @@
+/** Keys that the keyboards of phones lack: shown where the main pointer is a finger. */
+
+import { button, h } from "../dom.js";
+
+const KEYS = [
+  ["Esc", "Escape", "\x1b"],
+  ["Tab", "Tab", "\t"],
+  ["^C", "Control C", "\x03"],
+  ["^D", "Control D", "\x04"],
+  ["↑", "Up", "A"],
+  ["↓", "Down", "B"],
+  ["←", "Left", "D"],
+  ["→", "Right", "C"],
+];
+
+/** Return what an arrow key sends. */
+export function arrow(letter, isApplication) {
+  return `\x1b${isApplication ? "O" : "["}${letter}`;
+}
+
+/** Return the character that Ctrl makes of a typed one; others stay as they are. */
+export function withControl(text) {
+  const code = text.toUpperCase().codePointAt(0);
+  const isLetter = text.length === 1 && code >= 0x40 && code <= 0x5f;
+  return isLetter ? String.fromCharCode(code & 0x1f) : text;
+}
+
+export class KeyBar {
+  /** Whether the next typed character is a control character. */
+  isControl = false;
+
+  /** @param {object} on `type(text)`; `isApplication()`: the machine wants other sequences of arrow keys */
+  constructor({ type, isApplication }) {
+    this._control = button("Ctrl", () => this._set(!this.isControl), { "aria-pressed": "false" });
+    const keys = KEYS.map(([label, name, text]) => {
+      const send = () => type(/^[A-D]$/.test(text) ? arrow(text, isApplication()) : text);
+      return button(label, send, { "aria-label": name });
+    });
+    this.element = h("div", { class: "key-bar", role: "group", "aria-label": "Keys" }, this._control, keys);
+    // The keyboard of the phone stays open: the terminal keeps the focus.
+    this.element.addEventListener("pointerdown", (event) => event.preventDefault());
+  }
+
+  /** Return what is typed, with Ctrl if its button was pressed before. */
+  apply(bytes) {
+    if (!this.isControl) return bytes;
+    this._set(false);
+    return new TextEncoder().encode(withControl(new TextDecoder().decode(bytes)));
+  }
+
+  _set(isControl) {
+    this.isControl = isControl;
+    this._control.setAttribute("aria-pressed", String(isControl));
+  }
+}
