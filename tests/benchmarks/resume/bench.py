@@ -20,14 +20,14 @@ from twisted.internet.threads import deferToThread
 from tests.flows.deployment import pause, run_reactor
 from tests.flows.resuming import CabledDeployment
 
-from . import costs, losses
+from . import costs, losses, steps
 
 
 def main(directory: Path, *parts: str) -> None:
     """
     Run the benchmark.
 
-    :param parts: ``memory``, ``keys``, ``output``, ``input`` or ``losses``; all without any.
+    :param parts: ``memory``, ``keys``, ``output``, ``input``, ``steps`` or ``losses``; all without any.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -46,6 +46,8 @@ def main(directory: Path, *parts: str) -> None:
             for name, measure in costs.PARTS.items():
                 if not parts or name in parts:
                     await deferToThread(measure, bench)
+            if not parts or "steps" in parts:
+                steps.measure()
             if not parts or "losses" in parts:
                 await losses.measure(deployment)
         finally:
