@@ -43,8 +43,8 @@ class RecordedTests(ChainTestCase):
 
     def term(self) -> str:
         """The recording in the terms of the last session, as the poollet has received them."""
-        # A policy may change the terms of an earlier session meanwhile.
-        opened = [each for method, _, each in self.poollet_.requests if method != "PATCH"]
+        # A policy may change or end an earlier session meanwhile.
+        opened = [each for method, _, each in self.poollet_.requests if method == "POST"]
         (text,) = opened[-1].get(TERMS_HEADER.lower(), [""])
         return parse_qs(text).get("recording", [""])[0]
 
@@ -181,8 +181,25 @@ class RecordedTests(ChainTestCase):
             },
         )
         message = await self.refused(503, user="jane", query=STDIN)
-        self.assertIn("No space left on device", message)
+        self.assertIn(
+            "ConsolePolicy default/p requires a recording of this console: the console cannot be recorded: No space",
+            message,
+        )
         await self.check_refusal_event(message)
+
+    async def test_refused_with_status(self) -> None:
+        """The recording of a refused session is deleted, also if a poollet has said why it does not begin."""
+        await self.make_policy()
+        self.poollet_.silent = True
+        refused = Deferred.fromCoroutine(self.refused(504, user="jane", query=STDIN))
+        await self.until(lambda: self.poollet_.requests)
+        (recording,) = await self.recordings()
+        status = {"status": {"message": "there is no certificate"}}
+        name = recording["metadata"]["name"]
+        await self.admin.patch(RECORDINGS, name, status, "default", subresource="status")
+        await refused
+        while await self.recordings():
+            pass
 
     async def test_joined_meanwhile(self) -> None:
         """A recording remains if another session has joined it before the first one was refused."""

@@ -221,15 +221,20 @@ class MachineLocator:
     def _unrecorded(
         self, context: RequestContext, machine: Object, demand: Demand, problem: BaseException
     ) -> None:
-        """Record that a session was refused because it cannot be recorded, if that is why."""
+        """
+        Record that a session was refused because it cannot be recorded, if that is why.
+
+        The user's message names the policies, too.
+        """
         namespace = machine["metadata"]["namespace"]
         (code, why), rule = outcome(problem), demand.rule(namespace)
         is_unable = code == NotImplementedByBackend.code or CANNOT_BE_RECORDED in why
         if self._refusals is None or not demand.policies or not (is_unable or rule in why):
             return
         is_named = all(f"{namespace}/{each}" in why for each in demand.policies)
-        message = why if is_named else f"{rule}: {why}"
-        self._refusals.by_policy(self._kind, machine, context.subject, message)
+        if not is_named and isinstance(problem, APIError):
+            why = problem.message = f"{rule}: {why}"
+        self._refusals.by_policy(self._kind, machine, context.subject, why)
 
     def _check_query(self, context: RequestContext) -> None:
         """:raises APIError: the query is invalid."""

@@ -188,17 +188,24 @@ class OpenRecordings(StoreFollower):
         return stored
 
     def _abandon(self, recording: Object) -> None:
-        """Delete a recording whose only session was not opened, unless it has changed since it was created."""
+        """Delete a recording whose only session was not opened, unless it has begun."""
         Deferred.fromCoroutine(self._delete(recording)).addErrback(
             lambda failure: self._log.failure("cannot delete a console recording", failure)
         )
 
     async def _delete(self, recording: Object) -> None:
-        try:
-            await self._storage.delete(CONSOLERECORDINGS.resource, recording)
-        except (Conflict, NotFound):
-            return  # it has begun, or another session has joined it: the controller ends it
-        self._forget(recording)
+        present = recording
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._storage.delete(CONSOLERECORDINGS.resource, present)
+                self._forget(recording)
+                return
+            except NotFound:
+                return
+            except Conflict:
+                present = await self._storage.get(CONSOLERECORDINGS.resource, *key_of(recording))
+            if present["spec"] != recording["spec"] or _has_begun(present):
+                return  # other sessions have joined it: the controller ends it
 
     async def _read_again(self, recording: Object) -> None:
         try:
@@ -283,12 +290,18 @@ def _joined(recording: Object, user: str, demand: Demand, now: float) -> Object 
         "policies": sorted({*spec.get("policies", ()), *demand.policies}),
         "retentionDays": max(spec["retentionDays"], demand.retention_days or 1),
     }
-    # A recording that has not begun is deleted with its first session, unless another session is noted.
-    has_begun = "phase" in recording.get("status", {})
-    is_noted = has_begun and now - seconds(spec["lastSessionTime"]) < JOIN_SECONDS
+    last = seconds(spec["lastSessionTime"])
+    is_noted = now - last < JOIN_SECONDS
+    if not _has_begun(recording):
+        # It is deleted with its first session, unless the spec shows that there is another one.
+        is_noted, now = False, max(now, last + 1)
     if is_noted and joined == {"policies": [], **spec}:
         return None
     return {**joined, "lastSessionTime": timestamp(now)}
+
+
+def _has_begun(recording: Object) -> bool:
+    return "phase" in recording.get("status", {})
 
 
 def _version(obj: Object) -> int:
