@@ -72,8 +72,22 @@ class ModelTests(SynchronousTestCase):
         self.press(b" t")
         self.assertEqual(self.press(b"\r"), [Request.GIVE_UP])
         self.press(b"ty")
-        self.assertEqual(self.press(b"xq"), [Request.GIVE_UP])
+        self.assertEqual(self.press(b"x\x1d"), [Request.GIVE_UP])
         self.assertIs(self.model.mode, Mode.BROWSE)
+
+    def test_typed_ahead(self) -> None:
+        """Text that is typed before the consoles are open cancels nothing, and marks no further machines."""
+        self.press(b" ty")
+        self.assertEqual(self.press(b"uname -a; history; quit\r"), [])
+        self.assertIs(self.model.mode, Mode.OPENING)
+        self.assertEqual(self.model.marked, {0})
+        self.press(b"\x1d")
+        self.press(b"l ty")
+        self.model.opened(1, "web-1: no")
+        self.assertEqual(self.press(b"ls -la\r"), [])
+        self.assertEqual(self.model.marked, {0, 1})
+        self.assertIs(self.model.mode, Mode.CONFIRM)
+        self.assertEqual(self.press(b"n"), [Request.GIVE_UP])
 
     def test_nothing_marked(self) -> None:
         """Without a mark nobody types, also not to the selected machine."""

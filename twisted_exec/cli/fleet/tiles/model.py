@@ -20,6 +20,9 @@ HELP = (
 )
 
 
+_CANCEL = ("\x03", "\x1b", Key.LEAVE)
+
+
 class Mode(Enum):
     """The meaning of keys."""
 
@@ -110,9 +113,8 @@ class Model:
             self.mode = Mode.BROWSE
             return None
         if self.mode is Mode.OPENING:
-            if key in ("q", "n", "\x03", "\x1b", Key.LEAVE):
-                return self._give_up()
-            return None
+            # No letters: users type ahead, and a command is not to be taken for marks and orders.
+            return self._give_up() if key in _CANCEL else None
         self.message = ""
         if key in ("q", "\x03", Key.LEAVE):
             return Request.LEAVE
@@ -168,11 +170,15 @@ class Model:
 
     def _confirmed(self, key: Key | str) -> Request | None:
         if key not in ("y", "Y"):
-            return self._give_up()
+            typed_ahead = self._is_open and key not in ("n", "N", *_CANCEL)
+            return None if typed_ahead else self._give_up()
         if self._is_open:
             self.mode = Mode.TYPING
             return Request.TYPE
-        self.mode, self.message = Mode.OPENING, f"opening {_machines(len(self.marked))}; n cancels"
+        self.mode, self.message = (
+            Mode.OPENING,
+            f"opening {_machines(len(self.marked))}; Ctrl-] cancels",
+        )
         return Request.OPEN
 
     def _give_up(self) -> Request:
