@@ -312,6 +312,8 @@ class SubprotocolResumeTests(SynchronousTestCase):
             (self.carrier, "no other subprotocol beside the request to resume"),
             (b"%s, %s, v5" % (self.carrier, self.carrier), "more than one request to resume"),
             (RESUME_SUBPROTOCOL + b"=, v5", "the request to resume .* is not base64url"),
+            (RESUME_SUBPROTOCOL + b"bWFya3MNCng6IHk, v5", "is no header's value"),  # a line break
+            (RESUME_SUBPROTOCOL + b"bWFya3M7IMOp, v5", "is no header's value"),  # not ASCII
         ):
             with self.assertRaisesRegex(RemoteProtocolError, message):
                 subprotocol_resume(self.headers(line))

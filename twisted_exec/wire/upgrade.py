@@ -197,9 +197,18 @@ def subprotocol_resume(headers: Headers) -> bytes | None:
     Return the value of ``X-Twisted-Exec-Resume`` among a WebSocket's subprotocols.
 
     :return: ``None`` without one, or if the request is not for a WebSocket.
-    :raises RemoteProtocolError: as :func:`subprotocol_token`.
+    :raises RemoteProtocolError: as :func:`subprotocol_token`; or it has characters that no header
+        may have.
     """
-    return _carried(headers, RESUME_SUBPROTOCOL, "request to resume")
+    value = _carried(headers, RESUME_SUBPROTOCOL, "request to resume")
+    if value is not None and not _PRINTABLE.fullmatch(value):
+        raise RemoteProtocolError(
+            "the request to resume among the subprotocols is no header's value"
+        )
+    return value
+
+
+_PRINTABLE = re.compile(rb"[\x20-\x7e]*")
 
 
 def offers_resume(headers: Headers) -> bool:
