@@ -136,6 +136,8 @@ async function show(context) {
     : null;
   fill(view, head, container);
   shown = module.show(container, context, parameters) ?? null;
+  // The link or the terminal that had the focus may be gone: the next Tab begins at the view.
+  if (number > 1 && document.activeElement === document.body) view.focus({ preventScroll: true });
 }
 
 function failed(container, problem) {

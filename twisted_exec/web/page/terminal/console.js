@@ -47,6 +47,11 @@ export class Console {
     return this._session !== null && this._session.state !== "ended";
   }
 
+  /** Whether the user sees it and no other one has the focus. */
+  get isActive() {
+    return this._on.isActive();
+  }
+
   focus() {
     if (this._end.isShown) this._end.focus();
     else this._screen?.focus();
@@ -133,7 +138,7 @@ export class Console {
         key: (event) => this._on.key(event),
       });
       this._screen.open(this._terminal);
-      if (this._on.isActive()) this._screen.focus();
+      if (this.isActive) this._screen.focus();
       await this.connect();
     } catch (problem) {
       this._end.showMissing(problem);
@@ -381,7 +386,7 @@ export class Console {
     this._on.keep();
     this.context.store.remove(this._key);
     this.connect().catch((problem) => this._tell(problem.message, "error"));
-    this._screen?.focus();
+    if (this.isActive) this._screen?.focus();
   }
 
   // What the user sees.

@@ -40,7 +40,7 @@ export class EndPanel {
           : null;
       this._fill(h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
     }
-    this.focus();
+    if (this._owner.isActive) this.focus();
   }
 
   /** xterm.js is not part of this installation, or cannot be loaded. */

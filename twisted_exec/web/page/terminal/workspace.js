@@ -58,6 +58,10 @@ class Workspace {
       this._panes,
       this._empty,
     );
+    // Also beside the terminals, which handle these keys themselves.
+    this.element.addEventListener("keydown", (event) => {
+      if (opensMenu(event)) this._key(event);
+    });
     for (const place of kept.places) this._add(place);
     this.active = this._consoles[kept.active] ?? this._consoles[0] ?? null;
     this._draw();
@@ -102,7 +106,8 @@ class Workspace {
       key: (event) => this._key(event),
       menu: () => this._menu(),
       active: () => this._activate(added),
-      isActive: () => this.active === added && this.element.isConnected,
+      isActive: () =>
+        this.active === added && this.element.isConnected && !document.querySelector("dialog[open]"),
       keep: () => this._keep(),
     });
     this._consoles.push(added);
@@ -136,9 +141,10 @@ class Workspace {
     if (event.type !== "keydown") return true;
     const { key, ctrlKey, shiftKey, altKey, metaKey } = event;
     let action = null;
-    if (ctrlKey && !altKey && !metaKey) {
-      if (key === "]" || key === "F6") action = () => this._menu();
-      else if (shiftKey && key === "C") action = () => this.active?.copy();
+    if (opensMenu(event)) {
+      action = () => this._menu();
+    } else if (ctrlKey && !altKey && !metaKey) {
+      if (shiftKey && key === "C") action = () => this.active?.copy();
       else if (!shiftKey && key === "Insert") action = () => this.active?.copy();
       else if (shiftKey && key === "V") return false; // the browser pastes
     } else if (shiftKey && !altKey && !metaKey && key === "Insert") {
@@ -219,4 +225,8 @@ class Workspace {
       isSplit: this._isSplit,
     });
   }
+}
+
+function opensMenu({ key, ctrlKey, altKey, metaKey }) {
+  return ctrlKey && !altKey && !metaKey && (key === "]" || key === "F6");
 }
