@@ -245,7 +245,8 @@ export class Console {
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
   async _logInAgain() {
     const { api, store } = this.context;
-    const hasNewToken = () => store.get("token") !== this._token;
+    // There is none while the user is being asked for it; the event "authorized" follows.
+    const hasNewToken = () => ![null, this._token].includes(store.get("token"));
     if (!hasNewToken()) {
       // The answer to any request with this token; the page then asks for another one.
       const refusal = await explain(api, this._request.path, this._request.query);
