@@ -219,6 +219,22 @@ test("the page stores the session when it is hidden", async () => {
   assert.equal(page.saved.position.offset, 105);
 });
 
+test("a full storage does not disturb the session", async () => {
+  const keep = () => {
+    throw new Error("QuotaExceededError");
+  };
+  const page = await Page.open({ keep });
+  page.accept();
+  page.events.dispatchEvent(new Event("pagehide"));
+  assert.equal(page.state[0], "open");
+});
+
+test("what another release has stored is no reason to fail", async () => {
+  const page = await Page.open({ saved: { id: "x", version: 2 } });
+  page.accept();
+  assert.deepEqual(page.state, ["open", { resumable: true }]);
+});
+
 test("of two tabs with one saved session, one goes on, and the other opens a session", async () => {
   const locks = new FakeLocks();
   const page = await Page.open({ locks });

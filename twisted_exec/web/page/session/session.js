@@ -178,14 +178,14 @@ export class ConsoleSession {
 
   async #begin(saved) {
     const locks = this.#options.locks ?? globalThis.navigator?.locks;
-    const ours = saved !== null && (await this.#claim.take(saved.id, locks, this.#clock));
+    const restored = restore(saved, this.#options.replayBytes ?? 0);
+    const ours = restored !== null && (await this.#claim.take(saved.id, locks, this.#clock));
     if (ours) {
       this.#id = saved.id;
-      const { input } = this.#state;
-      this.#state = new SessionState(saved, this.#options.replayBytes ?? 0);
-      for (const item of input.takeAll()) {
-        this.#state.input.put(item);
+      for (const item of this.#state.input.takeAll()) {
+        restored.input.put(item);
       }
+      this.#state = restored;
     } else {
       this.#id = crypto.randomUUID();
       await this.#claim.take(this.#id, locks, this.#clock);
@@ -466,8 +466,12 @@ export class ConsoleSession {
     this.#clock.clearTimeout(this.#keepTimer);
     this.#keepTimer = null;
     const saved = this.save();
-    if (saved !== null) {
-      this.#options.keep?.(saved);
+    try {
+      if (saved !== null) {
+        this.#options.keep?.(saved);
+      }
+    } catch {
+      // The storage of the browser is full: the session goes on, and only a reload would end it.
     }
   }
 
@@ -490,6 +494,15 @@ export class ConsoleSession {
     this.#name = "ended";
     this.#options.keep?.(null);
     this.#on.state?.("ended", { reason, message, code, exitCode });
+  }
+}
+
+/** Return the state of a session of an earlier page; null if there is none, or if it cannot be read. */
+function restore(saved, replayBytes) {
+  try {
+    return saved && new SessionState(saved, replayBytes);
+  } catch {
+    return null; // by another release of the page
   }
 }
 
