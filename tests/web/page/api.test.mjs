@@ -204,6 +204,14 @@ test("discovery finds each kind with a console, and the default without discover
   assert.equal((await discover(denied))[0].plural, "machines");
 });
 
+test("what an older server lacks is known", () => {
+  const [kind] = [{ group: "g", version: "v1", plural: "machines", subresources: ["exec", "log"] }];
+  const older = new Machines([kind], new Set(["consolesessions"]));
+  assert.deepEqual(["", "logs", "screen", "recordings"].map((part) => older.has(kind, part)), [true, true, false, false]);
+  assert.ok(older.serves("consolesessions"));
+  assert.ok(new Machines([kind]).serves("consolealerts"));
+});
+
 test("machines of a second kind have longer names in routes", () => {
   const first = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "machines" };
   const second = { group: "core.spheric.cloud", version: "v1alpha1", plural: "instances" };

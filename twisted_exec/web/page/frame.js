@@ -65,6 +65,13 @@ export class Frame {
     }
   }
 
+  /** Hide the views of resources that the server does not have. */
+  hideMissing(machines) {
+    for (const view of ["sessions", "recordings", "alerts"]) {
+      this._links.get(view).hidden = !machines.serves(`console${view}`);
+    }
+  }
+
   /** Show how many consoles are open. */
   count(number) {
     this._count.hidden = !number;
@@ -87,8 +94,9 @@ export class Frame {
 }
 
 /** Return the head of a machine's views, with links to its other parts. */
-export function machineHead(link, namespace, name, current) {
-  const links = PARTS.map(([part, label]) =>
+export function machineHead({ link, machines }, namespace, name, current) {
+  const { kind } = machines.parse(name);
+  const links = PARTS.filter(([part]) => machines.has(kind, part)).map(([part, label]) =>
     h(
       "a",
       { href: link(namespace, name, part), "aria-current": part === current ? "page" : null },

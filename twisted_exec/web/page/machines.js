@@ -35,11 +35,31 @@ export async function discover(api) {
   return found.length ? found : [{ ...DEFAULT, subresources: ["console", "exec", "log", "screen"] }];
 }
 
+/** Views beside the console, and what an older server may lack for them. */
+const PARTS = { logs: "log", screen: "screen" };
+const RECORDINGS = "consolerecordings";
+
 /** The machines of one API server. The first kind is the default of all routes. */
 export class Machines {
-  constructor(kinds) {
+  /**
+   * @param {object[]} kinds as {@link discover} returns them
+   * @param {Set<string>|null} served resources of the group of recordings; null if unknown
+   */
+  constructor(kinds, served = null) {
     this.kinds = kinds;
     this.resource = kinds[0];
+    this._served = served;
+  }
+
+  /** Tell whether the server has a view of the machines of a kind: logs, screen or recordings. */
+  has(kind, part) {
+    if (part === "recordings") return this.serves(RECORDINGS);
+    return !(part in PARTS) || kind.subresources.includes(PARTS[part]);
+  }
+
+  /** Tell whether the server has a resource such as `consolesessions`. */
+  serves(resource) {
+    return this._served?.has(resource) ?? true;
   }
 
   /** Return the kind and the name in a route: `vm-1`, or `vm-1.instances.core.spheric.cloud`. */

@@ -9,6 +9,7 @@ import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
+import { servedResources } from "./views/objects.js";
 
 // A view is loaded when it is first shown: the terminal and the player are large.
 const VIEWS = {
@@ -63,7 +64,9 @@ async function main() {
   // The terminal is large: its files arrive while the page logs in.
   if (parse(location.hash).view === "console") loadTerminal().catch(() => {});
   const again = await authenticate(context);
-  context.machines = new Machines(await kinds(api, again));
+  const [found, served] = await Promise.all([kinds(api, again), servedResources(api)]);
+  context.machines = new Machines(found, served);
+  frame.hideMissing(context.machines);
   api.group = context.machines.resource.group;
   whoami(context);
   addEventListener("hashchange", () => show(context));
@@ -132,7 +135,7 @@ async function show(context) {
   document.title = [printable(machine), TITLES[name]].filter(Boolean).join(" · ") || "Consoles";
   const container = h("div", { class: `view view-${name}` });
   const head = parameters.part
-    ? machineHead(machineLink, parameters.namespace, machine, parameters.part)
+    ? machineHead(context, parameters.namespace, machine, parameters.part)
     : null;
   fill(view, head, container);
   shown = module.show(container, context, parameters) ?? null;

@@ -161,6 +161,8 @@ class Workspace {
     const console = this.active;
     if (!console) return;
     const { place, drives, isObserver } = console;
+    const { machines } = this._context;
+    const { kind } = machines.parse(place.name);
     const link = (part) => () => this._context.navigate(this._context.link(place.namespace, place.name, part));
     const alone = this._consoles.length < 2;
     const commands = [
@@ -177,8 +179,8 @@ class Workspace {
       { key: "s", label: "Send SysRq …", action: () => console.sysrq(), disabled: !drives },
       { key: "]", label: "Send Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
       { key: "z", label: "Type the terminal's size (stty)", action: () => console.typeSize(), disabled: !drives },
-      { key: "g", label: "Log of this machine", action: link("logs") },
-      { key: "d", label: "Screen of this machine", action: link("screen") },
+      { key: "g", label: "Log of this machine", action: link("logs"), disabled: !machines.has(kind, "logs") },
+      { key: "d", label: "Screen of this machine", action: link("screen"), disabled: !machines.has(kind, "screen") },
       { key: "+", label: "Larger text", action: () => console.changeFontSize(1) },
       { key: "-", label: "Smaller text", action: () => console.changeFontSize(-1) },
       { key: "0", label: "Usual text size", action: () => console.changeFontSize(0) },

@@ -254,6 +254,7 @@ class MachineList {
     const { link, machines } = this._context;
     const name = machines.routeName(row.kind, row.name);
     const part = (where, label) =>
+      machines.has(row.kind, where) &&
       h("a", { href: link(row.namespace, name, where), "data-part": where, "aria-label": `${label} of ${printable(row.name)}` }, label);
     return h(
       "tr",
