@@ -85,6 +85,10 @@ Recordings
     * ``s3`` (versitygw, and root for a full disk; 6 min, or ``AWAY_SECONDS``): recordings in a bucket; the
       runtime is killed while it uploads and signs, and the server is away, full, or refuses.
 
+Web console
+    * ``browser`` (chromium, and page/vendor: ``python -m twisted_exec.web.vendoring``; 5 min): reloads under
+      load, 50 tabs, and a line of 100 MB.
+
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of
       ``docs/deploy``, with a Prometheus that scrapes an ``exec-standalone``.

@@ -29,6 +29,7 @@ OPTIONS = (
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
+    "--disable-breakpad",
     "--disable-component-update",
     "--disable-sync",
     "--disable-extensions",

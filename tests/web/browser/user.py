@@ -53,11 +53,9 @@ class User:
         self._documents: list[str] = []
 
     @classmethod
-    async def visit(
-        cls, browser: Chromium, url: str, *, width: int = 1280, height: int = 800
-    ) -> User:
-        """Open the page as a user with a profile of their own."""
-        page = await browser.page(width=width, height=height, private=True)
+    async def visit(cls, browser: Chromium, url: str, *, private: bool = True, **size: int) -> User:
+        """Open the page in a new tab, with a profile of its own or with the browser's."""
+        page = await browser.page(private=private, **size)
         user = cls(page, url)
         await page.record("reportWrite", user._written)
         await page.before_scripts(_RECORD_WRITES)
@@ -140,16 +138,15 @@ class User:
     @property
     def written_bytes(self) -> int:
         """The size of everything that terminals got, in all documents."""
-        return sum(
-            len(each)
-            for document in self.written
-            for pieces in document.values()
-            for each in pieces
-        )
+        return sum(map(self.written_bytes_of, range(len(self.written))))
+
+    def written_bytes_of(self, document: int) -> int:
+        """Return the size of everything that terminals got in one document."""
+        return sum(len(each) for pieces in self.written[document].values() for each in pieces)
 
 
-async def open_user(browser: Chromium, url: str, token: str, **size: Any) -> User:
+async def open_user(browser: Chromium, url: str, token: str, **options: Any) -> User:
     """Visit the page and log in."""
-    user = await User.visit(browser, url, **size)
+    user = await User.visit(browser, url, **options)
     await user.log_in(token)
     return user
