@@ -228,6 +228,10 @@ export class Console {
     if (state === "open") announce(`${name}: connected`);
     this._isLost = state === "reconnecting";
     if (state === "open" || state === "resumed") this._wasOpen = true;
+    if (state === "open" && this.place.mode === "takeover") {
+      this.place.mode = "drive"; // another user may take over, and keeps the floor when this one opens again
+      this._on.keep();
+    }
     if (state === "ended") {
       this._first.cancel();
       if (this._isRestored && !this._wasOpen && GONE.has(detail.reason || detail.code)) {
