@@ -1,7 +1,7 @@
 /** The files that index.html names. */
 
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 
 const PAGE = new URL("../../../twisted_exec/web/page/", import.meta.url);
@@ -37,4 +37,16 @@ test("each file exists", () => {
 
 test("nothing runs in the document itself", () => {
   assert.doesNotMatch(INDEX, /<script(?![^>]*\bsrc=)|\son\w+=|javascript:|style=/i);
+});
+
+test("no module makes markup or code of a text", () => {
+  const names = readdirSync(PAGE, { recursive: true }).filter(
+    (name) => name.endsWith(".js") && !name.startsWith("vendor"),
+  );
+  assert.ok(names.length > 30);
+  for (const name of names) {
+    const source = readFileSync(new URL(name, PAGE), "utf8");
+    const found = /\.(innerHTML|outerHTML|srcdoc)\b|insertAdjacentHTML|document\.write|\beval\(|new Function|javascript:/.exec(source);
+    assert.equal(found, null, `${name}: ${found}`);
+  }
 });
