@@ -133,7 +133,7 @@ class Subject:
     reason: str = ""
     """The reason that the user declares, see :mod:`twisted_exec.api.reasons`."""
     recording: str = ""
-    """The name of the ConsoleRecording of the session; empty on hops behind the API server."""
+    """The name of the recording of the session; empty on the poollet and the runtime."""
     recording_uid: str = ""
     """Its UID."""
 

@@ -103,6 +103,12 @@ class RecordedTests(RecordedCase):
         client.abort()
         await self.until(lambda: self.recordings.store.content)
 
+    async def test_audited(self) -> None:
+        """The audit records of a session name its recording."""
+        await self.whole(TERMINAL)
+        ((name, _),) = self.recordings.store.content.items()
+        self.assertEqual({each["recording"] for each in self.records.all}, {name})
+
     async def test_clients(self) -> None:
         """Sessions of all clients are recorded, over each protocol, to leaves of any release."""
         for leaf in ((V5, *OLD), OLD, ()):

@@ -74,7 +74,10 @@ class PodLocator:
         recorder = self.hop.recordings.recorder(
             subject, pod.root, target.container, command, has_terminal=options.tty
         )
-        return replace(location, recorder=recorder)
+        if recorder is None:
+            return location
+        subject = replace(location.subject, recording=recorder.name)
+        return replace(location, subject=subject, recorder=recorder)
 
 
 def _query(request: Request, target: KubeletTarget) -> bytes:
