@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorProcess
 
 from tests import needs
 
-from .devtools import DESCRIPTORS, DevTools, Message
+from .devtools import DESCRIPTORS, BrowserEndedError, DevTools, Message
 from .page import Page
 
 reactor: Any = _reactor
@@ -61,26 +61,31 @@ class Chromium:
         self.devtools = DevTools()
         self.pages: list[Page] = []
 
-    def _argv(self) -> Sequence[str]:
+    async def start(self) -> None:
+        """Fires when the browser answers."""
+        self._directory = tempfile.mkdtemp(prefix="exec-chromium-")
+        # The sandbox refuses root, and works in few containers.  Only pages of tests are opened here.
+        if os.geteuid() != 0:
+            try:
+                return await self._launch()
+            except BrowserEndedError as error:
+                if "sandbox" not in str(error):
+                    raise
+        await self._launch("--no-sandbox")
+
+    async def _launch(self, *more: str) -> None:
         program = needs.chromium_program()
         assert program is not None, needs.chromium()
         argv = [
             # A process group, so that one signal ends the browser's many processes.
-            *("setsid", program, *OPTIONS),
+            *("setsid", program, *OPTIONS, *more),
             f"--user-data-dir={self._directory}/profile",
         ]
-        if os.geteuid() == 0:
-            argv.append("--no-sandbox")  # the sandbox refuses root
         if self._hosts:
             rules = ",".join(f"MAP {name} {address}" for name, address in self._hosts.items())
             argv.append(f"--host-resolver-rules={rules}")
-        return argv
-
-    async def start(self) -> None:
-        """Fires when the browser answers."""
-        self._directory = tempfile.mkdtemp(prefix="exec-chromium-")
-        argv = self._argv()
         environment = {**os.environ, "HOME": self._directory, "TMPDIR": self._directory}
+        self.devtools = DevTools()
         process = IReactorProcess(reactor).spawnProcess(
             self.devtools, argv[0], argv, env=environment, childFDs=DESCRIPTORS
         )
