@@ -4,6 +4,7 @@ import { ConsoleSession } from "../session/session.js";
 import { button, fill, h, printable } from "../dom.js";
 import { confirmPaste, chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
+import { buildFinder } from "./finder.js";
 import { FirstScreen } from "./first_screen.js";
 import { KeyBar } from "./key_bar.js";
 import { encode, examine } from "./paste.js";
@@ -45,6 +46,11 @@ export class Console {
 
   get isOpen() {
     return this._session !== null && this._session.state !== "ended";
+  }
+
+  /** The terminal; null until xterm.js is loaded. */
+  get screen() {
+    return this._screen;
   }
 
   /** Whether the user sees it and no other one has the focus. */
@@ -440,26 +446,4 @@ export class Console {
     this._message.hidden = true;
     this.focus();
   }
-}
-
-function buildFinder(form, owner) {
-  const input = h("input", { type: "search", "aria-label": "Text to find", spellcheck: "false", autocomplete: "off" });
-  const result = h("span", { class: "dim", role: "status" });
-  const find = (options) => {
-    const found = !input.value || owner._screen?.find(input.value, options);
-    result.textContent = found ? "" : "not found";
-  };
-  input.addEventListener("input", () => find({ incremental: true, backwards: true }));
-  form.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") owner.endFind();
-    if (event.key === "Enter" && event.target === input) find({ backwards: !event.shiftKey });
-  });
-  fill(
-    form,
-    input,
-    button("Previous", () => find({ backwards: true })),
-    button("Next", () => find({})),
-    result,
-    button("×", () => owner.endFind(), { class: "quiet icon", "aria-label": "End the search" }),
-  );
 }
