@@ -78,13 +78,20 @@ class LoginTests(ChainTestCase):
         token = await page.evaluate("sessionStorage.getItem('twisted-exec.token')")
         self.assertNotIn("expired", token)
         self.assertTrue(await page.evaluate("window.stays"))
+        await page.until(f"{SHOWN} === 'oidc:joan'")
         self.assertEqual(page.violations + page.exceptions, [])
 
     async def test_token(self) -> None:
-        """A token that the server refuses is refused in the dialog; log-out forgets a good one."""
+        """
+        A token that the server refuses is refused in the dialog, which stays whatever the user does;
+        log-out forgets a good one.
+        """
         page = await self.browser.page()
         await page.goto(f"{self.server.url}/console/")
         await page.until(DIALOG + " !== null")
+        for _ in range(3):
+            await page.press("Escape")
+        await page.until(f"{DIALOG}.open")
         for token, until in (
             (b"nonsense", f"{DIALOG}?.textContent.includes('does not accept this token')"),
             (self.provider.token(aud="page", exp=2**33, **self.provider.claims), f"!{DIALOG}"),

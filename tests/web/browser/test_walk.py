@@ -59,8 +59,10 @@ class WalkTests(TestCase):
         await self.log_in_again(bob)
         await self.play_recording(ada)
         await self.use_keyboard(ada)
+        await self.follow_bad_link(ada)
         await self.visit_on_phone(ada)
         await self.load_everything(ada)
+        await self.log_out(ada, bob)
         for user in self.users:
             self.assertEqual(user.faults(), [])
         self.assertEqual(self.deployment.errors(), [])
@@ -167,6 +169,11 @@ class WalkTests(TestCase):
         outline = await user.page.evaluate(f"{style}.outlineStyle + {style}.boxShadow")
         self.assertNotEqual(outline, "nonenone", selector)
 
+    async def follow_bad_link(self, ada: User) -> None:
+        """A link with a time that is none says so, and the rest of the view works."""
+        await ada.open(f"{VM}/screen?time=nonsense")
+        await ada.until_page('"nonsense" is not a time')
+
     async def visit_on_phone(self, ada: User) -> None:
         """No view is wider than a phone."""
         await ada.page.resize(*PHONE)
@@ -180,6 +187,13 @@ class WalkTests(TestCase):
             wide = await ada.page.evaluate(_TOO_WIDE)
             self.assertEqual(wide, [], route)
         await ada.page.resize(1280, 800)
+
+    async def log_out(self, ada: User, bob: User) -> None:
+        """A user who logs out leaves the console; the session does not wait for the user."""
+        await bob.click_text("button", "Log out")
+        await bob.page.until("document.querySelector('dialog[open] input[type=password]')")
+        await ada.open(VM)
+        await ada.until_page("1 viewer")
 
     async def load_everything(self, ada: User) -> None:
         """A new visitor who sees everything loads little."""

@@ -88,14 +88,14 @@ export class Api extends EventTarget {
   /** Return `{items, resourceVersion}` of all pages of a list. */
   async list(path, { query = {}, signal } = {}) {
     const items = [];
-    let next;
-    do {
+    let next = "";
+    for (;;) {
       const page = { ...query, limit: PAGE_ITEMS, ...(next && { continue: next }) };
       const answer = await this.request(path, { query: page, signal });
       items.push(...(answer.items ?? []));
       next = answer.metadata?.continue;
       if (!next) return { items, resourceVersion: answer.metadata?.resourceVersion ?? "" };
-    } while (true);
+    }
   }
 
   /** List and watch until `signal` aborts: see watch.js. */
@@ -125,8 +125,8 @@ export class Api extends EventTarget {
       name,
     };
     const key = JSON.stringify([this._token(), attributes]);
-    const known = this._reviews.get(key);
-    if (known && known.until > Date.now()) return known.answer;
+    const cached = this._reviews.get(key);
+    if (cached && cached.until > Date.now()) return cached.answer;
     const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     const body = {
       apiVersion: "authorization.k8s.io/v1",

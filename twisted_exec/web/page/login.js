@@ -194,6 +194,7 @@ class Dialog {
     this._store = context.store;
     this._keepsPage = keepsPage;
     this._done = done;
+    this._isDone = false;
     this._problem = h("div", {});
     this._certificate = h("div", {});
     const place = printable(config.cluster || location.host);
@@ -203,6 +204,8 @@ class Dialog {
         class: "login",
         "aria-labelledby": "login-title",
         oncancel: (event) => event.preventDefault(),
+        // A browser closes the dialog at the second Escape in any case.
+        onclose: () => this._isDone || this._dialog.showModal(),
       },
       h("h2", { id: "login-title" }, "Log in to ", place),
       h(
@@ -301,6 +304,7 @@ class Dialog {
 
   _finish(key, value) {
     this._store.set(key, value);
+    this._isDone = true;
     this._dialog.close();
     this._dialog.remove();
     this._done();

@@ -37,16 +37,13 @@ const preferences = new Store(localStorage);
 const store = new Store(sessionStorage);
 const theme = new Theme(preferences);
 
-let shown = null; // the view in the page
-let route = 0; // counts, so that a slow view does not replace a newer one
+let current = null; // the view in the page
+let routes = 0; // counts, so that a slow view does not replace a newer one
 
 async function main() {
   const config = await read();
   const api = new Api({ origin: location.origin, token: () => store.get("token") });
-  const frame = new Frame(config, theme, () => {
-    store.clear();
-    location.reload();
-  });
+  const frame = new Frame(config, theme, () => logout(context));
   const context = {
     api,
     config,
@@ -63,16 +60,24 @@ async function main() {
   };
   // The terminal is large: its files arrive while the page logs in.
   if (parse(location.hash).view === "console") loadTerminal().catch(() => {});
-  const again = await authenticate(context);
-  const [found, served] = await Promise.all([kinds(api, again), servedResources(api)]);
-  context.machines = new Machines(found, served);
+  const logInAgain = await authenticate(context);
+  const [machineKinds, served] = await Promise.all([kinds(api, logInAgain), servedResources(api)]);
+  context.machines = new Machines(machineKinds, served);
   frame.hideMissing(context.machines);
   api.group = context.machines.resource.group;
-  whoami(context);
+  nameUser(context);
+  api.addEventListener("authorized", () => nameUser(context));
   addEventListener("hashchange", () => show(context));
   // Consoles that were open before a reload go on, whatever view is shown.
   if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
   await show(context);
+}
+
+/** Forget the user; their sessions would otherwise wait at the servers for a page that resumes them. */
+async function logout(context) {
+  if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context).leaveAll();
+  store.clear();
+  location.reload();
 }
 
 async function read() {
@@ -81,34 +86,35 @@ async function read() {
   return response.json();
 }
 
-/** Log in if necessary, and again whenever the server refuses the token; return what logs in again. */
+/** Log in if necessary, and again whenever the server refuses the token; return a function that logs in again. */
 async function authenticate(context) {
   const { api, config } = context;
   await login(config, context, { reason: "" });
-  let current = null;
+  let asking = null;
   const ask = async () => {
     await login(config, context, { reason: "Your login has expired or was withdrawn. Open consoles stay." });
-    current = null;
+    asking = null;
     api.forget();
     api.dispatchEvent(new Event("authorized"));
   };
-  const again = () => (current ??= ask());
-  api.addEventListener("unauthorized", again);
-  return again;
+  const logInAgain = () => (asking ??= ask());
+  api.addEventListener("unauthorized", logInAgain);
+  return logInAgain;
 }
 
-async function kinds(api, again) {
+async function kinds(api, logInAgain) {
   for (;;) {
     try {
       return await discover(api);
     } catch (error) {
       if (error.code !== 401) throw error;
-      await again(); // the token of a former page
+      await logInAgain(); // the token of a former page
     }
   }
 }
 
-async function whoami({ api, frame }) {
+/** Show the name of the user. */
+async function nameUser({ api, frame }) {
   const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
   const body = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
   try {
@@ -121,16 +127,16 @@ async function whoami({ api, frame }) {
 
 async function show(context) {
   const { view: name, parameters } = parse(location.hash);
-  const number = ++route;
+  const number = ++routes;
   context.frame.select(name === "console" ? "consoles" : parameters.part ? "machines" : name);
   let module;
   try {
     module = await VIEWS[name]();
   } catch (problem) {
-    module = { show: (container) => failed(container, problem) };
+    module = unavailable(problem);
   }
-  if (number !== route) return;
-  shown?.stop?.();
+  if (number !== routes) return;
+  current?.stop?.();
   const machine = parameters.name ?? "";
   document.title = [printable(machine), TITLES[name]].filter(Boolean).join(" · ") || "Consoles";
   const container = h("div", { class: `view view-${name}` });
@@ -138,14 +144,23 @@ async function show(context) {
     ? machineHead(context, parameters.namespace, machine, parameters.part)
     : null;
   fill(view, head, container);
-  shown = module.show(container, context, parameters) ?? null;
+  current = null;
+  try {
+    current = module.show(container, context, parameters) ?? null;
+  } catch (problem) {
+    unavailable(problem).show(container);
+  }
   // The link or the terminal that had the focus may be gone: the next Tab begins at the view.
   if (number > 1 && document.activeElement === document.body) view.focus({ preventScroll: true });
 }
 
-function failed(container, problem) {
-  fill(container, notice("error", "This view cannot be loaded: ", printable(problem.message), "."));
-  return null;
+/** Return a view that says why another one cannot be shown. */
+function unavailable(problem) {
+  return {
+    show(container) {
+      fill(container, notice("error", "This view cannot be shown: ", printable(problem.message), "."));
+    },
+  };
 }
 
 main().catch((problem) => {

@@ -2,7 +2,7 @@
  * A list that follows its watch.
  *
  * Each list is the event `{type: "RESET", items}`; then come the events of the watch, which is a WebSocket.
- * A browser does not say why it could not open a WebSocket; so the list is read again, and its answer does.
+ * A browser does not say why it could not open a WebSocket; so the list is read again: its answer says it.
  */
 
 const SUBPROTOCOL = "watch.console.twisted-exec";
@@ -31,13 +31,13 @@ export async function watch(api, path, onEvent, options = {}) {
       let version = resourceVersion;
       // A watch that worked is continued; only one that did not needs a new list.
       for (;;) {
-        const opened = await one(api, path, { ...query, resourceVersion: version }, signal, (event) => {
+        const mayContinue = await watchOnce(api, path, { ...query, resourceVersion: version }, signal, (event) => {
           version = event.object.metadata?.resourceVersion ?? version;
           seconds = FIRST_SECONDS;
           if (event.type !== "BOOKMARK") onEvent(event);
         });
         if (signal?.aborted) return;
-        if (!opened) break;
+        if (!mayContinue) break;
       }
     } catch (error) {
       if (signal?.aborted) return;
@@ -48,8 +48,8 @@ export async function watch(api, path, onEvent, options = {}) {
   }
 }
 
-/** Resolve when a watch has ended; true if it may be continued at the last version. */
-function one(api, path, query, signal, onEvent) {
+/** Resolve when one watch has ended; true if another one may continue it at the last version. */
+function watchOnce(api, path, query, signal, onEvent) {
   return new Promise((resolve) => {
     const all = { ...query, watch: "true", allowWatchBookmarks: "true" };
     const socket = new api.WebSocket(api.webSocketURL(path, all), api.webSocketProtocols(SUBPROTOCOL));

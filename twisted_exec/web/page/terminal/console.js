@@ -160,7 +160,6 @@ export class Console {
     this._isRestored = saved !== null;
     this._replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
     this._wasOpen = false;
-    this._token = store.get("token");
     const rights = await opening(this.context, namespace, name, mode);
     if (this._isClosed) return;
     this._rights = rights;
@@ -178,7 +177,10 @@ export class Console {
     this._status.begin(isReadOnly);
     this._session = new ConsoleSession({
       url: () => api.webSocketURL(request.path, request.query),
-      protocols: () => api.webSocketProtocols(SUBPROTOCOL),
+      protocols: () => {
+        this._token = store.get("token");
+        return api.webSocketProtocols(SUBPROTOCOL);
+      },
       saved,
       keep: (kept) => {
         if (kept === null) store.remove(this._key);
@@ -225,7 +227,9 @@ export class Console {
     this._status.state(state, detail, this._session?.id ?? "");
     if (state === "open" && detail.resumable === false) this._first.cancel();
     if (state === "reconnecting" && detail.unauthorized) {
-      this.context.api.dispatchEvent(new Event("unauthorized"));
+      // The answer may come after the user has logged in again.
+      if (this._hasNewToken) this._session.reconnectNow();
+      else this.context.api.dispatchEvent(new Event("unauthorized"));
     }
     const { announce } = this.context;
     const { name } = this.place;
@@ -252,17 +256,21 @@ export class Console {
     this._showRole();
   }
 
+  /** Whether the user has logged in after the last attempt to connect. */
+  get _hasNewToken() {
+    // There is none while the user is being asked for it; the event "authorized" follows.
+    return ![null, this._token].includes(this.context.store.get("token"));
+  }
+
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
   async _logInAgain() {
-    const { api, store } = this.context;
-    // There is none while the user is being asked for it; the event "authorized" follows.
-    const hasNewToken = () => ![null, this._token].includes(store.get("token"));
-    if (!hasNewToken()) {
+    const { api } = this.context;
+    if (!this._hasNewToken) {
       // The answer to any request with this token; the page then asks for another one.
       const refusal = await explain(api, this._request.path, this._request.query);
       if (refusal?.code !== 401) return;
     }
-    if (hasNewToken()) this.reopen();
+    if (this._hasNewToken) this.reopen();
     else this._isLoggedOut = true;
   }
 

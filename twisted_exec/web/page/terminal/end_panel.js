@@ -27,11 +27,10 @@ export class EndPanel {
 
   /** @param {object} ending as ConsoleSession says */
   show(ending, rights, isReadOnly) {
-    const wanted = demands(ending);
+    const required = demands(ending);
     const text = withoutCommands(endText(ending));
-    const { place } = this._owner;
-    if (wanted.reason || wanted.approval) {
-      this._showForm(text, wanted);
+    if (required.reason || required.approval) {
+      this._showForm(text, required);
     } else {
       const again = button("Open again", () => this._owner.reopen(), { class: "primary" });
       const observe =
@@ -55,7 +54,7 @@ export class EndPanel {
     );
   }
 
-  _showForm(text, wanted) {
+  _showForm(text, required) {
     const { place } = this._owner;
     const input = h("input", { type: "text", value: place.reason ?? "", maxlength: "256", autocomplete: "off", placeholder: "such as the number of a ticket" });
     const status = h("p", { class: "dim", role: "status" });
@@ -87,8 +86,8 @@ export class EndPanel {
         h(
           "div",
           { class: "actions" },
-          button(wanted.approval ? "Try again" : "Open with this reason", null, { type: "submit", class: wanted.approval ? "" : "primary" }),
-          wanted.approval ? button("Ask for approval", request, { class: "primary" }) : null,
+          button(required.approval ? "Try again" : "Open with this reason", null, { type: "submit", class: required.approval ? "" : "primary" }),
+          required.approval ? button("Ask for approval", request, { class: "primary" }) : null,
         ),
       ),
       status,

@@ -4,7 +4,8 @@ import { button, fill, h, printable } from "../dom.js";
 import { Console } from "./console.js";
 import { chooseCommand } from "./dialogs.js";
 
-const MODES = ["drive", "observe", "takeover"];
+/** Modes that a link may ask for: taking over and declaring a reason are the user's own acts. */
+const MODES = ["drive", "observe"];
 
 let workspace = null; // lives as long as the page, also while another view is shown
 
@@ -15,7 +16,7 @@ export function show(container, context, { namespace, name, query }) {
   container.append(element);
   if (name) {
     const mode = MODES.includes(query.get("mode")) ? query.get("mode") : "drive";
-    workspace.open({ namespace, name, mode, reason: query.get("reason") ?? "" });
+    workspace.open({ namespace, name, mode, reason: "" });
   } else {
     workspace.select(workspace.active);
   }
@@ -92,6 +93,11 @@ class Workspace {
     this._draw();
     if (!next) this._context.navigate("#/consoles");
     else this._go(this.active);
+  }
+
+  /** End all sessions, before the user logs out. */
+  leaveAll() {
+    for (const each of [...this._consoles]) each.close();
   }
 
   toggleSplit() {

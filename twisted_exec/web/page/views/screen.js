@@ -59,7 +59,9 @@ class ScreenView {
       button("Copy the text", () => this.#copy()), button("Save as text", () => this.#save("text", "txt")), button("Save as SVG", () => this.#save("svg", "svg")));
     fill(container, form, this.sliderField, steps, this.problem, this.facts, h("div", { class: "screen-frame" }, this.picture), files);
     this.#findRange();
-    this.#show(query.get("offset") ?? (query.get("time") ? this.#typed() : ""));
+    const offset = query.get("offset");
+    if (offset) this.#show(offset);
+    else this.#showTyped();
   }
 
   stop() {
@@ -98,6 +100,11 @@ class ScreenView {
 
   #submitted(event) {
     event.preventDefault();
+    this.#showTyped();
+  }
+
+  /** Show the screen at the time in the field; now if that is empty. */
+  #showTyped() {
     try {
       const at = this.#typed();
       this.now.checked = at === "";
