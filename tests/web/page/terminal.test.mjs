@@ -39,6 +39,13 @@ test("control characters are removed, and counted", () => {
   assert.deepEqual([paste.text, paste.removed, paste.asks], ["ls[201~;\trm", 3, true]);
 });
 
+test("a text with invisible characters is shown first", () => {
+  for (const text of ["rm\u202e -rf", "a\u200bb", "a\u{e0041}b"]) {
+    assert.deepEqual([examine(text).text, examine(text).asks], [text, true]);
+  }
+  assert.equal(examine("a\tb 👩‍💻").asks, false);
+});
+
 test("line ends become the Enter key, in brackets if the machine wants them", () => {
   assert.equal(text(encode("a\nb", false)), "a\rb");
   assert.equal(text(encode("a\nb", true)), "\x1b[200~a\rb\x1b[201~");

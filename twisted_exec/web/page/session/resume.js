@@ -16,7 +16,7 @@ const KEY = /^[A-Za-z0-9_-]{43,128}$/;
 const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
 
 /**
- * @typedef {object} Happened
+ * @typedef {object} Effects
  *     What the caller does about a mark.  Members that do not apply are absent.
  * @property {boolean} [key] the session has another key: store {@link SessionState.save} now.
  * @property {boolean} [ready] input may be sent from now on: sizes first, then {@link SessionState.takeInput}.
@@ -173,7 +173,7 @@ export class SessionState {
   /**
    * Handle a mark.
    *
-   * @returns {Happened}
+   * @returns {Effects}
    * @throws {ProtocolError}
    */
   receiveMark(mark) {

@@ -373,29 +373,29 @@ export class ConsoleSession {
     }
   }
 
-  /** @param {import("./resume.js").Happened} happened */
-  #act(happened) {
-    if (happened.key) {
+  /** @param {import("./resume.js").Effects} effects */
+  #act(effects) {
+    if (effects.key) {
       this.#keepNow(); // before the server hears this page, and forgets the key before
     }
-    if (happened.ready) {
+    if (effects.ready) {
       this.#ready();
     }
-    if (happened.placed) {
-      this.#placed(happened.placed);
+    if (effects.placed) {
+      this.#placed(effects.placed);
     }
     for (const name of ["uncertain", "gap", "notice", "viewers", "echo"]) {
-      if (name in happened) {
-        this.#on[name]?.(happened[name]);
+      if (name in effects) {
+        this.#on[name]?.(effects[name]);
       }
     }
-    if (happened.ping !== undefined) {
+    if (effects.ping !== undefined) {
       this.#flush();
-      this.#transmit(channel.encodeControl({ Pong: happened.ping }));
+      this.#transmit(channel.encodeControl({ Pong: effects.ping }));
     }
-    if (happened.pong !== undefined) {
+    if (effects.pong !== undefined) {
       this.#liveness.answered();
-      this.#on.roundTrip?.(Math.max(0, this.#clock.now() - happened.pong));
+      this.#on.roundTrip?.(Math.max(0, this.#clock.now() - effects.pong));
     }
     this.#flush();
   }

@@ -1,4 +1,6 @@
-/** What becomes of a text from the clipboard before a machine gets it. */
+/** Texts from the clipboard, before a machine gets them. */
+
+import { printable } from "../dom.js";
 
 const ASK_CHARACTERS = 1000;
 // A text may hide keys such as Ctrl-C or the end of a bracketed paste; only tabs and line ends are text.
@@ -6,7 +8,7 @@ const ASK_CHARACTERS = 1000;
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
 
 /**
- * Return what a paste is.
+ * Examine a text that is to be pasted.
  *
  * @param {string} text
  * @returns {{text: string, lines: number, characters: number, removed: number, asks: boolean}} `text`
@@ -18,7 +20,10 @@ export function examine(text) {
   const removed = plain.length - clean.length;
   const lines = clean.split("\n").length - (clean.endsWith("\n") ? 1 : 0);
   const characters = [...clean].length;
-  const asks = clean.includes("\n") || characters > ASK_CHARACTERS || removed > 0;
+  const line = clean.replaceAll("\t", " ");
+  // Characters that hide or reorder text reach the machine, too: the question shows them as escapes.
+  const isHarmless = printable(line) === line;
+  const asks = clean.includes("\n") || characters > ASK_CHARACTERS || removed > 0 || !isHarmless;
   return { text: clean, lines, characters, removed, asks };
 }
 
