@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import stat
@@ -115,6 +116,26 @@ class VendorTests(SynchronousTestCase):
         self.assertEqual(wheel_backend._node(), [wheel_backend.NODE])
         self.npm()
         self.assertEqual(wheel_backend._node(), [])
+
+
+class HookTests(SynchronousTestCase):
+    """Hooks, as frontends call them."""
+
+    def test_arguments(self) -> None:
+        """The hooks name their arguments as PEP 517 and PEP 660 do: tox passes them by name."""
+        settings, metadata = ["config_settings"], ["metadata_directory"]
+        for name, arguments in (
+            ("get_requires_for_build_sdist", settings),
+            ("get_requires_for_build_wheel", settings),
+            ("get_requires_for_build_editable", settings),
+            ("prepare_metadata_for_build_wheel", metadata + settings),
+            ("prepare_metadata_for_build_editable", metadata + settings),
+            ("build_sdist", ["sdist_directory", *settings]),
+            ("build_wheel", ["wheel_directory", *settings, *metadata]),
+            ("build_editable", ["wheel_directory", *settings, *metadata]),
+        ):
+            parameters = inspect.signature(getattr(wheel_backend, name)).parameters
+            self.assertEqual([*parameters], arguments, name)
 
 
 class LockFileTests(SynchronousTestCase):

@@ -175,7 +175,7 @@ def _collect(modules: Path, target: Path) -> None:
     (target / _VERSIONS).write_text(json.dumps(record, indent=1) + "\n")
 
 
-# Hooks of PEP 517 and PEP 660.
+# Hooks of PEP 517 and PEP 660, which name the arguments: tox passes them by name.
 
 
 def _setuptools() -> Any:
@@ -209,37 +209,45 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
     return [*_setuptools().get_requires_for_build_editable(config_settings), *_node()]
 
 
-def prepare_metadata_for_build_wheel(directory: str, config_settings: Any = None) -> str:
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any = None) -> str:
     """See PEP 517; the metadata has the licences of the vendored files, too."""
     _try_vendor()
-    name: str = _setuptools().prepare_metadata_for_build_wheel(directory, config_settings)
+    name: str = _setuptools().prepare_metadata_for_build_wheel(metadata_directory, config_settings)
     return name
 
 
-def prepare_metadata_for_build_editable(directory: str, config_settings: Any = None) -> str:
+def prepare_metadata_for_build_editable(
+    metadata_directory: str, config_settings: Any = None
+) -> str:
     """See PEP 660."""
     _try_vendor()
-    name: str = _setuptools().prepare_metadata_for_build_editable(directory, config_settings)
+    name: str = _setuptools().prepare_metadata_for_build_editable(
+        metadata_directory, config_settings
+    )
     return name
 
 
-def build_sdist(directory: str, config_settings: Any = None) -> str:
+def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     """See PEP 517: the lock file is part of it, the vendored files are not."""
-    name: str = _setuptools().build_sdist(directory, config_settings)
+    name: str = _setuptools().build_sdist(sdist_directory, config_settings)
     return name
 
 
-def build_wheel(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
+def build_wheel(
+    wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
+) -> str:
     """See PEP 517."""
-    if metadata is None:  # otherwise that hook has tried
+    if metadata_directory is None:  # otherwise that hook has tried
         _try_vendor()
-    name: str = _setuptools().build_wheel(directory, config_settings, metadata)
+    name: str = _setuptools().build_wheel(wheel_directory, config_settings, metadata_directory)
     return name
 
 
-def build_editable(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
+def build_editable(
+    wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
+) -> str:
     """See PEP 660: the vendored files are in the checkout."""
-    if metadata is None:
+    if metadata_directory is None:
         _try_vendor()
-    name: str = _setuptools().build_editable(directory, config_settings, metadata)
+    name: str = _setuptools().build_editable(wheel_directory, config_settings, metadata_directory)
     return name
