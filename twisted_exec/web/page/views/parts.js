@@ -2,10 +2,15 @@
 
 import { button, fill, h, printable } from "../dom.js";
 
+const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
+
 /**
  * A table whose rows are kept by key, so that an update does not take the focus or the selection away.
  */
 export class Table {
+  #all = [];
+  #limit = STEP;
+  #more = button("", () => this.#showMore(), { hidden: true });
   #rows = new Map();
   #body = h("tbody");
   #scroll;
@@ -26,7 +31,7 @@ export class Table {
       h("table", { class: "list" }, h("caption", { class: "visually-hidden" }, caption), h("thead", {}, h("tr", {}, heads)), this.#body),
     );
     this.#empty = h("p", { class: "empty", hidden: true });
-    this.element = h("div", {}, this.#scroll, this.#empty);
+    this.element = h("div", {}, this.#scroll, this.#more, this.#empty);
   }
 
   /**
@@ -34,10 +39,18 @@ export class Table {
    * @param {string | false | null} empty the text instead of no rows; none while they are not known.
    */
   update(rows, empty) {
+    this.#all = rows;
+    this.#drawRows();
+    this.#scroll.hidden = rows.length === 0;
+    this.#empty.hidden = rows.length > 0 || !empty;
+    this.#empty.textContent = empty || "";
+  }
+
+  #drawRows() {
     const known = this.#rows;
     this.#rows = new Map();
     let place = this.#body.firstChild;
-    for (const row of rows) {
+    for (const row of this.#all.slice(0, this.#limit)) {
       const drawn = JSON.stringify(row);
       let entry = known.get(row.key);
       known.delete(row.key);
@@ -48,9 +61,16 @@ export class Table {
       else this.#body.insertBefore(entry.element, place);
     }
     for (const { element } of known.values()) element.remove();
-    this.#scroll.hidden = rows.length === 0;
-    this.#empty.hidden = rows.length > 0 || !empty;
-    this.#empty.textContent = empty || "";
+    const hidden = this.#all.length - this.#rows.size;
+    this.#more.hidden = hidden <= 0;
+    this.#more.textContent = `Show ${Math.min(STEP, hidden)} more of ${hidden}`;
+  }
+
+  #showMore() {
+    const last = this.#body.lastChild;
+    this.#limit += STEP;
+    this.#drawRows();
+    last?.nextSibling?.querySelector("a, button, summary")?.focus();
   }
 
   #draw(entry, row, drawn) {

@@ -1,0 +1,42 @@
+/** Parts that views share, with a document in memory. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Table } from "../../../twisted_exec/web/page/views/parts.js";
+import { install } from "./dom.mjs";
+
+install();
+
+const rows = (count) => Array.from({ length: count }, (_, number) => ({ key: `k${number}`, name: `row ${number}` }));
+
+function table(count) {
+  const made = new Table("Things", [{ title: "Name", cell: (row) => row.name }]);
+  made.update(rows(count), "There are no things.");
+  const [body] = made.element.all("tbody");
+  const [more] = made.element.all("button");
+  return { made, body, more };
+}
+
+test("a long list is drawn in steps that the user asks for", () => {
+  const { body, more } = table(450);
+  assert.deepEqual([body.children.length, more.hidden, more.textContent], [200, false, "Show 200 more of 250"]);
+  more.click();
+  assert.deepEqual([body.children.length, more.textContent], [400, "Show 50 more of 50"]);
+  more.click();
+  assert.deepEqual([body.children.length, more.hidden], [450, true]);
+  assert.equal(body.lastChild.text, "row 449");
+});
+
+test("an update keeps what the user has asked for", () => {
+  const { made, body, more } = table(450);
+  more.click();
+  made.update(rows(451).reverse(), "");
+  assert.equal(body.children.length, 400);
+  assert.equal(body.firstChild.text, "row 450");
+});
+
+test("a short list has no button", () => {
+  const { body, more } = table(200);
+  assert.deepEqual([body.children.length, more.hidden], [200, true]);
+});
