@@ -21,7 +21,7 @@ from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import Right, Terms
 
 from .frames import handshake, masked
-from .test_proxy import SWITCHED, ProxyTestCase
+from .proxy.support import SWITCHED, ProxyTestCase
 
 KEY = "k" * 43
 OBSERVER = Terms(right=Right.OBSERVE)
