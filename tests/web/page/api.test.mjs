@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Api, ApiError, base64url } from "../../../twisted_exec/web/page/api.js";
+import { Api, ApiError } from "../../../twisted_exec/web/page/api.js";
 import { Machines, discover } from "../../../twisted_exec/web/page/machines.js";
 
 const MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines";
@@ -60,7 +60,6 @@ test("without a token there is no header and no subprotocol of it", async () => 
 
 test("a WebSocket carries the token in base64url", () => {
   const { api: client } = api(() => ({}), "ä?>");
-  assert.equal(base64url("ä?>"), "w6Q_Pg");
   assert.deepEqual(client.webSocketProtocols("a"), ["base64url.bearer.authorization.k8s.io.w6Q_Pg", "a"]);
   assert.equal(client.webSocketURL("/x", { watch: "true" }), "wss://server.example/x?watch=true");
 });

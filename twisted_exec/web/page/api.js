@@ -5,6 +5,7 @@
  * six HTTP/1.1 connections to a server, and all its tabs share these.
  */
 
+import { base64url } from "./base64url.js";
 import { watch } from "./watch.js";
 
 const BEARER = "base64url.bearer.authorization.k8s.io.";
@@ -171,11 +172,4 @@ function withQuery(path, query) {
   }
   const text = parameters.toString();
   return text ? path + (path.includes("?") ? "&" : "?") + text : path;
-}
-
-/** Return the base64url of a text in UTF-8, without padding. */
-export function base64url(text) {
-  const bytes = new TextEncoder().encode(text);
-  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
-  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }

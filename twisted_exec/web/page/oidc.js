@@ -5,6 +5,8 @@
  * use to them.  The state ties the answer to this page, the nonce ties the token to this login.
  */
 
+import { base64url, bytesOf } from "./base64url.js";
+
 const POPUP = "popup.";
 const PARAMETERS = ["code", "state", "session_state", "iss", "error", "error_description", "error_uri", "scope"];
 
@@ -95,15 +97,8 @@ export function checkToken(token, pending) {
 /** Return the claims of a JWT, unverified, or null. */
 export function claimsOf(token) {
   try {
-    const text = atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/"));
-    const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
-    return JSON.parse(new TextDecoder().decode(bytes));
+    return JSON.parse(new TextDecoder().decode(bytesOf(token.split(".")[1])));
   } catch {
     return null;
   }
-}
-
-function base64url(bytes) {
-  const text = btoa(String.fromCharCode(...bytes));
-  return text.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }

@@ -5,6 +5,8 @@
  * docs/reference/protocols.rst describes the channels, docs/explanation/resume.rst the marks.
  */
 
+import { base64url } from "../base64url.js";
+
 export const PROTOCOL = "v5.channel.k8s.io";
 export const RESUME_PROTOCOL = "base64url.resume.console.twisted-exec.";
 
@@ -141,6 +143,5 @@ export function readStatus(document) {
 
 /** Return the subprotocol that carries a value of X-Twisted-Exec-Resume: browsers set no headers. */
 export function resumeProtocol(value) {
-  const encoded = btoa(value).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-  return RESUME_PROTOCOL + encoded;
+  return RESUME_PROTOCOL + base64url(value);
 }
