@@ -66,6 +66,15 @@ class Element extends Text {
     this.#listeners.get("click")({ target: this });
   }
 
+  showModal() {
+    this.open = true;
+  }
+
+  close() {
+    this.open = false;
+    this.#listeners.get("close")?.({ target: this });
+  }
+
   contains() {
     return false;
   }
@@ -91,6 +100,7 @@ export function install() {
   globalThis.Node = Text;
   globalThis.document = {
     activeElement: null,
+    body: new Element("body"),
     createElement: (tag) => new Element(tag),
     createTextNode: (text) => new Text(text),
   };

@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { requestApproval } from "../../../twisted_exec/web/page/terminal/approval.js";
 import { arrow, withControl } from "../../../twisted_exec/web/page/terminal/key_bar.js";
+import { isGone } from "../../../twisted_exec/web/page/terminal/console.js";
 import { encode, examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { explain, opening } from "../../../twisted_exec/web/page/terminal/rights.js";
 import { Roles } from "../../../twisted_exec/web/page/terminal/roles.js";
@@ -49,6 +50,15 @@ test("a text with invisible characters is shown first", () => {
 test("line ends become the Enter key, in brackets if the machine wants them", () => {
   assert.equal(text(encode("a\nb", false)), "a\rb");
   assert.equal(text(encode("a\nb", true)), "\x1b[200~a\rb\x1b[201~");
+});
+
+// Sessions of the time before a reload
+
+test("a session that the server has lost may be followed by a new one", () => {
+  assert.ok(isGone({ reason: "CannotResume", code: 0 }));
+  assert.ok(isGone({ reason: "NotFound", code: 404 }));
+  assert.ok(isGone({ reason: "Refused", code: 404 }));
+  assert.ok(!isGone({ reason: "Forbidden", code: 403 }));
 });
 
 // Keys of the bar

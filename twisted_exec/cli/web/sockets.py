@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -149,8 +148,7 @@ class Sockets:
         # Without the protocol's status: if the API server is lost, the page must see the loss of its
         # connection, or it would not resume the session.
         boundaries = WebSocketFrameBoundaries(None)
-        splice = Splice(self._reactor, lambda _: closed())
-        closed = partial(self._closed, splice)
+        splice = Splice(self._reactor, lambda _: self._closed(splice))
         splice.follow(boundaries)
         headers, request_path = forwarded_response_headers(upgraded.headers), request.path
         try:

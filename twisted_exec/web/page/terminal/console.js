@@ -18,8 +18,6 @@ const SUBPROTOCOL = "v5.channel.k8s.io";
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const REPLAY_BYTES = 256 << 10;
 const MESSAGE_MILLISECONDS = 10_000;
-/** Why a saved session cannot go on, and a new one may begin. */
-const GONE = new Set(["NotFound", "CannotResume", 404]);
 
 export class Console {
   /**
@@ -244,7 +242,7 @@ export class Console {
     }
     if (state === "ended") {
       this._first.cancel();
-      if (this._isRestored && !this._wasOpen && GONE.has(detail.reason || detail.code)) {
+      if (this._isRestored && !this._wasOpen && isGone(detail)) {
         this._tell("The session before the reload is over; this is a new one.", "");
         this.reopen();
         return;
@@ -454,4 +452,13 @@ export class Console {
     this._message.hidden = true;
     this.focus();
   }
+}
+
+/**
+ * Whether the server has lost a session, or cannot resume it, so that a new one may begin.
+ *
+ * @param {{reason: string, code: number}} end of the session; a proxy answers with a code alone
+ */
+export function isGone({ reason, code }) {
+  return reason === "CannotResume" || reason === "NotFound" || code === 404;
 }

@@ -55,8 +55,9 @@ export function confirmPaste(name, paste) {
       h(
         "div",
         { class: "actions" },
-        button("Cancel", () => close(false)),
-        button("Paste", () => close(true), { class: "primary", autofocus: true }),
+        // A user who goes on typing must not paste by the Enter key.
+        button("Cancel", () => close(false), { autofocus: true }),
+        button("Paste", () => close(true), { class: "primary" }),
       ),
     ),
   );

@@ -24,7 +24,7 @@ export class StatusLine {
     this._viewers = button("", () => this._showDetails(), { class: "quiet small viewers", hidden: true });
     this._names = h("span", { class: "names" });
     this._speed = h("span", { class: "speed dim" });
-    this._place_ = h("span", { class: "offset dim" });
+    this._position = h("span", { class: "offset dim" });
     this._details = button("Details", () => this._showDetails(), { class: "quiet small" });
     this.element = h(
       "footer",
@@ -35,7 +35,7 @@ export class StatusLine {
       this._viewers,
       h("span", { class: "grow" }),
       this._speed,
-      this._place_,
+      this._position,
       this._details,
     );
     this._timer = setInterval(() => this._draw(), TICK_MILLISECONDS);
@@ -166,7 +166,7 @@ export class StatusLine {
     const open = name === "open" || name === "resumed";
     this._speed.textContent = open ? speeds.filter(Boolean).join(" · ") : "";
     const offset = this._offset();
-    this._place_.textContent = offset === null ? "" : `byte ${offset}`;
+    this._position.textContent = offset === null ? "" : `byte ${offset}`;
   }
 }
 

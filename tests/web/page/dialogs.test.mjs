@@ -1,0 +1,32 @@
+/** Questions to the user, with a document in memory. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
+import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
+import { install } from "./dom.mjs";
+
+install();
+
+function question(text) {
+  const answer = confirmPaste("vm-1", examine(text));
+  const dialog = document.body.lastChild;
+  const [cancel, paste] = dialog.all("button");
+  return { answer, dialog, cancel, paste };
+}
+
+test("Enter typed too early cancels a paste", async () => {
+  const { answer, dialog, cancel, paste } = question("ls\n");
+  assert.deepEqual([cancel.text, cancel.autofocus, paste.autofocus], ["Cancel", "", undefined]);
+  cancel.click();
+  assert.equal(await answer, false);
+  assert.deepEqual([dialog.open, document.body.children], [false, []]);
+});
+
+test("a paste is shown with its hidden characters as escapes", async () => {
+  const { answer, dialog, paste } = question("ls \u202e\n\tb");
+  assert.equal(dialog.all("pre")[0].text, "ls \\u202e\n\tb");
+  paste.click();
+  assert.equal(await answer, true);
+});
