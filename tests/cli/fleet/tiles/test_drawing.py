@@ -68,10 +68,10 @@ class FittedTests(SynchronousTestCase):
         ):
             self.assertEqual(fitted(text, width), shown)
 
-    @given(st.text(max_size=30), st.integers(0, 20))
-    def test_any(self, text: str, width: int) -> None:
+    @given(st.text(max_size=30), st.integers(0, 20), st.integers(0, 20))
+    def test_any(self, text: str, width: int, skip: int) -> None:
         """Whatever the text, nothing but visible characters of that width is left."""
-        shown = fitted(text, width)
+        shown = fitted(text, width, skip)
         wide = sum(unicodedata.east_asian_width(each) in "WF" for each in shown)
         self.assertEqual(len(shown) + wide, width)
         self.assertEqual({unicodedata.category(each)[0] for each in shown} & {"C", "M"}, set())
@@ -94,12 +94,35 @@ class DrawTileTests(SynchronousTestCase):
         """The title comes first, then the rows, with the cursor."""
         screen = ScreenText.parse(SCREEN)
         rows = self.drawn(4, screen=screen)
-        self.assertEqual(rows, ["[1;1H<a     > ", "[2;1Hone    ", "[3;1Htw<o>    ", "[4;1H       "])
+        self.assertEqual(
+            rows, ["[1;1H<a     > ", "[2;1Hone    ", "[3;1Htwo    ", "[3;3H<o>", "[4;1H       "]
+        )
+
+    def test_colours(self) -> None:
+        """Styles are drawn over the text, as far as they are in the tile."""
+        run = {"column": 1, "columns": 8, "text": "wo\x1b[2Jxyz", "foreground": 1, "bold": True}
+        other = {"column": 0, "columns": 1, "text": "o", "background": "#0a0B0c"}
+        lines = [{"text": "one", "runs": [other]}, {"text": "two\x1b[2Jxyz", "runs": [run]}]
+        screen = ScreenText.parse({**SCREEN, "lines": lines})
+        rows = self.drawn(3, screen=screen)
+        self.assertEqual(rows[1:4], ["[2;1Hone    ", "[2;1H", "[48;2;10;11;12mo>"])
+        self.assertEqual(
+            rows[4:], ["[3;1Htwo\ufffd[2 ", "[3;2H", "[1;38;5;1mwo\ufffd[2>", "[3;3H<o>"]
+        )
+
+    def test_skip(self) -> None:
+        """Columns at the left can be left out, of the text, its styles and the cursor."""
+        run = {"column": 1, "columns": 4, "text": "bc\u6f22", "inverse": True}
+        screen = ScreenText.parse({**SCREEN, "lines": [{"text": "abc\u6f22d", "runs": [run]}]})
+        text = draw_tile((1, 1), Grid(1, 1, 7, 2), "a", screen, "", 2)
+        self.assertIn("\x1b[2;1Hc\u6f22d   ", text)
+        self.assertIn("\x1b[7mc\u6f22\x1b[m", text)
+        self.assertEqual(fitted("\u6f22b", 4, 1), " b  ")
 
     def test_last_rows(self) -> None:
         """Of a screen that is higher than the tile the last rows in use are shown."""
         rows = self.drawn(2, screen=ScreenText.parse(SCREEN))
-        self.assertEqual(rows, ["[1;1H<a     > ", "[2;1Htw<o>    "])
+        self.assertEqual(rows, ["[1;1H<a     > ", "[2;1Htwo    ", "[2;3H<o>"])
 
     def test_message(self) -> None:
         """A message is folded over the last rows."""
@@ -114,6 +137,16 @@ class DrawTileTests(SynchronousTestCase):
             {**SCREEN, "lines": 3},
             {**SCREEN, "cursor": {}},
             {**SCREEN, "lines": [1]},
+            {**SCREEN, "lines": [{"text": "", "runs": [{"column": 0}]}]},
+            {
+                **SCREEN,
+                "lines": [
+                    {
+                        "text": "",
+                        "runs": [{"column": 0, "columns": 1, "text": "", "foreground": "1m"}],
+                    }
+                ],
+            },
         ):
             with self.assertRaises(ValueError):
                 ScreenText.parse(document)  # type: ignore[arg-type]

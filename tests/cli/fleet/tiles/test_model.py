@@ -53,6 +53,15 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual(self.model.marked, set())
         self.assertEqual([self.model.title(each) for each in (1, 2)], [" " + " web-1", "> web-2"])
 
+    def test_columns(self) -> None:
+        """The left columns of the screens can be left out."""
+        self.press(b"<>")
+        self.assertEqual(self.model.skip, self.model.grid.width // 2)
+        self.press(b">" * 100)
+        self.assertEqual(self.model.skip, 400)
+        self.press(b"<" * 100)
+        self.assertEqual(self.model.skip, 0)
+
     def test_type(self) -> None:
         """Typing begins after a confirmation that names the number of machines."""
         self.assertEqual(self.press(b" l t"), [])

@@ -16,10 +16,12 @@ HELP = (
     "Space          mark it, or not           a           mark all on this page",
     "A              mark all machines         u           mark none",
     "Enter          enlarge it, or not        t           type to the marked machines",
+    "< >            show columns further left, or right",
     "?              this list                 q           leave",
 )
 
 
+_MOST_COLUMNS = 400
 _CANCEL = ("\x03", "\x1b", Key.LEAVE)
 
 
@@ -55,6 +57,7 @@ class Model:
     :ivar selected: index of the selected machine.
     :ivar marked: indices of the marked machines.
     :ivar message: a line for the user.
+    :ivar skip: columns that are left out at the left of each screen.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Model:
         self.marked: set[int] = set()
         self.is_zoomed = False
         self.message = ""
+        self.skip = 0
         self._is_open = False
         self.resize(columns, rows)
 
@@ -131,6 +135,9 @@ class Model:
             self.marked = set(range(len(self._labels)))
         elif key == "u":
             self.marked = set()
+        elif key in ("<", ">"):
+            step = self.grid.width // 2
+            self.skip = min(max(0, self.skip + (step if key == ">" else -step)), _MOST_COLUMNS)
         elif key is Key.ENTER:
             self.is_zoomed = not self.is_zoomed
         else:

@@ -261,7 +261,8 @@ class View:
                 screen, problem = self._screens.screen(index)
                 place = grid.place(index - page.start)
                 message = problem or ("" if screen is not None else "opening")
-                parts.append(draw_tile(place, grid, self.model.title(index), screen, message))
+                title = self.model.title(index)
+                parts.append(draw_tile(place, grid, title, screen, message, self.model.skip))
         self._dirty.clear()
         style = "\x1b[1;7m" if self.model.mode in (Mode.TYPING, Mode.CONFIRM) else ""
         # Not in the last column, which would scroll some terminals.
