@@ -1,5 +1,5 @@
 """
-The consoles of one pool: who may open them, their sessions, and the HTTP server.
+The consoles of one pool: the rights of their users, their sessions, and the HTTP server.
 """
 
 from __future__ import annotations
