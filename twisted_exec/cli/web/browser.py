@@ -14,6 +14,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 
@@ -26,7 +27,11 @@ _PAGE = """\
 <a href="{url}">Open the web console</a>
 """
 
+_PREFIX = "twisted-exec-web-"
 _DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+
+_SNAPS = Path("/var/lib/snapd")
+"""Where a computer has Snaps, such as the Firefox of Ubuntu."""
 
 
 def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
@@ -34,16 +39,29 @@ def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> boo
     return platform == "darwin" or any(environ.get(name) for name in _DISPLAYS)
 
 
+def _new_directory(snaps: Path) -> Path:
+    """
+    Return a new directory that this user's browsers can read, and other users cannot.
+
+    A browser in a Snap has a ``/tmp`` of its own, and in the home directory it can read only names
+    without a dot in front.
+    """
+    if snaps.is_dir():
+        with suppress(OSError, RuntimeError):  # there is no home directory, or none to write to
+            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=Path.home()))
+    return Path(tempfile.mkdtemp(prefix=_PREFIX))
+
+
 class BrowserPage:
     """
     A file that leads to a URL.
 
+    :param snaps: exists if browsers may be Snaps.
     :ivar path: the file, in a directory of its own that only this user can read.
     """
 
-    def __init__(self, url: str) -> None:
-        directory = Path(tempfile.mkdtemp(prefix="twisted-exec-web-"))  # mode 0700
-        self.path = directory / "console.html"
+    def __init__(self, url: str, snaps: Path = _SNAPS) -> None:
+        self.path = _new_directory(snaps) / "console.html"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(_PAGE.format(url=escape(url)))
