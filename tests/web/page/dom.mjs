@@ -62,8 +62,13 @@ class Element extends Text {
     this.#listeners.set(type, listener);
   }
 
+  /** Send an event of a type to the listener. */
+  send(type) {
+    this.#listeners.get(type)({ target: this });
+  }
+
   click() {
-    this.#listeners.get("click")({ target: this });
+    this.send("click");
   }
 
   showModal() {
@@ -101,6 +106,7 @@ export function install() {
   globalThis.document = {
     activeElement: null,
     body: new Element("body"),
+    head: new Element("head"),
     createElement: (tag) => new Element(tag),
     createTextNode: (text) => new Text(text),
   };

@@ -60,6 +60,27 @@ export function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", class: `button ${extra}`.trim(), onclick, ...rest }, label);
 }
 
+/**
+ * Load a style sheet, which applies when the promise resolves.
+ *
+ * @param {string} href relative to the page
+ * @throws {Error} this installation does not have it
+ */
+export function loadStyles(href) {
+  return new Promise((resolve, reject) => {
+    const link = h("link", {
+      rel: "stylesheet",
+      href,
+      onload: () => resolve(),
+      onerror: () => {
+        link.remove(); // it may be loaded again later
+        reject(new Error(`${href} cannot be loaded`));
+      },
+    });
+    document.head.append(link);
+  });
+}
+
 /** Return a paragraph that reports a problem or a fact; `kind`: error, warning or empty. */
 export function notice(kind, ...children) {
   const role = kind === "error" ? "alert" : "status";

@@ -1,5 +1,6 @@
 /** One xterm.js terminal: appearance, size, search, clipboard. */
 
+import { loadStyles } from "../dom.js";
 import { guard, onTyped } from "./hostile.js";
 
 const SCROLLBACK_ROWS = 10_000;
@@ -63,23 +64,12 @@ export function load() {
     import("../vendor/xterm.js"),
     import("../vendor/addon-fit.js"),
     import("../vendor/addon-search.js"),
-    stylesheet("vendor/xterm.css"),
+    loadStyles("vendor/xterm.css"),
   ]).catch((problem) => {
     modules = null;
     throw problem;
   });
   return modules;
-}
-
-function stylesheet(href) {
-  return new Promise((resolve, reject) => {
-    const link = document.createElement("link");
-    link.rel = "stylesheet";
-    link.href = href;
-    link.onload = resolve;
-    link.onerror = () => reject(new Error(`${href} cannot be loaded`));
-    document.head.append(link);
-  });
 }
 
 export class Screen {

@@ -1,25 +1,17 @@
 /** The player of asciinema, which is large and is loaded when the first recording is opened. */
 
-import { h } from "../dom.js";
-
-const STYLE = new URL("../vendor/asciinema-player.css", import.meta.url).href;
+import { loadStyles } from "../dom.js";
 
 /** @type {Promise<any> | null} */
 let loading = null;
 
 function load() {
   // The player reads its colours from the style sheet when it is created.
-  loading ??= Promise.all([import("../vendor/asciinema-player.js"), style()]).then(
+  loading ??= Promise.all([import("../vendor/asciinema-player.js"), loadStyles("vendor/asciinema-player.css")]).then(
     ([library]) => library,
     () => null,
   );
   return loading;
-}
-
-function style() {
-  return new Promise((resolve, reject) => {
-    document.head.append(h("link", { rel: "stylesheet", href: STYLE, onload: resolve, onerror: reject }));
-  });
 }
 
 /**

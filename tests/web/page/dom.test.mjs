@@ -1,0 +1,26 @@
+/** Elements and style sheets of the page, with a document in memory. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { loadStyles } from "../../../twisted_exec/web/page/dom.js";
+import { install } from "./dom.mjs";
+
+install();
+
+test("style sheets apply when they are loaded", async () => {
+  const loading = loadStyles("vendor/x.css");
+  const link = document.head.lastChild;
+  assert.deepEqual([link.rel, link.href], ["stylesheet", "vendor/x.css"]);
+  link.send("load");
+  await loading;
+  assert.equal(document.head.lastChild, link);
+});
+
+test("a style sheet that is missing is named, and may be loaded again", async () => {
+  const before = document.head.children.length;
+  const loading = loadStyles("vendor/y.css");
+  document.head.lastChild.send("error");
+  await assert.rejects(loading, /vendor\/y.css cannot be loaded/);
+  assert.equal(document.head.children.length, before);
+});
