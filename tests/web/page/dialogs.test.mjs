@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
+import { confirmPaste, confirmed } from "../../../twisted_exec/web/page/terminal/dialogs.js";
 import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
 
@@ -29,4 +29,22 @@ test("a paste is shown with its hidden characters as escapes", async () => {
   assert.equal(dialog.all("pre")[0].text, "ls \\u202e\n\tb");
   paste.click();
   assert.equal(await answer, true);
+});
+
+test("what cannot be undone is done by its button alone", async () => {
+  const ended = confirmed("End the session of ada?", "End the session");
+  const dialog = document.body.lastChild;
+  const [cancel, end] = dialog.all("button");
+  assert.match(dialog.text, /End the session of ada\?/);
+  assert.deepEqual([cancel.autofocus, end.text], ["", "End the session"]);
+  end.click();
+  assert.equal(await ended, true);
+
+  const cancelled = confirmed("End it?", "End");
+  document.body.lastChild.all("button")[0].click();
+  assert.equal(await cancelled, false);
+
+  const escaped = confirmed("End it?", "End");
+  document.body.lastChild.close(); // as the Escape key does
+  assert.equal(await escaped, false);
 });

@@ -40,6 +40,26 @@ export function ask(title, build) {
   });
 }
 
+/**
+ * Ask before something that cannot be undone.
+ *
+ * @param {string} question
+ * @param {string} action the title, and the label of the button that does it
+ * @returns {Promise<boolean>}
+ */
+export async function confirmed(question, action) {
+  const answer = await ask(action, (close) => [
+    h("p", {}, question),
+    h(
+      "div",
+      { class: "actions" },
+      button("Cancel", () => close(false), { autofocus: true }),
+      button(action, () => close(true), { class: "danger" }),
+    ),
+  ]);
+  return answer === true;
+}
+
 /** Ask whether a text is to be pasted; @param paste as paste.js examines it. */
 export function confirmPaste(name, paste) {
   const { text, lines, characters, removed } = paste;

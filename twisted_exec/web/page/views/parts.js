@@ -1,4 +1,4 @@
-/** Parts that the views share: tables that keep the focus, questions, downloads. */
+/** Parts that the views share: tables that keep the focus, menus, downloads. */
 
 import { button, fill, h, printable } from "../dom.js";
 
@@ -131,39 +131,6 @@ export function menu(label, items, opened = () => {}) {
     summary.focus();
   });
   return details;
-}
-
-/**
- * Ask before something that cannot be undone.
- *
- * @param {string} question
- * @param {string} action the label of the button that does it.
- * @returns {Promise<boolean>}
- */
-export function confirmed(question, action) {
-  return new Promise((resolve) => {
-    const before = document.activeElement;
-    let answer = false;
-    const leave = (value) => {
-      answer = value;
-      dialog.close();
-    };
-    const keep = button("Cancel", () => leave(false));
-    const dialog = h(
-      "dialog",
-      { "aria-label": action },
-      h("p", {}, question),
-      h("div", { class: "actions" }, button(action, () => leave(true), { class: "danger" }), keep),
-    );
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      before?.focus?.();
-      resolve(answer);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
-    keep.focus();
-  });
 }
 
 /**

@@ -1,9 +1,10 @@
 /** Recordings of consoles: the list, and one recording in a player. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
+import { confirmed } from "../terminal/dialogs.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath, may } from "./objects.js";
-import { badge, confirmed, field, Table } from "./parts.js";
+import { badge, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
 import { rowOf } from "./recording_model.js";
 import { age, dateTime, duration, size } from "./times.js";

@@ -1,9 +1,10 @@
 /** Console sessions: who is connected to which console, and how to end a session. */
 
 import { button, fill, h, printable } from "../dom.js";
+import { confirmed } from "../terminal/dialogs.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath, may } from "./objects.js";
-import { confirmed, Table } from "./parts.js";
+import { Table } from "./parts.js";
 import { order, rowOf } from "./session_model.js";
 import { age, dateTime, size } from "./times.js";
 
