@@ -1,19 +1,12 @@
 /** Texts of a console's status, without a DOM. */
 
-/** Return a duration such as `3.2 s`, `4 min 5 s` or `2 h 3 min`. */
-export function duration(seconds) {
-  if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-}
+import { duration as length, size } from "../views/times.js";
 
-/** Return an amount such as `5120 bytes` or `34.7 MB`. */
-export function amount(bytes) {
-  if (bytes === 1) return "1 byte";
-  if (bytes < 100_000) return `${bytes} bytes`;
-  return bytes < 1e6 ? `${Math.round(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+export { size as amount };
+
+/** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
+export function duration(seconds) {
+  return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)}s` : length(seconds * 1000);
 }
 
 /**
@@ -31,7 +24,7 @@ export function stateText(name, detail, now) {
     return { kind: "bad", text: `connection lost for ${since}; ${what}` };
   }
   if (name === "resumed") {
-    const missed = detail.missed ? `; ${amount(detail.missed)} of output followed` : "";
+    const missed = detail.missed ? `; ${size(detail.missed)} of output followed` : "";
     return { kind: "good", text: `reconnected after ${duration(detail.seconds)}${missed}` };
   }
   if (name === "open") {
