@@ -59,14 +59,16 @@ class ToTryTests(MachinesCase):
     def test_what_is_there(self) -> None:
         """The console of the virtual machine; without it the shell's; never of a deleted machine."""
         self.create({"pty", "qemu"}, set())
-        self.assertEqual(self.suggested(), ("kubectl get machines", "kubectl console demo-vm"))
+        commands = ("kubectl get machines", "kubectl console demo-vm", "twisted-exec web demo-vm")
+        self.assertEqual(self.suggested(), commands)
         self.successResultOf(self.client.delete(IRONCORE.workload, "demo-vm", NAMESPACE))
         self.assertEqual(self.suggested()[1], f"kubectl console {SHELL}")
 
     def test_nothing_is_there(self) -> None:
         """Without machines, the first command creates the machine of the second."""
-        create, console = self.suggested()
+        create, console, web = self.suggested()
         self.assertEqual(console, "kubectl console my-shell")
+        self.assertEqual(web, "twisted-exec web my-shell")
         words = shlex.split(create)
         self.assertEqual([words[0], *words[2:]], ["echo", "|", "kubectl", "create", "-f", "-"])
         made = self.successResultOf(

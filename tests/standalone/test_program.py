@@ -55,7 +55,7 @@ class StandaloneCase(TestCase):
     async def ready(self, *options: str) -> programs.Program:
         program = self.start(*options)
         await program.until(
-            rb"\nReady. In another terminal, type:\n\nexport .*\n.*\nkubectl console \S+\n\n"
+            rb"\nReady. In another terminal, type:\n\nexport .*\n.*\nkubectl console \S+\ntwisted-exec web \S+\n\n"
         )
         return program
 
@@ -159,7 +159,7 @@ class ReadyTests(StandaloneCase):
         shell = await client.get(MACHINES, "demo-shell", "default")
         self.assertEqual(shell["status"]["state"], "Running")
         self.assertIn(b"KUBECONFIG=exec-state/admin.kubeconfig PATH=", program.output)
-        self.assertIn(b"\nkubectl console demo-vm\n", program.stdout)
+        self.assertIn(b"\nkubectl console demo-vm\ntwisted-exec web demo-vm\n", program.stdout)
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
 
     async def test_probe(self) -> None:

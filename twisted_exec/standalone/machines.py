@@ -137,9 +137,11 @@ async def create_missing(
     return labels
 
 
-async def console_commands(client: IKubeClient, dialect: Dialect, pool: str) -> tuple[str, str]:
+async def console_commands(
+    client: IKubeClient, dialect: Dialect, pool: str
+) -> tuple[str, str, str]:
     """
-    Return two commands of which the second opens a console: that of the virtual machine if it exists.
+    Return three commands: the last two open the console of the virtual machine if it exists.
 
     Without machines, the first command creates a shell.  It is bound to ``pool`` from the start, so
     that ``kubectl console`` waits for it.
@@ -148,11 +150,14 @@ async def console_commands(client: IKubeClient, dialect: Dialect, pool: str) -> 
     """
     listed = await client.list(dialect.workload, NAMESPACE)
     names = [str(each["metadata"]["name"]) for each in listed["items"]]
-    if not names:
-        body = json.dumps(_machine(dialect, _OWN_SHELL, PTY, pool).body, separators=(",", ":"))
-        return f"echo {shlex.quote(body)} | kubectl create -f -", f"kubectl console {_OWN_SHELL}"
-    name = next(name for name in (VM, SHELL, *names) if name in names)
-    return f"kubectl get {dialect.workload.plural}", f"kubectl console {name}"
+    if names:
+        name = next(name for name in (VM, SHELL, *names) if name in names)
+        first = f"kubectl get {dialect.workload.plural}"
+    else:
+        name = _OWN_SHELL
+        body = json.dumps(_machine(dialect, name, PTY, pool).body, separators=(",", ":"))
+        first = f"echo {shlex.quote(body)} | kubectl create -f -"
+    return first, f"kubectl console {name}", f"twisted-exec web {name}"
 
 
 async def until_running(
