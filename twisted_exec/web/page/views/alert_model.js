@@ -35,6 +35,11 @@ export function matchOf(event) {
   };
 }
 
+/** The texts of a match in which the filter looks. */
+export function matchTextsOf({ namespace, machine, severity, pattern, alert, line }) {
+  return [namespace, machine, severity, pattern, alert, line];
+}
+
 /**
  * One alert as a row.
  *
@@ -65,6 +70,18 @@ export function rowOf(alert) {
   };
 }
 
+/** The state of an alert's row for the user. */
+export function stateText({ state }) {
+  return state === "None" ? "selects no machine" : state;
+}
+
+/** The texts of an alert's row in which the filter looks. */
+export function textsOf(row) {
+  const { namespace, name, messages, selector, presets } = row;
+  const patterns = row.patterns.flatMap((pattern) => [pattern.name, pattern.text]);
+  return [namespace, name, stateText(row), ...messages, selector, ...presets, ...patterns];
+}
+
 /**
  * A label selector in the form that kubectl takes.
  *
@@ -79,6 +96,11 @@ export function selectorText(selector) {
     return `${key} ${operator === "NotIn" ? "notin" : "in"} (${values.join(", ")})`;
   });
   return [...labels, ...expressions].join(",");
+}
+
+/** The texts of an unhealthy machine's row in which the filter looks. */
+export function healthTextsOf({ namespace, name, reason, message }) {
+  return [namespace, name, reason, message];
 }
 
 /**

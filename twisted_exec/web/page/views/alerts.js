@@ -1,7 +1,7 @@
 /** Console alerts: unhealthy consoles, what has matched, and the alerts themselves. */
 
 import { fill, h, printable } from "../dom.js";
-import { healthOf, matchOf, rowOf } from "./alert_model.js";
+import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
 import { listPath } from "./objects.js";
 import { badge, Table } from "./parts.js";
@@ -77,10 +77,10 @@ class Alerts extends ListView {
   draw() {
     const now = Date.now();
     const unhealthy = [...this.#unhealthy].flatMap(([kind, objects]) => objects.map((machine) => this.#healthRow(kind, machine, now)));
-    this.health.update(this.matching(unhealthy), this.#unhealthy.size > 0 && "No console is reported as unhealthy.");
-    const found = this.matching(this.#matches ?? []).map((row) => ({ ...row, age: age(row.time, now) }));
+    this.health.update(this.matching(unhealthy, healthTextsOf), this.#unhealthy.size > 0 && "No console is reported as unhealthy.");
+    const found = this.matching(this.#matches ?? [], matchTextsOf).map((row) => ({ ...row, age: age(row.time, now) }));
     this.matched.update(found, this.#matches && "No alert has matched.");
-    const alerts = this.matching(this.#alerts ?? []).map((row) => ({ ...row, age: age(row.last, now) }));
+    const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
     this.alerts.update(alerts, this.#alerts && "There are no alerts: kubectl explain consolealert.spec says how to make one.");
   }
 
@@ -127,7 +127,7 @@ function eventsPath(namespace) {
 function alertColumns() {
   return [
     { title: "Alert", cell: (row) => [printable(row.name), " ", h("span", { class: "dim" }, printable(row.namespace))] },
-    { title: "State", cell: (row) => [badge(row.state === "None" ? "selects no machine" : row.state, KINDS[row.state]), row.messages.map((text) => h("div", { class: "dim" }, printable(text)))] },
+    { title: "State", cell: (row) => [badge(stateText(row), KINDS[row.state]), row.messages.map((text) => h("div", { class: "dim" }, printable(text)))] },
     { title: "Machines", cell: (row) => [String(row.machines), row.selector && h("div", { class: "dim" }, printable(row.selector))] },
     { title: "Matches", cell: (row) => [String(row.matches), row.last && h("span", { class: "dim", title: dateTime(row.last) }, `, last ${row.age} ago`)] },
     {

@@ -1,10 +1,10 @@
 /** The common part of views that follow lists: filter, namespaces, problems, and ages that go on. */
 
 import { fill, h, notice, printable } from "../dom.js";
+import { matches } from "./filter.js";
 import { namespacesOf } from "./machine_rows.js";
 import { follow, servedResources } from "./objects.js";
 import { field } from "./parts.js";
-import { matches } from "./session_model.js";
 
 const AGE_MS = 5000;
 const TYPED_MS = 400;
@@ -87,9 +87,9 @@ export class ListView {
     }
   }
 
-  /** The rows that match the filter. */
-  matching(rows) {
-    return rows.filter((row) => matches(row, this.filter.value));
+  /** The rows that match the filter by their texts. */
+  matching(rows, textsOf) {
+    return rows.filter((row) => matches(textsOf(row), this.filter.value));
   }
 
   /**

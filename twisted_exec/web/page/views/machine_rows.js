@@ -1,5 +1,7 @@
 /** Rows of the machine list, without a DOM. */
 
+import { matches } from "./filter.js";
+
 const READY = "Ready";
 const OUTPUT = "ConsoleOutput";
 
@@ -34,12 +36,9 @@ function healthOf(state, ready, isDeleted) {
   return !ready || ready.status === "True" ? "good" : "bad";
 }
 
-/** Tell whether a row has each word of a filter in one of its columns. */
-export function matches(row, filter) {
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = [row.namespace, row.name, row.state, row.pool, row.line, row.problem];
-  const whole = text.join("\n").toLowerCase();
-  return words.every((word) => whole.includes(word));
+/** Return the texts of a row in which the filter looks. */
+export function textsOf({ namespace, name, state, pool, line, problem }) {
+  return [namespace, name, state, pool, line, problem];
 }
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -84,6 +83,6 @@ export class Rows {
   /** Return the rows that match a filter, in order. */
   select(filter, compare) {
     const all = [...this._bySource.values()].flatMap((rows) => [...rows.values()]);
-    return all.filter((row) => matches(row, filter)).sort(compare);
+    return all.filter((row) => matches(textsOf(row), filter)).sort(compare);
   }
 }

@@ -4,6 +4,8 @@
  * The page does not verify signatures: it says what the recording claims, and which command proves it.
  */
 
+import { dateTime } from "./times.js";
+
 /** Bytes of content that the page loads; `twisted-exec recording export` has no such limit. */
 export const MOST_CONTENT_BYTES = 32 << 20;
 
@@ -58,6 +60,17 @@ export function rowOf(recording) {
     isSigned: Boolean(status.head),
     isOpen: !["Closed", "Failed", "Ending"].includes(stateOf(recording)),
   };
+}
+
+/**
+ * The texts of a row in which the filter looks.
+ *
+ * @param {ReturnType<typeof rowOf>} row
+ * @returns {string[]}
+ */
+export function textsOf(row) {
+  const { namespace, name, machine, state, message, begin, input, users, policies, reason } = row;
+  return [namespace, name, machine, state, message, dateTime(begin), input, ...users, ...policies, reason];
 }
 
 /**

@@ -6,7 +6,7 @@ import { ListView } from "./list_view.js";
 import { itemPath, listPath, may } from "./objects.js";
 import { badge, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
-import { rowOf } from "./recording_model.js";
+import { rowOf, textsOf } from "./recording_model.js";
 import { age, dateTime, duration, size } from "./times.js";
 
 const OPTIONS = { plural: "consolerecordings", missing: "This server has no recordings: it is of an older release." };
@@ -80,7 +80,7 @@ class Recordings extends ListView {
   draw() {
     const now = Date.now();
     const all = this.#rows ?? [];
-    const rows = this.matching(all).map((row) => ({
+    const rows = this.matching(all, textsOf).map((row) => ({
       ...row,
       ...this.#rights.get(row.namespace),
       age: age(row.begin, now),

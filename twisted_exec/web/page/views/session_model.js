@@ -57,14 +57,22 @@ function compare(first, second) {
 }
 
 /**
- * Whether a row has each word of a filter in some field.
+ * The state of a session's connection.
  *
- * @param {Record<string, any>} row
- * @param {string} filter
- * @returns {boolean}
+ * @param {ReturnType<typeof rowOf>} row
+ * @returns {string}
  */
-export function matches(row, filter) {
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const texts = Object.values(row).map((value) => String(value).toLowerCase());
-  return words.every((word) => texts.some((text) => text.includes(word)));
+export function connectionOf(row) {
+  if (row.away) return "away";
+  return row.isResumable ? "resumable" : "connected";
+}
+
+/**
+ * The texts of a row in which the filter looks.
+ *
+ * @param {ReturnType<typeof rowOf>} row
+ * @returns {string[]}
+ */
+export function textsOf(row) {
+  return [row.namespace, row.machine, row.user, row.caller, row.role, row.mode, connectionOf(row), row.address];
 }

@@ -5,7 +5,7 @@ import { confirmed } from "../terminal/dialogs.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath, may } from "./objects.js";
 import { Table } from "./parts.js";
-import { order, rowOf } from "./session_model.js";
+import { connectionOf, order, rowOf, textsOf } from "./session_model.js";
 import { age, dateTime, size } from "./times.js";
 
 const OPTIONS = { plural: "consolesessions", missing: "This server does not list console sessions: it is of an older release." };
@@ -56,7 +56,7 @@ class Sessions extends ListView {
   draw() {
     const now = Date.now();
     const all = this.#rows ?? [];
-    const rows = this.matching(all).map((row) => ({
+    const rows = this.matching(all, textsOf).map((row) => ({
       ...row,
       age: age(row.since, now),
       awayFor: age(row.away, now),
@@ -105,8 +105,9 @@ class Sessions extends ListView {
 }
 
 function connection(row) {
-  if (row.away) return h("span", { class: "badge waiting", title: "The connection was lost; the user may come back." }, `away ${row.awayFor}`);
-  return row.isResumable ? "resumable" : "connected";
+  const state = connectionOf(row);
+  if (!row.away) return state;
+  return h("span", { class: "badge waiting", title: "The connection was lost; the user may come back." }, `${state} ${row.awayFor}`);
 }
 
 function details(row) {
