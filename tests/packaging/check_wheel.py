@@ -16,6 +16,7 @@ Run as ``python tests/packaging/check_wheel.py`` from the top of a checkout, wit
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -106,8 +107,7 @@ def check_vendored(names: Iterable[str]) -> None:
 
 def built_with(sdist: Path, directory: Path, **environ: str) -> Path:
     """Unpack an sdist, which has no vendored files, and build its wheel with these variables."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(directory, filter="data")
+    shutil.unpack_archive(sdist, directory)
     (source,) = directory.iterdir()
     run(sys.executable, "-m", "build", "--wheel", source, **environ)
     (wheel,) = (source / "dist").glob("*.whl")
