@@ -84,9 +84,12 @@ class WalkTests(TestCase):
 
     async def share(self, ada: User, bob: User) -> None:
         """A second user sees the same screen, may not type, and takes over; both see who types."""
-        await bob.open(VM)
+        await bob.open(f"{VM}?mode=observe")
         await bob.until_terminal("drive-42")
+        await bob.until_page("observing")
+        await bob.click_text("button", "Type here")
         await bob.until_page("the writer is ada")
+        await bob.until_terminal("drive-42")
         await ada.until_page("2 viewers")
         await bob.type_line("echo observer-$((6*7))")
         await bob.click_text("button", "Take over")

@@ -115,15 +115,16 @@ test("a console is opened with as much as its user may do", async () => {
   assert.deepEqual(all, {
     drives: true,
     takesOver: true,
+    mayType: true,
     path: "/a/vm/exec",
     query: { stdin: "true", stdout: "true", tty: "true" },
   });
   const forced = await opening(context("drive console"), "a", "vm", "takeover");
   assert.equal(forced.query.force, "true");
   const watching = await opening(context("get exec"), "a", "vm", "observe");
-  assert.deepEqual([watching.path, watching.query.readOnly], ["/a/vm/exec", "true"]);
+  assert.deepEqual([watching.path, watching.query.readOnly, watching.mayType], ["/a/vm/exec", "true", true]);
   const observer = await opening(context("observe console"), "a", "vm", "drive");
-  assert.deepEqual([observer.path, observer.query.readOnly], ["/a/vm/console", "true"]);
+  assert.deepEqual([observer.path, observer.query.readOnly, observer.mayType], ["/a/vm/console", "true", false]);
 });
 
 test("a kube-apiserver that knows no verbs decides by machines/exec", async () => {

@@ -35,7 +35,7 @@ export class Console {
     this._session = null;
     this._screen = null;
     this._roles = new Roles();
-    this._rights = { drives: true, takesOver: false };
+    this._rights = { drives: true, takesOver: false, mayType: true };
     this._login = () => (this._isLoggedOut ? this.reopen() : this._session?.reconnectNow());
     context.api.addEventListener("authorized", this._login);
     this._build();
@@ -217,6 +217,7 @@ export class Console {
   // What the session says.
 
   _changed(state, detail) {
+    if (this._isReplacing) return;
     if (state === "resumed" && this._replayed) {
       // The output of the former page comes again, so it was not missed.
       detail = { ...detail, missed: Math.max(0, detail.missed - this._replayed) };
@@ -356,7 +357,9 @@ export class Console {
 
   /** Take over, or become an observer. */
   changeRole(role = this._roles.isObserver ? "drive" : "observe") {
-    this._session?.role(role);
+    // A session that was opened to observe only never gets input: another one takes its place.
+    if (this._status.isReadOnly && role === "drive") this.reopen({ mode: "drive" });
+    else this._session?.role(role);
     this.focus();
   }
 
@@ -399,6 +402,9 @@ export class Console {
   /** Open the session again, with another reason or mode. */
   reopen(changes = {}) {
     this._isLoggedOut = false;
+    this._isReplacing = this.isOpen;
+    if (this.isOpen) this._session.leave();
+    this._isReplacing = false;
     Object.assign(this.place, changes);
     this._on.keep();
     this.context.store.remove(this._key);
@@ -418,20 +424,25 @@ export class Console {
   }
 
   get mayTakeOver() {
+    if (!this.isOpen) return false;
+    if (this._status.isReadOnly) return this._rights.mayType;
     const isFree = this._roles.writer === null && this._rights.drives;
-    return this.isOpen && !this._status.isReadOnly && (this._rights.takesOver || isFree);
+    return this._rights.takesOver || isFree;
   }
 
   _showRole() {
     const { isObserver, isDenied, writer } = this._roles;
     this._status.role(this._roles);
-    this._role.hidden = !this.isOpen || this._status.isReadOnly || isDenied;
-    this._role.textContent = isObserver ? (writer === null ? "Type here" : "Take over") : "Observe only";
+    const { isReadOnly } = this._status;
+    const typeHere = isReadOnly || writer === null ? "Type here" : "Take over";
+    this._role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
+    this._role.textContent = isObserver ? typeHere : "Observe only";
     this._role.classList.toggle("primary", isObserver);
     this._role.disabled = isObserver && !this.mayTakeOver;
-    this._role.title = this._role.disabled
-      ? "You need the verb takeover on machines/console to take this console from its writer."
-      : "";
+    this._role.title = isReadOnly ? "This console was opened to observe only: open it to type." : "";
+    if (this._role.disabled) {
+      this._role.title = "You need the verb takeover on machines/console to take this console from its writer.";
+    }
   }
 
   /** Show a message over the terminal, and let screen readers say it; warnings stay until dismissed. */

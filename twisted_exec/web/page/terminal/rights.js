@@ -1,7 +1,7 @@
 /** How to open a console, with the rights that its user has. */
 
 /**
- * Return what the user may do: `{drives, takesOver, path, query}` of the request that opens the console.
+ * Return what the user may do: `{drives, takesOver, mayType, path, query}` of the request that opens the console.
  *
  * A user without the right to type is attached as an observer. Behind a kube-apiserver, whose roles know no verbs of
  * consoles, opening needs `get` on `machines/exec`; observers use `machines/console`.
@@ -19,14 +19,15 @@ export async function opening(context, namespace, routeName, mode) {
     may("takeover", "console"),
     may("get", "exec"),
   ]);
+  const mayType = drives || execs;
   const path = machines.path(namespace, routeName);
   const streams = { stdout: "true", tty: "true" };
-  if (mode === "observe" || !(drives || execs)) {
+  if (mode === "observe" || !mayType) {
     const subresource = kind.subresources.includes("console") && !execs ? "console" : "exec";
-    return { drives, takesOver, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
+    return { drives, takesOver, mayType, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
   }
   const force = mode === "takeover" ? { force: "true" } : {};
-  return { drives, takesOver, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
+  return { drives, takesOver, mayType, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
 }
 
 /**

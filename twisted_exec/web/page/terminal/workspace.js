@@ -179,7 +179,7 @@ class Workspace {
       { key: "f", label: "Find text", action: () => console.find() },
       { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.copy() },
       { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.paste(), disabled: !drives },
-      { key: "t", label: "Take over: type at this console", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
+      { key: "t", label: "Type here, or take over", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
       { key: "r", label: "Release: only observe", action: () => console.changeRole("observe"), disabled: !drives },
       { key: "b", label: "Send BREAK", action: () => console.sendBreak(), disabled: !drives },
       { key: "s", label: "Send SysRq …", action: () => console.sysrq(), disabled: !drives },
