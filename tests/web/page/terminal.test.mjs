@@ -14,8 +14,11 @@ import {
   demands,
   duration,
   endText,
+  mayOpenAgain,
+  presentText,
   stateText,
   withoutCommands,
+  writerText,
 } from "../../../twisted_exec/web/page/terminal/texts.js";
 
 const text = (bytes) => new TextDecoder().decode(bytes);
@@ -198,6 +201,24 @@ test("each state has a text", () => {
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "reconnected after 3.2s; 5.0 KiB of output followed");
   assert.equal(stateText("open", { resumable: true }, 0).text, "connected");
+});
+
+test("a connection that came back is soon an ordinary one, and the writer's time goes on", () => {
+  const state = { name: "resumed", detail: { seconds: 3, missed: 0 }, at: 1000 };
+  assert.match(presentText(state, 2000).text, /^reconnected after 3/);
+  assert.equal(presentText(state, 60_000).text, "connected");
+  const viewers = { count: 1, writer: "ada", seconds: 5, at: 1000 };
+  assert.match(writerText(viewers, 31_000), /^ada, for 35/);
+  assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "nobody");
+  assert.equal(writerText(undefined, 0), "unknown");
+});
+
+test("a console is offered again only where that may help", () => {
+  assert.ok(!mayOpenAgain({ reason: "NotFound", code: 404, message: 'machines "vm" not found' }));
+  assert.ok(!mayOpenAgain({ reason: "ShuttingDown", message: "the web console was stopped; start it again and open its new URL" }));
+  assert.ok(mayOpenAgain({ reason: "ShuttingDown", message: "the poollet is shutting down" }));
+  assert.ok(mayOpenAgain({ reason: "NotFound", code: 404, message: "the session is unknown" }));
+  assert.ok(mayOpenAgain({ reason: "Completed", message: "" }));
 });
 
 test("the end of a session has the server's words", () => {

@@ -19,6 +19,9 @@ const REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEW = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
 const [TOKEN, CERTIFICATE, PENDING] = ["token", "certificate", "login"];
 
+// The local command's instruction, which the form below the problem gives, too.
+const REMEDY = /: press Enter in the terminal where .*$/;
+
 /** Forget the user of this tab. */
 export function logout(store) {
   for (const key of [TOKEN, CERTIFICATE, PENDING]) store.remove(key);
@@ -244,10 +247,10 @@ class Dialog {
 
   _addressForm() {
     const input = secretInput("address");
-    const hint = "Press Enter in the terminal where the command runs, and paste the new address here.";
+    const hint = "To log in, press Enter in the terminal where the web console runs, and open the new URL, or paste it here.";
     return [
       h("p", {}, hint),
-      form("Address", input, () =>
+      form("URL", input, () =>
         this._try(async () => this._finish(TOKEN, await exchangeSecret(secretOf(input.value)))),
       ),
     ];
@@ -299,7 +302,7 @@ class Dialog {
   }
 
   _say(kind, text) {
-    fill(this._problem, text ? notice(kind, printable(text)) : null);
+    fill(this._problem, text ? notice(kind, printable(text.replace(REMEDY, "."))) : null);
   }
 
   _finish(key, value) {

@@ -2,7 +2,7 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
-import { demands, endText, withoutCommands } from "./texts.js";
+import { demands, endText, mayOpenAgain, withoutCommands } from "./texts.js";
 
 export class EndPanel {
   constructor(owner) {
@@ -32,7 +32,9 @@ export class EndPanel {
     if (required.reason || required.approval) {
       this._showForm(text, required);
     } else {
-      const again = button("Open again", () => this._owner.reopen(), { class: "primary" });
+      const again = mayOpenAgain(ending)
+        ? button("Open again", () => this._owner.reopen(), { class: "primary" })
+        : null;
       const observe =
         ending.code === 403 && !isReadOnly && !rights.drives
           ? button("Open as observer", () => this._owner.reopen({ mode: "observe" }))

@@ -2,11 +2,12 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { ask } from "./dialogs.js";
-import { duration, stateText } from "./texts.js";
+import { presentText, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
-const RESUMED_MILLISECONDS = 10_000; // then "connected" again
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
+const SPEED =
+  "Echo: from a key at the runtime to the machine's next output. Round trip: from this page to the runtime and back.";
 
 export class StatusLine {
   isReadOnly = false;
@@ -21,10 +22,14 @@ export class StatusLine {
     this._stateText = h("span", { class: "badge waiting" });
     this._reconnect = button("Reconnect now", reconnect, { class: "small", hidden: true });
     this._roleText = h("span", { class: "role-text" });
-    this._viewers = button("", () => this._showDetails(), { class: "quiet small viewers", hidden: true });
+    this._viewers = button("", () => this._showDetails(), {
+      class: "quiet small viewers",
+      title: "Sessions at this console, with this one, and their users",
+      hidden: true,
+    });
     this._names = h("span", { class: "names" });
-    this._speed = h("span", { class: "speed dim" });
-    this._position = h("span", { class: "offset dim" });
+    this._speed = h("span", { class: "speed dim", title: SPEED });
+    this._position = h("span", { class: "offset dim", title: "How much the machine has printed, as its log counts" });
     this._details = button("Details", () => this._showDetails(), { class: "quiet small" });
     this.element = h(
       "footer",
@@ -71,7 +76,7 @@ export class StatusLine {
   }
 
   viewers(viewers) {
-    this._facts.viewers = viewers;
+    this._facts.viewers = { ...viewers, at: Date.now() };
     this._viewers.hidden = false;
     const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
     fill(this._viewers, count, this._names);
@@ -126,13 +131,12 @@ export class StatusLine {
 
   async _showDetails() {
     const { viewers, echo, roundTrip, columns, rows } = this._facts;
-    const { name, detail } = this._state;
     const people = await this._people().catch((problem) => problem);
     const offset = this._offset();
     const facts = [
-      ["State", stateText(name, detail, Date.now()).text],
+      ["State", presentText(this._state, Date.now()).text],
       ["Session", this._session || "unknown"],
-      ["Writer", viewers ? (viewers.writer ? `${viewers.writer}, for ${duration(viewers.seconds ?? 0)}` : "nobody") : "unknown"],
+      ["Writer", writerText(viewers, Date.now())],
       ["Viewers", viewers ? String(viewers.count) : "unknown"],
       ["Echo", echo === undefined ? "not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
       ["Round trip", roundTrip === undefined ? "not measured yet" : `${roundTrip} ms to the runtime and back`],
@@ -152,10 +156,8 @@ export class StatusLine {
   }
 
   _draw() {
-    const { name, detail, at } = this._state;
-    const now = Date.now();
-    const isOld = name === "resumed" && now - at > RESUMED_MILLISECONDS;
-    const { kind, text } = isOld ? stateText("open", {}, now) : stateText(name, detail, now);
+    const { name } = this._state;
+    const { kind, text } = presentText(this._state, Date.now());
     if (this._stateText.textContent !== text) this._stateText.textContent = text;
     this._stateText.className = `badge ${kind}`;
     const { echo, roundTrip } = this._facts;

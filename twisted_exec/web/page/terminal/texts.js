@@ -4,6 +4,8 @@ import { duration as length, size } from "../views/times.js";
 
 export { size as amount };
 
+const RESUMED_MILLISECONDS = 10_000;
+
 /** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
 export function duration(seconds) {
   return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)}s` : length(seconds * 1000);
@@ -33,6 +35,24 @@ export function stateText(name, detail, now) {
   return { kind: "off", text: "ended" };
 }
 
+/**
+ * Return `{kind, text}` of a state that began at `at`: a connection that came back is soon an ordinary one.
+ *
+ * @param {{name: string, detail: object, at: number}} state
+ * @param {number} now milliseconds
+ */
+export function presentText({ name, detail, at }, now) {
+  const isOld = name === "resumed" && now - at > RESUMED_MILLISECONDS;
+  return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
+}
+
+/** Return who may type, and for how long by now; `viewers` are those of the moment `at`. */
+export function writerText(viewers, now) {
+  if (!viewers) return "unknown";
+  if (!viewers.writer) return "nobody";
+  return `${viewers.writer}, for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
+}
+
 /** Return why a session has ended, as a sentence. */
 export function endText({ reason, message, exitCode, code }) {
   if (reason === "UserLeft") return "You have closed this session.";
@@ -44,6 +64,12 @@ export function endText({ reason, message, exitCode, code }) {
     return `The session could not be kept for so long: ${message}`;
   }
   return message || reason;
+}
+
+/** Whether opening the console again may help: not without its machine, or after the end of the local command. */
+export function mayOpenAgain({ reason, message = "", code }) {
+  const isMachineMissing = code === 404 && !/session/.test(message);
+  return !isMachineMissing && !(reason === "ShuttingDown" && message.includes("start it again"));
 }
 
 /** Return the policies' demands in a refusal: `{reason: boolean, approval: boolean}`. */

@@ -2,7 +2,7 @@
  * ConsoleSessions as the page shows them (docs/reference/sessions.rst).
  */
 
-const MODES = { Drive: "drive", TakeOver: "take over", Watch: "observe" };
+const MODES = { Drive: "type", TakeOver: "take over", Watch: "observe" };
 const ROLES = { Writer: "writer", Observer: "observer" };
 
 /**
