@@ -89,8 +89,8 @@ class ScreenProcesses:
         waiting = _Waiting(job, rendered)
         if not self._installed():
             message = (
-                "the machine's runtime renders no screens: install the extra of twisted-exec there, "
-                "pip install 'twisted-exec[screen]'"
+                'the machine\'s runtime renders no screens: on its host, install the extra "screen" '
+                "of twisted-exec, pip install 'twisted-exec[screen]'"
             )
             rendered.errback(NotImplementedByBackend(message))
         elif sum(map(len, self._waiting.values())) >= WAITING:

@@ -2,6 +2,7 @@
 
 import { ConsoleSession } from "../session/session.js";
 import { button, fill, h, printable } from "../dom.js";
+import { hasNoScreen, readScreen } from "../screens.js";
 import { confirmPaste, chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
 import { buildFinder } from "./finder.js";
@@ -208,10 +209,10 @@ export class Console {
   }
 
   async _readState(reason) {
-    const { api, machines } = this.context;
-    const path = `${machines.path(this.place.namespace, this.place.name)}/screen`;
+    // Without this the browser's log has an error for each console.
+    if (hasNoScreen(this.context, this.place)) return null;
     const size = `${this._screen.columns}x${this._screen.rows}`;
-    return api.request(path, { query: { as: "state", size, reason } });
+    return readScreen(this.context, this.place, { query: { as: "state", size, reason } });
   }
 
   // What the session says.

@@ -1,6 +1,7 @@
 /** The screen of a machine's console, now or at any time that its journal retains. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
+import { readScreen } from "../screens.js";
 import { sleep } from "../watch.js";
 import { FORM } from "./log/ranges.js";
 import { parseFraming } from "./log/frames.js";
@@ -36,6 +37,7 @@ class ScreenView {
   constructor(container, context, { namespace, name, query }) {
     this.context = context;
     this.name = name;
+    this.place = { namespace, name };
     this.path = `${context.machines.path(namespace, name)}`;
     this.now = h("input", { type: "checkbox", checked: !query.get("time") && !query.get("offset"), onchange: () => this.#nowChanged() });
     this.time = h("input", { type: "text", value: query.get("time") ?? "", placeholder: "2026-11-20 08:38, 08:38, 1h30m", "aria-describedby": "screen-time" });
@@ -57,7 +59,9 @@ class ScreenView {
       STEPS.map(([label, seconds]) => button(label, () => this.#step(seconds))));
     const files = h("div", { class: "toolbar" },
       button("Copy the text", () => this.#copy()), button("Save as text", () => this.#save("text", "txt")), button("Save as SVG", () => this.#save("svg", "svg")));
-    fill(container, form, this.sliderField, steps, this.problem, this.facts, h("div", { class: "screen-frame" }, this.picture), files);
+    const frame = h("div", { class: "screen-frame" }, this.picture);
+    this.controls = [form, steps, this.facts, frame, files];
+    fill(container, form, this.sliderField, steps, this.problem, this.facts, frame, files);
     this.#findRange();
     const offset = query.get("offset");
     if (offset) this.#show(offset);
@@ -83,7 +87,7 @@ class ScreenView {
     }
     if (!this.#log?.end) return;
     this.#updateSlider(this.#log.end);
-    this.sliderField.hidden = false;
+    this.sliderField.hidden = this.controls[0].hidden;
   }
 
   #updateSlider(offset) {
@@ -162,7 +166,7 @@ class ScreenView {
   async #read(when, signal) {
     try {
       const query = { as: "json", at: when, reason: this.reason.value.trim() };
-      const answer = await this.context.api.request(`${this.path}/screen`, { query, signal });
+      const answer = await readScreen(this.context, this.place, { query, signal });
       if (signal.aborted) return null;
       const isFirst = this.#screen === null;
       this.#screen = screenOf(answer);
@@ -178,19 +182,17 @@ class ScreenView {
 
   #refused(error) {
     const more = [];
+    if (error.code === 501) {
+      for (const each of [...this.controls, this.sliderField]) each.hidden = true;
+    }
     if (error.code === 403) {
       this.reasonField.hidden = false;
       more.push(" If a policy asks for a reason, give it above and show the screen again.");
     } else if (error.code === 501 || error.code === 503) {
-      const { namespace, name } = this.#place();
-      more.push(" ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
+      const { namespace, name } = this.place;
+      more.push(". ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
     }
     fill(this.problem, notice("error", printable(error.message), more));
-  }
-
-  #place() {
-    const [, namespace] = /\/namespaces\/([^/]+)\//.exec(this.path) ?? [];
-    return { namespace: decodeURIComponent(namespace ?? ""), name: this.name };
   }
 
   #draw(when) {
