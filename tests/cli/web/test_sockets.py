@@ -229,7 +229,7 @@ class EndTests(_Sockets):
 
     def test_told(self) -> None:
         """
-        The page gets the status of the session and a Close; the browser's answer reaches the API
+        The page gets the status of the session and one Close; the browser's answer reaches the API
         server, which ends the session.
         """
         page = self.open()
@@ -241,6 +241,10 @@ class EndTests(_Sockets):
         page.transport.write(b"\x88\x82mask\x8e\x88")
         self.network.pump()
         self.assertEqual(self.ends[0].received, b"\x88\x82mask\x8e\x88")
+        told = page.body
+        self.ends[0].transport.write(CLOSE + b"\x02\x03\xe8")  # the API server's answer
+        self.network.pump()
+        self.assertEqual(page.body, told, "browsers complain about a second Close")
         for end in (self.ends[0], page):
             end.transport.loseConnection()
             self.network.pump()

@@ -88,6 +88,8 @@ test("roles follow the notices", () => {
   assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
   roles.read("carol has left; this console has no writer (~f or --force takes over)");
   assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
+  const unsent = "what you type is not sent: this console has no writer";
+  assert.equal(roles.read(`${unsent} (~f or --force takes over)`), `${unsent} (Type here)`);
   roles.read("this session ends in 10s");
   assert.equal(roles.isObserver, true);
 });

@@ -178,6 +178,7 @@ class Sockets:
                 # The browser answers with a Close, which reaches the API server: that ends the
                 # session there, instead of keeping it for a page that comes back.
                 splice.user.transport.write(socket.last_words)
+                splice.machine.drop()  # the API server answers with a Close, too
             else:
                 splice.say(_STOPPED)
         limit = self._reactor.callLater(_END_SECONDS, self._sever)

@@ -14,6 +14,7 @@ const MAY_ONLY_OBSERVE =
 const WRITER = ["you have taken over this console", "you are the writer of this console"];
 const NAMES_WRITER =
   /^(.+?)(?:, in another session,)? has taken over this console; |\b(?:the writer of this console|its writer) is ([^;]+?)(?:;| \(|$)|\bthis console has no writer\b/;
+const NOT_SENT = "what you type is not sent: ";
 // Hints at keys and options of `kubectl console`.
 const HINT = / ?\(~f or --force takes over\)$/;
 
@@ -29,7 +30,7 @@ export class Roles {
     this.isObserver = isReadOnly;
   }
 
-  /** Handle a notice; return its text without what does not apply to a page. */
+  /** Handle a notice; return its text with the names of the page's buttons. */
   read(text) {
     if (WRITER.some((start) => text.startsWith(start))) {
       this.isObserver = this.isDenied = false;
@@ -42,6 +43,7 @@ export class Roles {
       const match = NAMES_WRITER.exec(text);
       if (match) this.writer = match[1] ?? match[2] ?? null;
     }
-    return text.replace(HINT, "");
+    const remedy = text.startsWith(NOT_SENT) ? ` (${this.writer === null ? "Type here" : "Take over"})` : "";
+    return text.replace(HINT, remedy);
   }
 }
