@@ -82,6 +82,8 @@ def check_sdist(sdist: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     missing = [name for name in SOURCES if name not in names]
     assert not missing, f"{sdist.name} lacks {missing}: see MANIFEST.in"
+    built = [name for name in names if name.startswith(f"{PAGE}vendor/")]
+    assert not built, f"{sdist.name} has built files: {built}"
 
 
 def check_equal(from_sdist: Path, from_checkout: Path) -> None:

@@ -19,6 +19,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,21 @@ def _try_vendor() -> None:
         print(f"warning: the web console has no terminal: {problem}", file=sys.stderr)
 
 
+@contextmanager
+def _set_aside() -> Iterator[None]:
+    """Move the vendored files away: no pattern of MANIFEST.in keeps package data and licences out."""
+    with tempfile.TemporaryDirectory(prefix=".vendor-", dir=_HERE.parents[2]) as elsewhere:
+        kept = Path(elsewhere) / TARGET.name
+        if not TARGET.is_dir():
+            yield
+            return
+        TARGET.rename(kept)
+        try:
+            yield
+        finally:
+            kept.rename(TARGET)
+
+
 def get_requires_for_build_sdist(config_settings: Any = None) -> list[str]:
     """See PEP 517."""
     requirements: list[str] = _setuptools().get_requires_for_build_sdist(config_settings)
@@ -229,7 +246,8 @@ def prepare_metadata_for_build_editable(
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     """See PEP 517: the lock file is part of it, the vendored files are not."""
-    name: str = _setuptools().build_sdist(sdist_directory, config_settings)
+    with _set_aside():
+        name: str = _setuptools().build_sdist(sdist_directory, config_settings)
     return name
 
 
