@@ -2,6 +2,12 @@
 
 import { loadStyles } from "../dom.js";
 
+/**
+ * Seconds behind a position that is sought.  The player sums the times of events in another order than the page, and
+ * a position that is smaller by the last bit of a number would leave out the event at it: the last one, at the end.
+ */
+const MARGIN = 1e-6;
+
 /** @type {Promise<any> | null} */
 let loading = null;
 
@@ -45,7 +51,7 @@ export async function openPlayer(stage, cast, options) {
       keystrokeOverlay: options.showsKeys,
     },
   );
-  if (options.position > 0) player.seek(options.position);
+  if (options.position > 0) player.seek(options.position + MARGIN);
   let at = options.position;
   let isPlaying = false;
   const learn = async () => {
@@ -65,7 +71,7 @@ export async function openPlayer(stage, cast, options) {
   return {
     play: () => player.play(),
     pause: () => player.pause(),
-    seek: (position) => player.seek(position).then(learn),
+    seek: (position) => player.seek(position + MARGIN).then(learn),
     position: () => at,
     get isPlaying() {
       return isPlaying;
