@@ -88,7 +88,7 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
 
 class Page:
     """
-    How a page is answered.
+    The answers to a page's handshake.
 
     :ivar reads_refusals: :meth:`refuse` may be used; other pages learn only that the handshake has failed.
     """

@@ -199,15 +199,15 @@ def _try_vendor() -> None:
 def _set_aside() -> Iterator[None]:
     """Move the vendored files away: no pattern of MANIFEST.in keeps package data and licences out."""
     with tempfile.TemporaryDirectory(prefix=".vendor-", dir=_HERE.parents[2]) as elsewhere:
-        kept = Path(elsewhere) / TARGET.name
+        place = Path(elsewhere) / TARGET.name
         if not TARGET.is_dir():
             yield
             return
-        TARGET.rename(kept)
+        TARGET.rename(place)
         try:
             yield
         finally:
-            kept.rename(TARGET)
+            place.rename(TARGET)
 
 
 def get_requires_for_build_sdist(config_settings: Any = None) -> list[str]:
