@@ -294,8 +294,8 @@ def parse_request(value: str) -> Resume | None:
     :return: ``None`` for the first request of a session.
     :raises RemoteProtocolError: the value is not valid.
     """
-    given = header_fields(RESUME_HEADER, value, {})
-    if given.get(MARKS) == "" and "key" not in given:
+    names = header_fields(RESUME_HEADER, value, {})
+    if names.get(MARKS) == "" and "key" not in names:
         return None
     fields = header_fields(
         RESUME_HEADER, value, {"key": KEY, "session": _SESSION, "epoch": _EPOCH, "from": _NUMBER}

@@ -1,3 +1,3 @@
 """
-The ConsoleRecordings of a pool: they go to its machine runtime, whose reports become their statuses.
+The ConsoleRecordings of a pool: the poollet sends them to the machine runtime and writes their statuses from its reports.
 """

@@ -63,7 +63,7 @@ class PageServer(ResumableServer):
         super().received(channel, data)
 
     def _reported(self, report: Report) -> None:
-        """Handle a report; other than input it does not show that a person is there."""
+        """Handle a report; unlike input, it is no sign of a user at the page."""
         if isinstance(report, Taken):
             self._take(report.count)
         elif isinstance(report, Question):

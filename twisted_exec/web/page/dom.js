@@ -3,7 +3,6 @@
 // Controls, and characters that reorder or hide text: a machine's name or a user's reason must not look
 // like another one.  Variation selectors and joiners inside emoji stay.
 const HIDDEN =
-  // eslint-disable-next-line no-control-regex
   /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu;
 
 /** Return text with control, bidi and invisible characters as escapes, such as `\x1b` and `\u202e`. */

@@ -4,7 +4,6 @@ import { printable } from "../dom.js";
 
 const ASK_CHARACTERS = 1000;
 // A text may hide keys such as Ctrl-C or the end of a bracketed paste; only tabs and line ends are text.
-// eslint-disable-next-line no-control-regex
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
 
 /**
