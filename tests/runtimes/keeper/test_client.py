@@ -213,9 +213,10 @@ class StoreTests(HeldCase):
         os.close(slave)
         self.keeper.forget("port")
         await self.keeper.settled()
-        self.assertEqual(os.read(master, 4096), bytes(1000))
+        # The keeper drops output; how much the kernel has already handed over is not ours to say.
         with self.assertRaises(OSError):  # no descriptor of the other side is left
-            os.read(master, 1)
+            while os.read(master, 4096):
+                pass
 
 
 class LifeTests(HeldCase):
