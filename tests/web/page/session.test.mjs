@@ -356,6 +356,15 @@ test("a token that is refused is asked for, and the session stays", async () => 
   assert.equal(page.state[0], "resumed");
 });
 
+test("a first connection whose token was refused may wait for the server after the login, too", async () => {
+  const page = await Page.open();
+  page.socket.accept();
+  page.socket.status({ message: "Unauthorized", reason: "Unauthorized", code: 401 });
+  page.session.reconnectNow();
+  page.socket.lose();
+  assert.equal(page.state[0], "reconnecting");
+});
+
 test("a server that knows no credit is asked without", async () => {
   const page = await Page.open();
   page.socket.accept();

@@ -23,11 +23,11 @@
  */
 
 import * as channel from "./channel.js";
-import { ProtocolError } from "./channel.js";
+import { Claim } from "./claim.js";
+import { Connection } from "./connection.js";
 import { Liveness } from "./liveness.js";
 import { Reconnecting } from "./reconnecting.js";
 import { SessionState } from "./resume.js";
-import { Claim, listen } from "./tabs.js";
 
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
@@ -45,18 +45,13 @@ export class ConsoleSession {
   #on;
   #clock;
   #state;
-  #name = "";
+  #name = ""; // as above, or "resuming": input goes, and the position of the output is still to come
   #id; // of the session in this browser
   #claim = new Claim();
   #reconnecting;
-  #socket = null;
-  #isFirstMessage = true;
-  #marks = null;
-  #status = new Uint8Array();
+  #connection = null;
   #size = null;
-  #lostAt = null; // of an outage
-  #wasReady = false;
-  #isResuming = false; // ready, and not placed yet
+  #lostAt = null; // of the present outage; a session without one has nothing to return to
   #liveness;
   #keepTimer = null;
   #stopListening;
@@ -102,7 +97,7 @@ export class ConsoleSession {
 
   /** The name of the present state. */
   get state() {
-    return this.#name;
+    return this.#name === "resuming" ? "resumed" : this.#name;
   }
 
   /** The id of the newest connection, for support; empty if the server has named none. */
@@ -191,7 +186,6 @@ export class ConsoleSession {
       await this.#claim.take(this.#id, locks, this.#clock);
     }
     if (this.#name !== "ended") {
-      this.#wasReady = ours;
       this.#lostAt = ours ? this.#clock.now() : null;
       this.#reconnecting.start();
     }
@@ -200,49 +194,40 @@ export class ConsoleSession {
   // Connections.
 
   get #isOpen() {
-    return this.#name === "open" || this.#name === "resumed";
+    return ["open", "resuming", "resumed"].includes(this.#name);
   }
 
   #connect() {
     this.#drop();
     const { url, protocols, WebSocket = globalThis.WebSocket } = this.#options;
-    this.#isFirstMessage = true;
-    this.#marks = new channel.MarkDecoder();
-    this.#status = new Uint8Array();
     const resume = channel.resumeProtocol(this.#state.connect());
     const socket = new WebSocket(typeof url === "function" ? url() : url, [...protocols(), resume]);
-    this.#socket = socket;
-    socket.binaryType = "arraybuffer";
-    let wasOpened = false;
-    socket.onopen = () => {
-      wasOpened = true;
-    };
-    socket.onmessage = (event) => {
-      if (this.#socket === socket) {
-        this.#guard(() => this.#receive(event.data));
-      }
-    };
-    socket.onclose = (event) => {
-      if (this.#socket === socket) {
-        this.#socket = null;
-        this.#closed(wasOpened, event);
-      }
-    };
-    socket.onerror = () => {}; // onclose follows
+    this.#connection = new Connection(socket, {
+      heard: () => this.#liveness.heard(),
+      unmarked: () => this.#openOrdinary(),
+      mark: (mark) => this.#act(this.#state.receiveMark(mark)),
+      output: (bytes) => {
+        this.#state.receiveOutput(bytes);
+        this.#on.output?.(bytes);
+      },
+      status: (status) => this.#receiveStatus(status),
+      broken: ({ message }) => this.#end({ reason: "ProtocolError", message: `the server broke the protocol: ${message}` }),
+      closed: (closing) => {
+        this.#connection = null;
+        this.#closed(closing);
+      },
+    });
   }
 
-  /** Let go of the present socket. */
+  /** Let go of the present connection. */
   #drop(code) {
-    const socket = this.#socket;
-    this.#socket = null;
+    const connection = this.#connection;
+    this.#connection = null;
     this.#liveness.stop();
-    if (socket !== null) {
-      socket.onopen = socket.onmessage = socket.onclose = null;
-      socket.close(code);
-    }
+    connection?.close(code);
   }
 
-  async #closed(wasOpened, { code, reason: given }) {
+  async #closed({ code, reason: given, wasOpened }) {
     const reason = given || "the connection is lost";
     if (code === GOING_AWAY && given) {
       this.#end({ reason: "ShuttingDown", message: given }); // of the program on this computer
@@ -254,7 +239,7 @@ export class ConsoleSession {
       this.#unreached(reason);
     } else {
       const refusal = await this.#options.explain().catch(() => null);
-      if (this.#socket === null && this.#name !== "ended") {
+      if (this.#connection === null && this.#name !== "ended") {
         refusal === null ? this.#unreached(reason) : this.#refused(refusal);
       }
     }
@@ -267,15 +252,14 @@ export class ConsoleSession {
       this.#end({ reason: "ConnectionLost", message });
       return;
     }
-    this.#lostAt ??= this.#clock.now();
-    this.#enter("reconnecting", { since: this.#lostAt, message, unauthorized: false });
+    this.#enterOutage({ message, unauthorized: false });
     this.#reconnecting.start();
   }
 
   /** An attempt has failed without an answer. */
   #unreached(message) {
     this.#drop();
-    if (this.#wasReady) {
+    if (this.#lostAt !== null) {
       this.#enterOutage({ message, unauthorized: false });
       this.#reconnecting.unreached();
     } else {
@@ -292,7 +276,7 @@ export class ConsoleSession {
     } else if (this.#state.refused(code)) {
       this.#reconnecting.stop();
       this.#reconnecting.now();
-    } else if (this.#wasReady && this.#reconnecting.retries(code)) {
+    } else if (this.#lostAt !== null && this.#reconnecting.retries(code)) {
       this.#enterOutage({ message, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
@@ -307,43 +291,6 @@ export class ConsoleSession {
 
   // What arrives.
 
-  #guard(handle) {
-    try {
-      handle();
-    } catch (problem) {
-      if (!(problem instanceof ProtocolError)) {
-        throw problem;
-      }
-      this.#end({ reason: "ProtocolError", message: `the server broke the protocol: ${problem.message}` });
-    }
-  }
-
-  #receive(data) {
-    this.#liveness.heard();
-    const message = typeof data === "string" ? null : channel.decode(data);
-    if (message === null) {
-      return;
-    }
-    const isFirst = this.#isFirstMessage;
-    this.#isFirstMessage = false;
-    if (isFirst && message.channel !== channel.CONTROL && message.channel !== channel.ERROR) {
-      this.#openOrdinary();
-    }
-    if (message.payload.length === 0 || this.#name === "ended") {
-      return;
-    }
-    if (message.channel === channel.CONTROL) {
-      for (const mark of this.#marks.feed(message.payload)) {
-        this.#act(this.#state.receiveMark(mark));
-      }
-    } else if (message.channel === channel.ERROR) {
-      this.#receiveStatus(message.payload);
-    } else {
-      this.#state.receiveOutput(message.payload);
-      this.#on.output?.(message.payload);
-    }
-  }
-
   /** The server sends no marks. */
   #openOrdinary() {
     if (this.#state.resumes) {
@@ -355,17 +302,7 @@ export class ConsoleSession {
     this.#greet();
   }
 
-  #receiveStatus(payload) {
-    this.#status = joined(this.#status, payload);
-    let status;
-    try {
-      status = channel.readStatus(this.#status);
-    } catch (problem) {
-      if (this.#status.length > payload.length) {
-        throw problem;
-      }
-      return; // the rest may follow
-    }
+  #receiveStatus(status) {
     if (!this.#state.isResumable && !this.#isOpen && status.code) {
       this.#refused(status);
     } else if (!(status.reason === "Resumed" && this.#state.mayResumeAgain)) {
@@ -402,12 +339,10 @@ export class ConsoleSession {
 
   #ready() {
     this.#reconnecting.succeeded();
-    this.#wasReady = true;
-    this.#isResuming = this.#lostAt !== null;
-    if (!this.#isResuming) {
+    if (this.#lostAt === null) {
       this.#enter("open", { resumable: true });
     } else {
-      this.#name = "resumed"; // the owner learns of it with the position
+      this.#name = "resuming"; // the owner learns of it with the position
     }
     this.#greet();
     this.#liveness.start();
@@ -421,9 +356,8 @@ export class ConsoleSession {
   }
 
   #placed(placed) {
-    if (this.#isResuming) {
+    if (this.#name === "resuming") {
       const seconds = (this.#clock.now() - this.#lostAt) / 1000;
-      this.#isResuming = false;
       this.#lostAt = null;
       this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset) });
     }
@@ -457,9 +391,7 @@ export class ConsoleSession {
   }
 
   #transmit(message) {
-    if (this.#socket?.readyState === 1) {
-      this.#socket.send(message);
-    }
+    this.#connection?.send(message);
   }
 
   #keepNow() {
@@ -506,9 +438,25 @@ function restore(saved, replayBytes) {
   }
 }
 
-function joined(first, second) {
-  const bytes = new Uint8Array(first.length + second.length);
-  bytes.set(first);
-  bytes.set(second, first.length);
-  return bytes;
+/**
+ * Listen to what happens to the tab and its network.
+ *
+ * @param {EventTarget} target the window.
+ * @param {object} on usable(): the network is back, or the page is shown again; hidden(): the page is
+ *     hidden, and may be closed without another word.
+ * @returns {function()} ends it.
+ */
+export function listen(target, { usable, hidden }) {
+  if (typeof target.addEventListener !== "function") {
+    return () => {};
+  }
+  const { document } = target;
+  const changed = () => (document.hidden ? hidden() : usable());
+  const events = [
+    [target, "online", usable],
+    [target, "pagehide", hidden],
+    ...(document ? [[document, "visibilitychange", changed]] : []),
+  ];
+  events.forEach(([place, name, call]) => place.addEventListener(name, call));
+  return () => events.forEach(([place, name, call]) => place.removeEventListener(name, call));
 }

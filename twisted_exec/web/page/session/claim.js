@@ -1,4 +1,4 @@
-/** What a session needs to know of its tab, and of the others. */
+/** Which of several tabs has a session. */
 
 const WAIT_MILLISECONDS = 2_000;
 
@@ -45,27 +45,4 @@ export class Claim {
     this.#isOver = true;
     this.#release?.();
   }
-}
-
-/**
- * Listen to what happens to the tab and its network.
- *
- * @param {EventTarget} target the window.
- * @param {object} on usable(): the network is back, or the page is shown again; hidden(): the page is
- *     hidden, and may be closed without another word.
- * @returns {function()} ends it.
- */
-export function listen(target, { usable, hidden }) {
-  if (typeof target.addEventListener !== "function") {
-    return () => {};
-  }
-  const { document } = target;
-  const changed = () => (document.hidden ? hidden() : usable());
-  const events = [
-    [target, "online", usable],
-    [target, "pagehide", hidden],
-    ...(document ? [[document, "visibilitychange", changed]] : []),
-  ];
-  events.forEach(([place, name, call]) => place.addEventListener(name, call));
-  return () => events.forEach(([place, name, call]) => place.removeEventListener(name, call));
 }
