@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { confirmPaste, confirmed } from "../../../twisted_exec/web/page/terminal/dialogs.js";
+import { confirmed } from "../../../twisted_exec/web/page/dialogs.js";
+import { confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
 import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
 

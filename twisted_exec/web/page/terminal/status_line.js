@@ -1,7 +1,7 @@
 /** The line below a terminal: state of the connection, roles and viewers, speed and position. */
 
+import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
-import { ask } from "./dialogs.js";
 import { presentText, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;

@@ -1,7 +1,7 @@
 /** Recordings of consoles: the list, and one recording in a player. */
 
+import { confirmed } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
-import { confirmed } from "../terminal/dialogs.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath, may } from "./objects.js";
 import { badge, field, Table } from "./parts.js";

@@ -1,7 +1,7 @@
 /** Console sessions: who is connected to which console, and how to end a session. */
 
+import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
-import { confirmed } from "../terminal/dialogs.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath, may } from "./objects.js";
 import { Table } from "./parts.js";
