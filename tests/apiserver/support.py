@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.encoded import json_of
+from twisted_exec.api.formats.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.apiserver.assembly import Parts, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend

@@ -21,7 +21,8 @@ from twisted.web.http import parse_qs
 from zope.interface import implementer
 
 from tests.auth import forge
-from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
+from twisted_exec.api import logs, patch, quantity, selectors, times
+from twisted_exec.api.formats import protobuf
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.aggregated.admission import review
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers

@@ -20,7 +20,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SkipTest, TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
-from twisted_exec.api.encoded import json_of
+from twisted_exec.api.formats.encoded import json_of
 from twisted_exec.api.status import (
     APIError,
     Expired,

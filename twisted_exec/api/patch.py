@@ -21,8 +21,9 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
-from twisted_exec.api import body, fields
-from twisted_exec.api.encoded import json_bytes
+from twisted_exec.api import fields
+from twisted_exec.api.formats import body
+from twisted_exec.api.formats.encoded import json_bytes
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
@@ -54,7 +55,7 @@ def reader(
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
     :param raw: the request's body.  It is only decoded when the patch is applied, because a
         missing object is reported first.
-    :param duplicates: as for :func:`twisted_exec.api.body.decode`; filled when the patch is
+    :param duplicates: as for :func:`twisted_exec.api.formats.body.decode`; filled when the patch is
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
     :return: a function from an object, which it leaves unchanged, to the new object.  It raises
@@ -111,7 +112,7 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     large as any object.  Values are counted differently in JSON and YAML, so text that is not
     JSON at first sight is not tried.
 
-    :param duplicates: as for :func:`twisted_exec.api.body.decode`.
+    :param duplicates: as for :func:`twisted_exec.api.formats.body.decode`.
     :raises BadRequest: the body is malformed or not an object.
     """
     duplicates = [] if duplicates is None else duplicates

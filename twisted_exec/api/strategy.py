@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from twisted_exec.api import fields, names, schema, times
-from twisted_exec.api.encoded import json_text
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.formats.encoded import json_text
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.common.schemas import API_VERSION, KIND, METADATA
 from twisted_exec.api.schema import Schema

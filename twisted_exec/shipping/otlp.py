@@ -13,7 +13,7 @@ import struct
 from zope.interface import implementer
 
 from twisted_exec import __version__
-from twisted_exec.api.protobuf_wire import read_fields, varint
+from twisted_exec.api.formats.protobuf_wire import read_fields, varint
 from twisted_exec.shipping.interfaces import ILineBatch, Labels, Line, Receipt
 
 CONTENT_TYPE = "application/x-protobuf"

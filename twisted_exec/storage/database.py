@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 
-from twisted_exec.api.encoded import Encoded
+from twisted_exec.api.formats.encoded import Encoded
 from twisted_exec.storage.history import History, key_of
 from twisted_exec.storage.interfaces import Event, Object, StorageError
 from twisted_exec.storage.record import Acknowledged, in_use, state_path

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twisted_exec.api.encoded import Encoded
+from twisted_exec.api.formats.encoded import Encoded
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     APIError,

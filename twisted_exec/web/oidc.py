@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api import body
+from twisted_exec.api.formats import body
 from twisted_exec.api.status import (
     APIError,
     BadGateway,

@@ -9,7 +9,7 @@ from typing import Any
 from tests.apiserver.support import EVENTS, MERGE, APITestCase, event
 from tests.auth.test_bootstrap_tokens import token_secret
 from twisted_exec.api import kinds
-from twisted_exec.api.encoded import json_bytes
+from twisted_exec.api.formats.encoded import json_bytes
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.controllers.deletion import LOOK_SECONDS
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry

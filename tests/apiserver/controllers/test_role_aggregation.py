@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MERGE, RBAC, APITestCase
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.encoded import json_of
+from twisted_exec.api.formats.encoded import json_of
 from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable

@@ -12,7 +12,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 from twisted.logger import capturedLogs, formatEvent
 
-from tests.api.test_body import VECTORS
+from tests.api.formats.test_body import VECTORS
 from tests.apiserver.support import APITestCase
 from tests.auth import forge
 from tests.auth.test_bootstrap_tokens import token_secret

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EPOCH, machine
 from twisted_exec.api import kinds, table
-from twisted_exec.api.encoded import Encoded
+from twisted_exec.api.formats.encoded import Encoded
 from twisted_exec.api.kinds import Column, Object
 from twisted_exec.apiserver.serving.encoding import (
     PIECE_BYTES,

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.encoded import json_of
+from twisted_exec.api.formats.encoded import json_of
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS, SECRETS
 from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, SECRET_TYPE, is_expired
 from twisted_exec.api.kinds.events import written

@@ -2,7 +2,7 @@
 Encoding of objects in responses: complete, as rows of a Table, or metadata only.
 
 Stored objects are not encoded again: their bytes are inserted between others
-(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding
+(:mod:`twisted_exec.api.formats.encoded`).  Long lists are generated in pieces on demand, so that encoding
 and sending does not block the reactor for long, and a slow client costs one piece of memory, not a
 list.
 """
@@ -15,7 +15,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from twisted_exec.api import table
-from twisted_exec.api.encoded import json_bytes, json_of, metadata_json_of
+from twisted_exec.api.formats.encoded import json_bytes, json_of, metadata_json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.query import Form
 from twisted_exec.storage.interfaces import Event

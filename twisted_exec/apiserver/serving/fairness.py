@@ -9,7 +9,7 @@ user. Source of the idea: API Priority and Fairness of kube-apiserver.
 
 The thread shares the interpreter with the reactor, which gets it back within
 :data:`SWITCH_SECONDS`.  Only a call into C keeps it longer; the limits of
-:mod:`twisted_exec.api.body` bound the longest of them, the JSON encoder, to a few milliseconds.
+:mod:`twisted_exec.api.formats.body` bound the longest of them, the JSON encoder, to a few milliseconds.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from twisted_exec.api import body
-from twisted_exec.api.encoded import json_of
+from twisted_exec.api.formats import body
+from twisted_exec.api.formats.encoded import json_of
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, TooManyRequests
 from twisted_exec.auth.interfaces import User

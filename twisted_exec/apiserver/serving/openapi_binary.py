@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from twisted_exec.api.formats.protobuf_wire import varint
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.protobuf_wire import varint
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 REQUESTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"

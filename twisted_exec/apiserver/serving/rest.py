@@ -10,8 +10,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from twisted_exec.api import body, fields, patch, strategy
+from twisted_exec.api import fields, patch, strategy
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.formats import body
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import (
     BadRequest,

@@ -16,8 +16,9 @@ from functools import partial
 from itertools import islice
 from typing import Self
 
-from twisted_exec.api import body, fields, strategy, times
-from twisted_exec.api.encoded import encoded, json_bytes
+from twisted_exec.api import fields, strategy, times
+from twisted_exec.api.formats import body
+from twisted_exec.api.formats.encoded import encoded, json_bytes
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.managedfields import entries as managers
 from twisted_exec.api.managedfields import updates

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api import table
-from twisted_exec.api.encoded import json_bytes, json_of
+from twisted_exec.api.formats.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage

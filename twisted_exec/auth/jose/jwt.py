@@ -25,7 +25,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.errors import JoseError
 
-from twisted_exec.api import body
+from twisted_exec.api.formats import body
 from twisted_exec.api.status import APIError
 from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey, VerifyingKey
 

@@ -28,7 +28,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
-from twisted_exec.api import body
+from twisted_exec.api.formats import body
 from twisted_exec.api.status import APIError
 from twisted_exec.tls.errors import TLSConfigError
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api import body
+from twisted_exec.api.formats import body
 from twisted_exec.api.status import APIError
 from twisted_exec.auth.oidc.cel import CLAIMS, USER, Expression, Rule
 from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url

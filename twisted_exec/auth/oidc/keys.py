@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
-from twisted_exec.api import body
+from twisted_exec.api.formats import body
 from twisted_exec.api.status import APIError
 from twisted_exec.auth.jose.keys import VerifyingKey, jwks_keys
 from twisted_exec.auth.oidc.issuer import Issuer, checked_url

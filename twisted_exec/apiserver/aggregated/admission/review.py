@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from twisted_exec.api import body
+from twisted_exec.api.formats import body
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, from_status, one_line
 from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes

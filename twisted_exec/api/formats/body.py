@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from twisted_exec.api import protobuf
+from twisted_exec.api.formats import protobuf
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 LIMIT_DEPTH = 64

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.api.yaml_text`."""
+"""Tests for :mod:`twisted_exec.api.formats.yaml_text`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api import body
-from twisted_exec.api.yaml_text import yaml_bytes
+from twisted_exec.api.formats import body
+from twisted_exec.api.formats.yaml_text import yaml_bytes
 
 _TEXT = some.one_of(
     some.text(some.characters(exclude_categories=["Cs"])),

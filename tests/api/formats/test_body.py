@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.body` and :mod:`twisted_exec.api.protobuf`.
+Tests for :mod:`twisted_exec.api.formats.body` and :mod:`twisted_exec.api.formats.protobuf`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api import body, protobuf
+from twisted_exec.api.formats import body, protobuf
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
-VECTORS = Path(__file__).parents[1] / "captures" / "protobuf-vectors.json"
+VECTORS = Path(__file__).parents[2] / "captures" / "protobuf-vectors.json"
 
 
 def decoded(raw: bytes) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.encoded`.
+Tests for :mod:`twisted_exec.api.formats.encoded`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.encoded import Encoded, json_of, metadata_json_of
+from twisted_exec.api.formats.encoded import Encoded, json_of, metadata_json_of
 
 POOL = {"kind": "MachinePool", "metadata": {"name": "pøl", "labels": {"a": "b"}}, "spec": {}}
 

@@ -1,0 +1,3 @@
+"""
+Formats of objects: JSON, YAML and protobuf.
+"""
