@@ -187,19 +187,33 @@ class RecordedTests(ChainTestCase):
         )
         await self.check_refusal_event(message)
 
-    async def test_refused_with_status(self) -> None:
-        """The recording of a refused session is deleted, also if a poollet has said why it does not begin."""
+    async def refused_meanwhile(self, **status: str) -> str:
+        """Refuse a session whose recording gets a status before; return the message to the user."""
         await self.make_policy()
         self.poollet_.silent = True
         refused = Deferred.fromCoroutine(self.refused(504, user="jane", query=STDIN))
         await self.until(lambda: self.poollet_.requests)
         (recording,) = await self.recordings()
-        status = {"status": {"message": "there is no certificate"}}
-        name = recording["metadata"]["name"]
-        await self.admin.patch(RECORDINGS, name, status, "default", subresource="status")
-        await refused
+        name, body = recording["metadata"]["name"], {"status": status}
+        await self.admin.patch(RECORDINGS, name, body, "default", subresource="status")
+        return await refused
+
+    async def test_refused_with_status(self) -> None:
+        """The recording of a refused session is deleted, also if a poollet has said why it does not begin."""
+        await self.refused_meanwhile(message="there is no certificate")
         while await self.recordings():
             pass
+
+    async def test_refused_and_begun(self) -> None:
+        """If the runtime has begun it, it is retained, ends at once, and says why."""
+        message = await self.refused_meanwhile(phase="Recording")
+        (recording,) = await self.recordings()
+        while not recording["spec"].get("ended"):
+            (recording,) = await self.recordings()
+        spec = recording["spec"]
+        self.assertTrue(spec["endedTime"])
+        self.assertIn('the session of user "jane" was not opened: ', spec["endedReason"])
+        self.assertIn(spec["endedReason"].partition(": ")[2], message)
 
     async def test_joined_meanwhile(self) -> None:
         """A recording remains if another session has joined it before the first one was refused."""

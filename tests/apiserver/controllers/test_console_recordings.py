@@ -70,7 +70,9 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.assertEqual(self.state(), "Pending")
         self.pass_time(LOOK_SECONDS)
         self.assertEqual(self.state(), "Ending")
-        self.assertIn("endedTime", self.stored(CONSOLERECORDINGS, "r")["spec"])
+        spec = self.stored(CONSOLERECORDINGS, "r")["spec"]
+        self.assertTrue(spec["endedTime"])
+        self.assertEqual(spec["endedReason"], "no session has been open for 60 seconds")
 
     def test_no_session(self) -> None:
         """It ends if the session for which it was made was never opened."""
@@ -104,6 +106,8 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.answer("DELETE", f"{MACHINES}/vm-1")
         self.pass_time(LOOK_SECONDS)
         self.assertEqual(self.state(), "Ending")
+        spec = self.stored(CONSOLERECORDINGS, "r")["spec"]
+        self.assertEqual(spec["endedReason"], "the machine was deleted")
 
     def test_retention(self) -> None:
         """It is deleted after its retention, also if a policy required it."""

@@ -72,11 +72,12 @@ class CreationTests(RecordingTestCase):
         self.assertIn("set spec.machinePoolRef", message)
 
     def test_ended(self) -> None:
-        """The server notes when a user ended a recording."""
+        """The server notes when a recording was ended, and by which user."""
         self.make()
         ended = self.patch({"spec": {"ended": True}}, "jane")["spec"]
         self.assertIn("endedTime", ended)
-        self.patch({"spec": {"endedTime": None, "reason": "x"}}, "jane")
+        self.assertEqual(ended["endedReason"], 'user "jane" ended it')
+        self.patch({"spec": {"endedTime": None, "endedReason": None, "reason": "x"}}, "jane")
 
     def test_rights(self) -> None:
         """``edit`` creates and ends, ``admin`` deletes; others see nothing."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
@@ -21,6 +22,7 @@ from twisted_exec.api.kinds.policies.consolerecordings import (
     DEFAULT_RETENTION_DAYS,
     FAILED,
     MOST_USERS,
+    ended_spec,
 )
 from twisted_exec.api.recordings import recording_of_query
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
@@ -35,6 +37,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
 
 JOIN_SECONDS = 10.0
 """Sessions that are opened within this time are noted once."""
@@ -112,7 +115,7 @@ class OpenRecordings(StoreFollower):
         context.recorded, metadata = demand.input, recording["metadata"]
         context.learn(recording=metadata["name"], recording_uid=metadata["uid"])
         if is_new:
-            context.call_unopened(lambda _: self._abandon(recording))
+            context.call_unopened(partial(self._abandon, recording, user))
         if not demand.is_required:
             return ""
         return f"{metadata['uid']}/{recording['spec']['input']}"
@@ -187,25 +190,43 @@ class OpenRecordings(StoreFollower):
         self._remember(stored)
         return stored
 
-    def _abandon(self, recording: Object) -> None:
-        """Delete a recording whose only session was not opened, unless it has begun."""
-        Deferred.fromCoroutine(self._delete(recording)).addErrback(
+    def _abandon(self, recording: Object, user: str, problem: BaseException) -> None:
+        """Delete a recording whose only session was not opened; end it if it has begun."""
+        _, refusal = outcome(problem)
+        why = f'the session of user "{user}" was not opened: {refusal}'
+        Deferred.fromCoroutine(self._delete_or_end(recording, why)).addErrback(
             lambda failure: self._log.failure("cannot delete a console recording", failure)
         )
 
-    async def _delete(self, recording: Object) -> None:
+    async def _delete_or_end(self, recording: Object, why: str) -> None:
         present = recording
-        for _ in range(_ATTEMPTS):
-            try:
-                await self._storage.delete(CONSOLERECORDINGS.resource, present)
-                self._forget(recording)
-                return
-            except NotFound:
-                return
-            except Conflict:
+        try:
+            for _ in range(_ATTEMPTS):
+                if await self._delete_or_end_now(present, why):
+                    return
                 present = await self._storage.get(CONSOLERECORDINGS.resource, *key_of(recording))
-            if present["spec"] != recording["spec"] or _has_begun(present):
-                return  # other sessions have joined it: the controller ends it
+                if present["spec"] != recording["spec"]:
+                    return  # other sessions have joined it: the controller ends it
+        except NotFound:
+            self._forget(recording)
+
+    async def _delete_or_end_now(self, recording: Object, why: str) -> bool:
+        """Delete or end a recording; return ``False`` if it has changed meanwhile."""
+        try:
+            if _has_begun(recording):
+                await self._end(recording, why)
+            else:
+                await self._storage.delete(CONSOLERECORDINGS.resource, recording)
+                self._forget(recording)
+        except Conflict:
+            return False
+        return True
+
+    async def _end(self, recording: Object, why: str) -> None:
+        """:raises Conflict: the recording has changed meanwhile."""
+        spec = ended_spec(recording["spec"], self._now(), why)
+        ended = {**recording, "metadata": {**recording["metadata"]}, "spec": spec}
+        self._remember(await self._storage.update(CONSOLERECORDINGS.resource, ended))
 
     async def _read_again(self, recording: Object) -> None:
         try:

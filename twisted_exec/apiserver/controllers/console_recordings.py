@@ -16,10 +16,10 @@ from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS, CONSOLESESSIONS, Object
-from twisted_exec.api.kinds.policies.consolerecordings import CLOSED, FAILED, end_of
+from twisted_exec.api.kinds.policies.consolerecordings import CLOSED, FAILED, end_of, ended_spec
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.api.times import seconds, timestamp
+from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.controllers.deletion import Expired, ExpiryController, delete_all
 from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.storage.follower import Followed
@@ -133,25 +133,28 @@ class ConsoleRecordings(ExpiryController):
             uid: self._without_since.get(uid, now) for uid in machines if uid not in self._numbers
         }
         for recording in open_:
-            if self._is_to_end(recording):
-                await self._end(recording)
+            if why := self._why_to_end(recording):
+                await self._end(recording, why)
         for recording in list(self._recordings.values()):
             await self._report_unclosed(recording)
         await self._delete_expired()
 
-    def _is_to_end(self, recording: Object) -> bool:
+    def _why_to_end(self, recording: Object) -> str:
+        """Return why a recording is to end; empty if it goes on."""
         spec = recording["spec"]
         uid = spec.get("machineUID", "")
         if uid not in self._machines:
-            return True
+            return "the machine was deleted"
         if not spec.get("endsWithSessions") or uid in self._numbers:
-            return False
+            return ""
         # The object of a session comes a moment after the session, which is noted in the recording.
         is_joined = self._now() - seconds(spec["lastSessionTime"]) < GRACE_SECONDS
-        return not is_joined and (self._clock.seconds() - self._without_since[uid] >= GRACE_SECONDS)
+        if is_joined or self._clock.seconds() - self._without_since[uid] < GRACE_SECONDS:
+            return ""
+        return f"no session has been open for {GRACE_SECONDS:.0f} seconds"
 
-    async def _end(self, recording: Object) -> None:
-        spec = {**recording["spec"], "ended": True, "endedTime": timestamp(self._now())}
+    async def _end(self, recording: Object, why: str) -> None:
+        spec = ended_spec(recording["spec"], self._now(), why)
         ended = {**recording, "metadata": {**recording["metadata"]}, "spec": spec}
         try:
             await self._storage.update(CONSOLERECORDINGS.resource, ended)
@@ -161,14 +164,14 @@ class ConsoleRecordings(ExpiryController):
     async def _report_unclosed(self, recording: Object) -> None:
         """Record an Event if the poollet or the runtime of an ended recording does not close it."""
         uid, status = recording["metadata"]["uid"], recording.get("status", {})
-        end = recording["spec"].get("endedTime")
-        if status.get("phase") in (CLOSED, FAILED) or not end or uid in self._unclosed:
+        ended = recording["spec"].get("endedTime")
+        if status.get("phase") in (CLOSED, FAILED) or not ended or uid in self._unclosed:
             return
-        if self._now() - seconds(end) >= UNCLOSED_SECONDS:
+        if self._now() - seconds(ended) >= UNCLOSED_SECONDS:
             self._unclosed.add(uid)
             pool = recording["spec"].get("pool", "")
             message = (
-                f"the recording ended at {end}, and its runtime has not closed it: nothing is proven about output "
+                f"the recording ended at {ended}, and its runtime has not closed it: nothing is proven about output "
                 f'after the newest head in its status; check the poollet and the runtime of pool "{pool}"'
             )
             await self._reports.tell(CONSOLERECORDINGS, recording, WARNING, NOT_CLOSED, message)
@@ -178,8 +181,8 @@ class ConsoleRecordings(ExpiryController):
         over = self._expired.due(
             key
             for key, each in self._recordings.items()
-            if (end := end_of(each)) is not None
-            and end + each["spec"]["retentionDays"] * _DAY_SECONDS <= now
+            if (ended := end_of(each)) is not None
+            and ended + each["spec"]["retentionDays"] * _DAY_SECONDS <= now
         )
         await delete_all(self._storage, CONSOLERECORDINGS.resource, over)
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from twisted_exec.api import fields, times
+from twisted_exec.api import fields
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS, Object
-from twisted_exec.api.kinds.policies.consolerecordings import SET_BY_SERVER
+from twisted_exec.api.kinds.policies.consolerecordings import SET_BY_SERVER, ended_spec
 from twisted_exec.api.status import Conflict, Forbidden, Invalid
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.policies.machines import MachineReferences
@@ -64,7 +64,9 @@ class RecordingRules:
                 return
             await self._check_policies(change.user, old, "change")
             if new["spec"].get("ended") and not old["spec"].get("ended"):
-                new["spec"]["endedTime"] = times.timestamp(self._now())
+                new["spec"] = ended_spec(
+                    new["spec"], self._now(), f'user "{change.user.name}" ended it'
+                )
         elif old is not None:
             await self._check_policies(change.user, old, "delete")
 

@@ -42,9 +42,11 @@ SET_BY_SERVER = (
     "users",
     "lastSessionTime",
     "endedTime",
+    "endedReason",
 )
-_MUTABLE = ("reason", "retentionDays", "ended", "endedTime")
+_MUTABLE = ("reason", "retentionDays", "ended", "endedTime", "endedReason")
 _LONGEST_HEAD = 4096
+_LONGEST_ENDED_REASON = 1024
 
 _SPEC = struct(
     {
@@ -103,6 +105,10 @@ _SPEC = struct(
             "lastSessionTime is when such a session was last opened, to within 10 seconds. Set by the server."
         ),
         "endedTime": moment("endedTime is when ended was set to true. Set by the server."),
+        "endedReason": string(
+            "endedReason says why ended was set to true. Set by the server.",
+            maxLength=_LONGEST_ENDED_REASON,
+        ),
     },
     required=["machine"],
     description="spec describes the machine, and what is recorded.",
@@ -154,6 +160,16 @@ def end_of(recording: Object) -> float | None:
     return None
 
 
+def ended_spec(spec: Object, now: float, why: str) -> Object:
+    """
+    Return the spec of a recording that ends.
+
+    :param now: seconds since the epoch.
+    """
+    ended = {"ended": True, "endedTime": times.timestamp(now)}
+    return {**spec, **ended, "endedReason": why[:_LONGEST_ENDED_REASON]}
+
+
 def content_path(namespace: str, name: str) -> str:
     """Return the path of the content of a recording at a poollet."""
     resource = CONSOLERECORDINGS.resource
@@ -186,8 +202,8 @@ def _update_problems(new: Object, old: Object) -> Iterator[Cause]:
         yield fields.forbidden(f"spec.{key}", "is immutable: end this recording and create another")
     if old.get("ended") and not new.get("ended"):
         yield fields.forbidden("spec.ended", "cannot be taken back: create another recording")
-    if "endedTime" in changed:
-        yield fields.forbidden("spec.endedTime", "is set by the server")
+    for key in sorted(changed & {"endedTime", "endedReason"}):
+        yield fields.forbidden(f"spec.{key}", "is set by the server")
 
 
 def _validate_status(new: Object, old: Object) -> list[Cause]:
