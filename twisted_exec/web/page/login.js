@@ -125,8 +125,11 @@ async function call(path, body) {
   return answer;
 }
 
-/** Return the name of the user of a token, or of the certificate without one; null if it is refused. */
-async function whoIs(token) {
+/**
+ * Return the name of the user of a token, or of the certificate without one; null if it is refused, and "" if
+ * the server is too old to know.
+ */
+export async function userOf(token) {
   const response = await review(token);
   if (response.status === 401) return null;
   const answer = await response.json().catch(() => ({}));
@@ -257,14 +260,14 @@ class Dialog {
   }
 
   async _offerCertificate() {
-    const name = await whoIs("").catch(() => null);
+    const name = await userOf("").catch(() => null);
     if (name === null) return;
     const label = `Continue as ${printable(name) || "its user"} (client certificate)`;
     this._certificate.replaceWith(button(label, () => this._finish(CERTIFICATE, true)));
   }
 
   async _token(token) {
-    if ((await whoIs(token)) === null) {
+    if ((await userOf(token)) === null) {
       throw new Error("the server does not accept this token; it may have expired");
     }
     this._finish(TOKEN, token);

@@ -3,7 +3,7 @@
 import { Api } from "./api.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
-import { login } from "./login.js";
+import { login, userOf } from "./login.js";
 import { Machines, discover } from "./machines.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
@@ -114,15 +114,9 @@ async function kinds(api, logInAgain) {
 }
 
 /** Show the name of the user. */
-async function nameUser({ api, frame }) {
-  const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-  const body = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
-  try {
-    const review = await api.request(path, { method: "POST", body });
-    frame.user(review.status?.userInfo?.username ?? "");
-  } catch {
-    // An older server does not know; the page works without a name.
-  }
+async function nameUser({ frame, store }) {
+  const name = await userOf(store.get("token")).catch(() => null);
+  if (name !== null) frame.user(name); // else another request asks for a login, or says what is wrong
 }
 
 async function show(context) {
