@@ -6,14 +6,8 @@ import { test } from "node:test";
 import { printable } from "../../../twisted_exec/web/page/dom.js";
 import { machineLink, parse } from "../../../twisted_exec/web/page/routes.js";
 import { Store } from "../../../twisted_exec/web/page/store.js";
-import { matches } from "../../../twisted_exec/web/page/views/filter.js";
-import {
-  Rows,
-  namespacesOf,
-  order,
-  rowOf,
-  textsOf,
-} from "../../../twisted_exec/web/page/views/machine_rows.js";
+import { matches, namespacesOf } from "../../../twisted_exec/web/page/views/filter.js";
+import { Rows, order, rowOf, textsOf } from "../../../twisted_exec/web/page/views/machine_rows.js";
 
 const KIND = { plural: "machines" };
 

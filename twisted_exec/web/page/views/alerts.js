@@ -7,7 +7,7 @@ import { listPath } from "./objects.js";
 import { badge, Table } from "./parts.js";
 import { age, dateTime } from "./times.js";
 
-const OPTIONS = { plural: "consolealerts", missing: "This server has no alerts: it is of an older release." };
+const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
 const MOST_MATCHES = 500;
 const KINDS = { Critical: "bad", Warning: "waiting", Watching: "good", Degraded: "waiting", Unsupported: "bad" };
 
@@ -57,6 +57,7 @@ class Alerts extends ListView {
       });
     }
     this.list(eventsPath, {
+      plural: "events",
       problem: this.problems.matches,
       select: (event) => matchOf(event) !== null,
       onChange: (objects) => {
@@ -66,6 +67,7 @@ class Alerts extends ListView {
     });
     for (const kind of machines.kinds) {
       this.list((namespace) => machines.list(kind, namespace), {
+        plural: kind.plural,
         problem: this.problems.machines,
         select: (machine) => healthOf(machine)?.isHealthy === false,
         onChange: (objects) => this.#unhealthy.set(kind, objects),

@@ -1,4 +1,4 @@
-/** The filter of lists. */
+/** What a user types above a list. */
 
 /**
  * Whether each word of a filter is in one of the texts.
@@ -11,4 +11,10 @@ export function matches(texts, filter) {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const whole = texts.join("\n").toLowerCase();
   return words.every((word) => whole.includes(word));
+}
+
+/** Return the namespaces of a text such as `team-a, team-b`; [""] for all. */
+export function namespacesOf(text) {
+  const names = text.split(/[\s,]+/).filter(Boolean);
+  return names.length && !names.includes("*") ? [...new Set(names)] : [""];
 }

@@ -1,33 +1,54 @@
-/** The common part of views that follow lists: filter, namespaces, problems, and ages that go on. */
+/** The common part of views that follow lists: filter, namespaces, problems, rights, and ages that go on. */
 
 import { fill, h, notice, printable } from "../dom.js";
-import { matches } from "./filter.js";
-import { namespacesOf } from "./machine_rows.js";
-import { follow, servedResources } from "./objects.js";
+import { matches, namespacesOf } from "./filter.js";
+import { Objects, may } from "./objects.js";
 import { field } from "./parts.js";
 
-const AGE_MS = 5000;
-const TYPED_MS = 400;
+const AGES_MILLISECONDS = 5000;
+const TYPED_MILLISECONDS = 400;
+const DRAW_MILLISECONDS = 100;
 
-/** A view implements `begin()`, which calls `list()`, and `draw()`. */
+/** A view implements `begin()`, which calls `list()` or `watch()`, and `draw()`. */
 export class ListView {
+  #options;
   #stopped = new AbortController();
-  #following = new AbortController();
-  #timer = 0;
+  #watches = new AbortController();
+  #isAnywhere; // the user has named no namespaces yet
+  #typing = 0;
+  #drawing = 0;
+  /** @type {Set<() => void>} what is to be done before the next drawing. */
+  #updates = new Set();
+  /** @type {Set<string>} paths that have not answered yet. */
+  #loading = new Set();
+  /** @type {Map<HTMLElement, Map<string, HTMLElement>>} notices, by their place and their list's path. */
+  #problems = new Map();
+  /** @type {Map<string, Record<string, boolean>>} by namespace. */
+  #rights = new Map();
 
   /**
    * @param {any} context
    * @param {{namespace?: string, query: URLSearchParams}} parameters
-   * @param {{plural: string, missing: string}} options missing: the notice if the server does not have the resource.
+   * @param {object} options
+   * @param {string} options.plural the resource whose rights decide where the view begins: in all namespaces, or in
+   *   that of the user.
+   * @param {string} [options.group] of the resource; see Api.can.
+   * @param {string} options.role that may list the resource.
+   * @param {string} [options.missing] the notice if the server does not have the resource.
+   * @param {Record<string, [string, string]>} [options.rights] verb and subresource by the names in {@link rightsIn}.
+   * @param {{filter?: string, namespaces?: string | null}} [options.kept] what the user has typed before.
    */
-  constructor(context, { namespace, query }, { plural, missing }) {
-    Object.assign(this, { context, plural, missing });
-    this.filter = h("input", { type: "search", value: query.get("filter") ?? "", oninput: () => this.draw() });
-    this.namespaces = h("input", {
-      type: "text", value: namespace ?? query.get("namespace") ?? "", placeholder: "all", oninput: () => this.#typed(),
-    });
+  constructor(context, { namespace, query }, options) {
+    const { plural, missing, kept = {} } = options;
+    this.#options = options;
+    Object.assign(this, { context, plural });
+    const named = namespace ?? query.get("namespace") ?? kept.namespaces ?? null;
+    this.#isAnywhere = named === null;
+    const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
+    this.filter = h("input", { ...typed, value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
+    this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "all", oninput: () => this.typed() });
     this.problem = h("div");
-    this.isServed = true;
+    this.isServed = !missing || context.machines.serves(plural);
   }
 
   /** Aborts when the view is left. */
@@ -35,56 +56,122 @@ export class ListView {
     return this.#stopped.signal;
   }
 
+  /** Whether a list has not answered yet. */
+  get isLoading() {
+    return this.#loading.size > 0;
+  }
+
+  /** Whether a list cannot be read. */
+  get hasProblem() {
+    return [...this.#problems.values()].some((notices) => notices.size > 0);
+  }
+
   async start() {
-    const { api, config, store } = this.context;
-    const resources = await servedResources(api);
-    this.isServed = !resources || resources.has(this.plural);
-    if (this.isServed && !this.namespaces.value) {
-      const mayListAll = await api.can("list", this.plural).catch(() => true);
+    if (this.isServed && this.#isAnywhere) {
+      const { api, config, store } = this.context;
+      const mayListAll = await may(api, "list", this.plural, "", "", "", this.#options.group);
       const home = store.get("namespace") ?? (config.namespace || config.machine?.namespace || "default");
       this.namespaces.value = mayListAll ? "" : home;
     }
     if (this.signal.aborted) return;
-    if (!this.isServed) fill(this.problem, notice("warning", this.missing));
+    if (!this.isServed) fill(this.problem, notice("warning", this.#options.missing));
     this.#follow();
-    const timer = setInterval(() => this.draw(), AGE_MS);
+    const timer = setInterval(() => this.draw(), AGES_MILLISECONDS);
     this.signal.addEventListener("abort", () => clearInterval(timer));
   }
 
   stop() {
-    clearTimeout(this.#timer);
-    this.#following.abort();
+    clearTimeout(this.#typing);
+    clearTimeout(this.#drawing);
+    this.#watches.abort();
     this.#stopped.abort();
   }
 
   /**
-   * Follow a list in all namespaces that the user has named.
+   * Keep the objects of a list in all namespaces that the user has named.
+   *
+   * @param {(namespace: string) => string} path
+   * @param {object} options as of {@link watch}, and these:
+   * @param {(objects: any[]) => void} options.onChange is called before `draw()`.
+   * @param {(object: any) => boolean} [options.select]
+   */
+  list(path, { onChange, select, ...options }) {
+    const lists = new Map();
+    const update = () => onChange([...lists.values()].flatMap((each) => each.all));
+    this.watch(path, {
+      ...options,
+      onEvent: (event, source) => {
+        if (!lists.has(source)) lists.set(source, new Objects(select));
+        lists.get(source).apply(event);
+        this.changed(update);
+      },
+    });
+  }
+
+  /**
+   * Watch a list in all namespaces that the user has named.
    *
    * @param {(namespace: string) => string} path
    * @param {object} options
-   * @param {(objects: any[]) => void} options.onChange is called before `draw()`.
-   * @param {(object: any) => boolean} [options.select]
+   * @param {(event: any, path: string) => void} options.onEvent see Api.watch.
+   * @param {Record<string, string>} [options.query]
+   * @param {string} [options.plural] of the objects.
+   * @param {string} [options.role] that may list them.
    * @param {HTMLElement} [options.problem] where problems are shown.
    */
-  list(path, { onChange, select, problem = this.problem }) {
-    const found = new Map();
-    const problems = new Map();
+  watch(path, { onEvent, query, plural = this.plural, role = this.#options.role, problem = this.problem }) {
+    const { signal } = this.#watches;
     for (const namespace of namespacesOf(this.namespaces.value)) {
-      follow(this.context.api, path(namespace), {
-        signal: this.#following.signal,
-        select,
-        onChange: (objects) => {
-          found.set(namespace, objects);
-          onChange([...found.values()].flat());
-          this.draw();
+      const source = path(namespace);
+      this.#loading.add(source);
+      this.context.api.watch(
+        source,
+        (event) => {
+          this.#loading.delete(source);
+          onEvent(event, source);
         },
-        onProblem: (error) => {
-          if (error) problems.set(namespace, error);
-          else problems.delete(namespace);
-          fill(problem, [...problems.values()].map(explained));
+        {
+          query,
+          signal,
+          onProblem: (error) => {
+            this.#loading.delete(source);
+            this.#report(problem, source, error && explained(error, { plural, namespace, role }));
+          },
         },
-      });
+      );
     }
+  }
+
+  /** Draw soon, once for all events of a moment: a change of a thousand machines is a thousand events. */
+  changed(update = () => {}) {
+    this.#updates.add(update);
+    this.#drawing ||= setTimeout(() => {
+      this.#drawing = 0;
+      const updates = [...this.#updates];
+      this.#updates.clear();
+      updates.forEach((each) => each());
+      this.draw();
+    }, DRAW_MILLISECONDS);
+  }
+
+  /** The user has changed the filter. */
+  filtered() {
+    this.draw();
+  }
+
+  /** The user is typing which objects are to be listed: follow these soon. */
+  typed() {
+    clearTimeout(this.#typing);
+    this.#typing = setTimeout(() => this.#follow(), TYPED_MILLISECONDS);
+  }
+
+  /** What the user may do with the objects of a namespace; empty until the server has answered, then `draw()` follows. */
+  rightsIn(namespace) {
+    const known = this.#rights.get(namespace);
+    if (known) return known;
+    this.#rights.set(namespace, {});
+    this.#learn(namespace);
+    return {};
   }
 
   /** The rows that match the filter by their texts. */
@@ -110,25 +197,47 @@ export class ListView {
     return h("div", { class: "toolbar" }, field("Filter", this.filter), field("Namespaces", this.namespaces));
   }
 
-  #typed() {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#follow(), TYPED_MS);
-  }
-
   #follow() {
-    this.#following.abort();
-    this.#following = new AbortController();
-    if (this.isServed) fill(this.problem);
+    this.#watches.abort();
+    this.#watches = new AbortController();
+    this.#updates.clear();
+    this.#loading.clear();
+    for (const place of this.#problems.keys()) fill(place);
+    this.#problems.clear();
     const [first] = namespacesOf(this.namespaces.value);
     if (first) this.context.store.set("namespace", first);
     this.begin();
   }
+
+  #report(place, path, problem) {
+    if (!this.#problems.has(place)) this.#problems.set(place, new Map());
+    const notices = this.#problems.get(place);
+    if (problem) notices.set(path, problem);
+    else notices.delete(path);
+    fill(place, [...notices.values()]);
+    this.changed();
+  }
+
+  async #learn(namespace) {
+    const rights = Object.entries(this.#options.rights);
+    const answers = await Promise.all(
+      rights.map(([, [verb, subresource]]) => may(this.context.api, verb, this.plural, subresource, namespace)),
+    );
+    this.#rights.set(namespace, Object.fromEntries(rights.map(([name], at) => [name, answers[at]])));
+    if (!this.signal.aborted) this.draw();
+  }
 }
 
-function explained(error) {
+function explained(error, { plural, namespace, role }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
-    return notice("error", h("p", {}, printable(error.message)), h("p", {}, "Name the namespaces above in which you may list these objects; the roles edit and admin include this."));
+    const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
+    return notice(
+      "error",
+      h("p", {}, `You may not list ${plural} ${where}.`),
+      h("p", {}, `Name the namespaces in which you may above, or ask your administrator for the role “${role}” there.`),
+      h("p", { class: "dim mono" }, printable(error.message)),
+    );
   }
   if (error.code === 0 || error.code >= 500) {
     return notice("warning", `The list is not current: ${printable(error.message)}. The page tries again by itself.`);

@@ -52,12 +52,6 @@ export function order(column, isDescending) {
     collator.compare(a.name, b.name);
 }
 
-/** Return the namespaces of a text such as `team-a, team-b`; [""] for all. */
-export function namespacesOf(text) {
-  const names = text.split(/[\s,]+/).filter(Boolean);
-  return names.length && !names.includes("*") ? [...new Set(names)] : [""];
-}
-
 /** The rows of several watches. */
 export class Rows {
   constructor() {

@@ -4,7 +4,6 @@
 
 /** Path of the group with sessions, recordings and alerts. */
 export const CONSOLE_GROUP = "/apis/console.twisted-exec.dev/v1alpha1";
-const SHOW_AFTER_MS = 100;
 
 /**
  * @param {string} plural
@@ -57,33 +56,6 @@ export class Objects {
 
 function keyOf(object) {
   return `${object.metadata.namespace ?? ""}/${object.metadata.name}`;
-}
-
-/**
- * Follow a list, and tell changes at most ten times a second.
- *
- * @param {any} api
- * @param {string} path
- * @param {object} options
- * @param {(objects: any[]) => void} options.onChange
- * @param {(error: Error | null) => void} options.onProblem null when the list is read again.
- * @param {AbortSignal} options.signal
- * @param {(object: any) => boolean} [options.select]
- * @param {Record<string, string>} [options.query]
- */
-export function follow(api, path, { onChange, onProblem, signal, select, query }) {
-  const objects = new Objects(select);
-  let timer = 0;
-  const show = () => {
-    timer = 0;
-    if (!signal.aborted) onChange(objects.all);
-  };
-  const changed = (event) => {
-    objects.apply(event);
-    if (!timer) timer = setTimeout(show, event.type === "RESET" ? 0 : SHOW_AFTER_MS);
-  };
-  signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
-  api.watch(path, changed, { signal, onProblem, query });
 }
 
 /** @type {WeakMap<object, Promise<Set<string> | null>>} */

@@ -3,13 +3,18 @@
 import { confirmed } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { ListView } from "./list_view.js";
-import { itemPath, listPath, may } from "./objects.js";
+import { itemPath, listPath } from "./objects.js";
 import { badge, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
 import { rowOf, textsOf } from "./recording_model.js";
 import { age, dateTime, duration, size } from "./times.js";
 
-const OPTIONS = { plural: "consolerecordings", missing: "This server has no recordings: it is of an older release." };
+const OPTIONS = {
+  plural: "consolerecordings",
+  role: "edit",
+  missing: "This server has no recordings: it is of an older release.",
+  rights: { mayRead: ["get", "content"], mayEnd: ["patch", ""] },
+};
 const KINDS = { Recording: "good", Failed: "bad", Pending: "waiting", Ending: "waiting" };
 
 /**
@@ -30,8 +35,7 @@ export function show(container, context, parameters) {
 
 class Recordings extends ListView {
   #rows = null;
-  /** @type {Map<string, {mayRead: boolean, mayEnd: boolean}>} by namespace. */
-  #rights = new Map();
+  #unreadable = ""; // namespaces in the hint
 
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
@@ -56,24 +60,8 @@ class Recordings extends ListView {
       select: (recording) => !machine || isOf(recording, machine),
       onChange: (objects) => {
         this.#rows = objects.map(rowOf).sort((first, second) => (first.begin < second.begin ? 1 : -1));
-        for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
       },
     });
-    this.draw();
-  }
-
-  async #learn(namespace) {
-    if (this.#rights.has(namespace)) return;
-    this.#rights.set(namespace, { mayRead: false, mayEnd: false });
-    const { api } = this.context;
-    const [mayRead, mayEnd] = await Promise.all([
-      may(api, "get", this.plural, "content", namespace),
-      may(api, "patch", this.plural, "", namespace),
-    ]);
-    this.#rights.set(namespace, { mayRead, mayEnd });
-    if (this.signal.aborted) return;
-    const lacking = [...this.#rights].filter(([, rights]) => !rights.mayRead).map(([each]) => printable(each));
-    fill(this.hint, lacking.length > 0 && notice("", `You may see but not play recordings in ${lacking.join(", ")}: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it.`));
     this.draw();
   }
 
@@ -82,13 +70,21 @@ class Recordings extends ListView {
     const all = this.#rows ?? [];
     const rows = this.matching(all, textsOf).map((row) => ({
       ...row,
-      ...this.#rights.get(row.namespace),
+      ...this.rightsIn(row.namespace),
       age: age(row.begin, now),
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
     const empty = all.length ? "No recording matches the filter." : "There are no recordings.";
     this.table.update(rows, this.#rows && empty);
     this.count.textContent = rows.length === all.length ? `${rows.length}` : `${rows.length} of ${all.length}`;
+    this.#showHint(new Set(all.map((row) => row.namespace)));
+  }
+
+  #showHint(namespaces) {
+    const unreadable = [...namespaces].filter((each) => this.rightsIn(each).mayRead === false).map(printable).join(", ");
+    if (unreadable === this.#unreadable) return; // a screen reader would read it again
+    this.#unreadable = unreadable;
+    fill(this.hint, unreadable && notice("", `You may see but not play recordings in ${unreadable}: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it.`));
   }
 
   #columns() {

@@ -3,12 +3,17 @@
 import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { ListView } from "./list_view.js";
-import { itemPath, listPath, may } from "./objects.js";
+import { itemPath, listPath } from "./objects.js";
 import { Table } from "./parts.js";
 import { connectionOf, order, rowOf, textsOf } from "./session_model.js";
 import { age, dateTime, size } from "./times.js";
 
-const OPTIONS = { plural: "consolesessions", missing: "This server does not list console sessions: it is of an older release." };
+const OPTIONS = {
+  plural: "consolesessions",
+  role: "edit",
+  missing: "This server does not list console sessions: it is of an older release.",
+  rights: { mayEnd: ["delete", ""] },
+};
 
 /**
  * @param {HTMLElement} container
@@ -24,8 +29,6 @@ export function show(container, context, parameters) {
 
 class Sessions extends ListView {
   #rows = null;
-  /** @type {Map<string, boolean>} whether the user may end sessions, by namespace. */
-  #rights = new Map();
 
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
@@ -40,16 +43,8 @@ class Sessions extends ListView {
     this.list((namespace) => listPath(this.plural, namespace), {
       onChange: (objects) => {
         this.#rows = objects.map(rowOf).sort(order);
-        for (const namespace of new Set(this.#rows.map((row) => row.namespace))) this.#learn(namespace);
       },
     });
-    this.draw();
-  }
-
-  async #learn(namespace) {
-    if (this.#rights.has(namespace)) return;
-    this.#rights.set(namespace, false);
-    this.#rights.set(namespace, await may(this.context.api, "delete", this.plural, "", namespace));
     this.draw();
   }
 
@@ -58,9 +53,9 @@ class Sessions extends ListView {
     const all = this.#rows ?? [];
     const rows = this.matching(all, textsOf).map((row) => ({
       ...row,
+      ...this.rightsIn(row.namespace),
       age: age(row.since, now),
       awayFor: age(row.away, now),
-      mayEnd: this.#rights.get(row.namespace) === true,
     }));
     const empty = all.length ? "No session matches the filter." : "No console is open.";
     this.table.update(rows, this.#rows && empty);

@@ -1,0 +1,132 @@
+/** The common part of lists, with a document and a server in memory. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Machines } from "../../../twisted_exec/web/page/machines.js";
+import { ListView } from "../../../twisted_exec/web/page/views/list_view.js";
+import { install } from "./dom.mjs";
+import { turn } from "./fakes.mjs";
+
+install();
+
+const KIND = { plural: "machines", group: "compute.ironcore.dev", version: "v1alpha1", subresources: [] };
+const named = (name) => ({ metadata: { namespace: "team-a", name } });
+
+/** A server whose watches are driven by the test. */
+class Server {
+  watches = [];
+  reviews = [];
+  allowed = new Set();
+
+  watch(path, onEvent, { onProblem, signal }) {
+    this.watches.push({ path, onEvent, onProblem, signal });
+  }
+
+  async can(verb, resource, subresource, namespace) {
+    this.reviews.push([verb, resource, subresource, namespace].join(" "));
+    return this.allowed.has(verb);
+  }
+}
+
+class Things extends ListView {
+  objects = null;
+
+  begin() {
+    this.list((namespace) => `/things/${namespace}`, { onChange: (objects) => (this.objects = objects) });
+  }
+
+  draw() {
+    this.drawn = (this.drawn ?? 0) + 1;
+  }
+}
+
+async function open(t, { allowed = [], address = "", options = {}, served = null } = {}) {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const server = new Server();
+  server.allowed = new Set(allowed);
+  const values = new Map();
+  const store = { get: (key, fallback = null) => values.get(key) ?? fallback, set: (key, value) => values.set(key, value) };
+  const context = { api: server, config: { namespace: "home" }, store, machines: new Machines([KIND], served) };
+  const query = new URLSearchParams(address);
+  const rights = { mayEnd: ["delete", ""] };
+  const view = new Things(context, { query }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
+  await view.start();
+  t.after(() => view.stop());
+  return { view, server, store, context };
+}
+
+const paths = (server) => server.watches.filter(({ signal }) => !signal.aborted).map(({ path }) => path);
+
+test("a user who may list everywhere begins with all namespaces", async (t) => {
+  assert.deepEqual(paths((await open(t, { allowed: ["list"] })).server), ["/things/"]);
+});
+
+test("a user who may not list everywhere begins at home", async (t) => {
+  assert.deepEqual(paths((await open(t)).server), ["/things/home"]);
+});
+
+test("the address names namespaces and the filter", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a,b&filter=x" });
+  assert.deepEqual(paths(server), ["/things/a", "/things/b"]);
+  assert.equal(view.filter.value, "x");
+  assert.deepEqual(server.reviews, []);
+});
+
+test("what the user has typed before is kept, also all namespaces", async (t) => {
+  const { view, server } = await open(t, { options: { kept: { namespaces: "", filter: "y" } } });
+  assert.deepEqual(paths(server), ["/things/"]);
+  assert.equal(view.filter.value, "y");
+});
+
+test("other namespaces are followed when the user pauses", async (t) => {
+  const { view, server, store } = await open(t);
+  view.namespaces.value = "b";
+  view.namespaces.send("input");
+  t.mock.timers.tick(300);
+  assert.deepEqual(paths(server), ["/things/home"]);
+  t.mock.timers.tick(100);
+  assert.deepEqual(paths(server), ["/things/b"]);
+  assert.equal(store.get("namespace"), "b");
+});
+
+test("all events of a moment are one change", async (t) => {
+  const { view, server } = await open(t);
+  const [{ onEvent }] = server.watches;
+  assert.equal(view.isLoading, true);
+  onEvent({ type: "RESET", items: [named("x")] });
+  onEvent({ type: "ADDED", object: named("y") });
+  assert.equal(view.isLoading, false);
+  t.mock.timers.tick(100);
+  assert.equal(view.drawn, 1);
+  assert.deepEqual(view.objects.map((each) => each.metadata.name), ["x", "y"]);
+});
+
+test("the problems of all lists are shown, each until its list is read again", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a,b" });
+  const [a, b] = server.watches;
+  a.onProblem({ code: 403, message: 'things is forbidden: User "ada"' });
+  b.onProblem({ code: 0, message: "the server cannot be reached" });
+  assert.equal(view.isLoading, false);
+  assert.match(view.problem.text, /You may not list things in the namespace a\..*the role “edit”.*forbidden.*not current/);
+  a.onProblem(null);
+  assert.doesNotMatch(view.problem.text, /You may not/);
+  assert.equal(view.hasProblem, true);
+  b.onProblem(null);
+  assert.equal(view.hasProblem, false);
+});
+
+test("rights are asked once for each namespace, and drawn when they are known", async (t) => {
+  const { view, server } = await open(t, { allowed: ["delete"], address: "namespace=a" });
+  assert.deepEqual([view.rightsIn("a"), view.rightsIn("a")], [{}, {}]);
+  await turn();
+  assert.deepEqual(view.rightsIn("a"), { mayEnd: true });
+  assert.equal(view.drawn, 1);
+  assert.deepEqual(server.reviews, ["delete things  a"]);
+});
+
+test("a server that does not have the resource is not asked for it", async (t) => {
+  const { view, server } = await open(t, { served: new Set() });
+  assert.equal(view.problem.text, "No things.");
+  assert.deepEqual(server.reviews, []);
+});
