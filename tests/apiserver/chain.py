@@ -28,7 +28,9 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond, respond_json
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_json
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,

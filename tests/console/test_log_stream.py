@@ -15,7 +15,8 @@ from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.journal.journal import Journal
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer

@@ -15,7 +15,7 @@ from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import Handed
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import respond_text
+from twisted_exec.streaming.http.responses import respond_text
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     REVOKED,

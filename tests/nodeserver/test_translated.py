@@ -11,7 +11,8 @@ from twisted.internet.defer import Deferred
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
-from twisted_exec.streaming.http.site import Request, respond_status
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond_status
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, UPGRADE_REQUIRED

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from twisted_exec.streaming.http.site import Dispatcher, Request, respond_text
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.testing.attachment import RecordingAttachment

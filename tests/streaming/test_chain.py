@@ -22,7 +22,10 @@ from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Channel, Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.http.channel import Channel
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_json
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     COMPLETED,

@@ -15,7 +15,9 @@ from tests.streaming.frames import handshake, masked
 from tests.streaming.places import PlacesTestCase, turn
 from tests.streaming.raw import Raw
 from tests.streaming.spdy_peer import handshake as spdy_handshake
-from twisted_exec.streaming.http.site import MAX_CHUNKS, Dispatcher, Request, Site, respond
+from twisted_exec.streaming.http.request import MAX_CHUNKS, Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.wire.channel import Channel

@@ -5,7 +5,8 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.site import Dispatcher, Request, respond_json
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.testing.http import MemoryServer
 
 

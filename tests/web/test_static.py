@@ -9,7 +9,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.testing.http import MemoryServer, Response
 from twisted_exec.web.headers import CONTENT_SECURITY_POLICY
 from twisted_exec.web.static import CONTENT_TYPES, DIRECTORY, Page

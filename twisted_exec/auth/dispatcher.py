@@ -15,8 +15,9 @@ from twisted_exec.api.status import APIError
 from twisted_exec.auth.gate import Gate
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.pages import adopt_page
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import Match, RouteTable, WrongMethod, with_head
-from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.sessions.registry import Sessions
 
 Handler = Callable[[RequestContext], Awaitable[None]]

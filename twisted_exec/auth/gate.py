@@ -39,7 +39,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer, Subject
 from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id

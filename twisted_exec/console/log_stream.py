@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
 from twisted_exec.streaming.text.responses import PacedResponse
 

@@ -46,7 +46,8 @@ from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
-from twisted_exec.streaming.http.site import Dispatcher, Site
+from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness

@@ -14,7 +14,7 @@ from twisted_exec.api.reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
 from twisted_exec.streaming.http.outcomes import naming, outcome
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.resuming import (

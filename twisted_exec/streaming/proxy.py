@@ -24,8 +24,8 @@ from twisted_exec.api.status import MethodNotAllowed, NotFound
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest, answer_all
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.routes import WrongMethod
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator
 from twisted_exec.streaming.passage import Passage
 from twisted_exec.streaming.paths import Paths

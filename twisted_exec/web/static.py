@@ -20,8 +20,9 @@ from twisted.web import http
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import accepts_gzip
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond, respond_json, respond_text
 from twisted_exec.streaming.http.routes import with_head
-from twisted_exec.streaming.http.site import Request, respond, respond_json, respond_text
 from twisted_exec.web.headers import protect
 
 ROOT = "console"

@@ -22,7 +22,8 @@ from twisted_exec.apiserver.aggregated.admission import sources
 from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, Opening
 from twisted_exec.auth.interfaces import User
-from twisted_exec.streaming.http.site import Site, respond
+from twisted_exec.streaming.http.responses import respond
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.cluster import MemoryCluster
 
 JANE = User("jane", ("dev", "system:authenticated"), "u-1", {"scopes": ("a", "b")})

@@ -16,7 +16,8 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods.streams import container_of, kubelet_query
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import MACHINE_DELETED

@@ -17,7 +17,8 @@ from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.serving.watch import Watcher
 from twisted_exec.apiserver.serving.watch_streams import LineStream
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.testing.http import MemoryServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

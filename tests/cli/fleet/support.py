@@ -18,7 +18,8 @@ from twisted_exec.cli.fleet import command
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.journal.journal import Journal
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.sessions.registry import Sessions
 
 

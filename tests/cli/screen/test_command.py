@@ -15,7 +15,8 @@ from twisted_exec.api.screens import Form, ScreenOptions
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.cli.main import make_parser
 from twisted_exec.cli.screen.command import screen_options
-from twisted_exec.streaming.http.site import Request, respond
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond
 
 PATH = b"/namespaces/default/machines/vm/screen"
 

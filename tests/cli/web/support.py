@@ -15,7 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.streaming.raw import Raw
 from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_json
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.network import MemoryNetwork
 
 PORT = 40123

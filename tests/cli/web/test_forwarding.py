@@ -17,7 +17,8 @@ from tests.streaming.smuggled import FORMS, IMPERSONATING, NAMES, spelt
 from twisted_exec.api.status import Forbidden, Unauthorized
 from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Impersonation
-from twisted_exec.streaming.http.site import Request, respond, respond_status
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond, respond_status
 
 
 @implementer(IStreamClientEndpoint)

@@ -14,7 +14,8 @@ from tests.streaming.raw import Raw
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.web import sockets
 from twisted_exec.cli.web.server import LocalServer
-from twisted_exec.streaming.http.site import Request, respond_status
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond_status
 from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 

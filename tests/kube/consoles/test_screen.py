@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred
 from tests.kube.console_cases import Consoles, ConsolesCase
 from twisted_exec.api.status import GatewayTimeout
 from twisted_exec.kube.consoles.screen import read_state
-from twisted_exec.streaming.http.site import Request, respond
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond
 
 STATE = {"epoch": "0" * 16, "offset": 7, "columns": 80, "rows": 24, "output": "hello"}
 

@@ -17,7 +17,7 @@ from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import respond_text
+from twisted_exec.streaming.http.responses import respond_text
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.guard import SessionGuard
 

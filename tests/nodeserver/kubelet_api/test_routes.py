@@ -10,7 +10,7 @@ from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import respond_text
+from twisted_exec.streaming.http.responses import respond_text
 
 
 def routes(hop: Hop) -> Iterable[Route]:

@@ -11,7 +11,7 @@ from tests.nodeserver.stream_chain import ChainTestCase
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.nodeserver.kubelet_api import run
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.wire.channel import V5, Channel

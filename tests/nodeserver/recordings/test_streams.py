@@ -16,7 +16,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.recording.signatures import UnusableCertificate
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY

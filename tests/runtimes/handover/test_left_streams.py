@@ -13,7 +13,8 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.runtimes.handover.bridged import Bridged
 from twisted_exec.runtimes.handover.left_streams import pass_on
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 from twisted_exec.wire.session_terms import FULL

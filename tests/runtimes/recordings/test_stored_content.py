@@ -14,7 +14,8 @@ from twisted_exec.api.status import APIError
 from twisted_exec.observe.audit import Trail
 from twisted_exec.recording.stores.interfaces import ReadText, StoreError
 from twisted_exec.runtimes.recordings.stored_content import StoredStream
-from twisted_exec.streaming.http.site import Dispatcher, Request, respond_status
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_status
 from twisted_exec.streaming.interfaces import COMPLETED
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer

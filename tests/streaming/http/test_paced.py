@@ -13,7 +13,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming.http.paced import LONGEST_SECONDS, STALLED_SECONDS, respond_pieces
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 
 PIECE = b"x" * (64 << 10)

@@ -23,7 +23,8 @@ from twisted_exec.api.status import APIError
 from twisted_exec.observe.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.interfaces import (
     IStreamLocator,
     Location,

@@ -16,7 +16,7 @@ from tests.streaming.passing import carry
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.testing.http import MemoryServer
 
 

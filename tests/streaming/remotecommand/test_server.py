@@ -19,7 +19,8 @@ from tests.streaming.sessions.test_registry import Records
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.metrics import LatencyMetrics, new_registry
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,

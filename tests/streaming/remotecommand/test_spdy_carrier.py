@@ -20,7 +20,7 @@ from tests.streaming.spdy_peer import SPDYPeer, handshake
 from tests.streaming.users import SPDYUser
 from tests.wire.spdy.test_frames import CAPTURES
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,

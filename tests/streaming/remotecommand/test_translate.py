@@ -21,7 +21,9 @@ from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     COMPLETED,

@@ -24,7 +24,9 @@ from tests.streaming.remotecommand.test_translate import Proxying
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_text
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_text
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import (
     REVOKED,

@@ -20,7 +20,8 @@ from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.relay import Relay

@@ -7,7 +7,8 @@ from dataclasses import replace
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.text.stream import TextAnswer, ending_mark
 from twisted_exec.testing.http import MemoryServer

@@ -23,7 +23,7 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.auth.tokens import IAudienceAuthenticator
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import respond_json
+from twisted_exec.streaming.http.responses import respond_json
 
 _Answer = Callable[[User, Object, str], Awaitable[Object]]
 """From the requester, the review and its namespace to its ``status``."""

@@ -36,8 +36,9 @@ from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey
 from twisted_exec.auth.service_accounts import BOUND, TokenIssuer
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond, respond_json
 from twisted_exec.streaming.http.routes import not_found
-from twisted_exec.streaming.http.site import Request, respond, respond_json
 
 
 class TokenInvalidation(Service):

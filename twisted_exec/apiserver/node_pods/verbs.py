@@ -27,7 +27,7 @@ from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import respond_json
+from twisted_exec.streaming.http.responses import respond_json
 
 _ATTEMPTS = 5
 _BOUND = {"type": "PodScheduled", "status": "True"}

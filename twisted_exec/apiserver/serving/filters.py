@@ -22,7 +22,7 @@ from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import accepts_gzip, respond_pieces
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 
 
 class APIRequest(Request):

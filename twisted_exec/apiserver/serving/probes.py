@@ -18,8 +18,9 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.observe.health import Health, Results, listing
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond_text
 from twisted_exec.streaming.http.routes import not_found
-from twisted_exec.streaming.http.site import Request, respond_text
 
 PING = "ping"
 """The check that passes if the server answers at all."""

@@ -54,8 +54,9 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import respond_pieces
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.routes import Match
-from twisted_exec.streaming.http.site import Request, respond_json
 
 _LAID_OUT_ITEMS = 500
 _LAID_OUT_BYTES = 2 << 20

@@ -23,8 +23,8 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.responses import respond, respond_json
 from twisted_exec.streaming.http.routes import not_found
-from twisted_exec.streaming.http.site import respond, respond_json
 
 _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 

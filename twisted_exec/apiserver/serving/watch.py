@@ -39,7 +39,7 @@ from twisted_exec.apiserver.serving.watch_streams import Lines, stream_of
 from twisted_exec.auth.interfaces import IVisibility
 from twisted_exec.storage.history import check_version_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 
 _BOOKMARK_SECONDS = 60.0
 

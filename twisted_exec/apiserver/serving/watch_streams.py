@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from twisted_exec.streaming.http.memory_budget import Budget
+from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
 from twisted_exec.streaming.http.output_socket import (
     OutputSocketUser,
     connect_socket,
     output_socket,
 )
 from twisted_exec.streaming.http.paced import Paced, PacedAnswer
-from twisted_exec.streaming.http.site import Request, SlowReader
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,

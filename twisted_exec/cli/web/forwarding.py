@@ -20,7 +20,7 @@ from twisted_exec.cli.web.headers import request_headers, set_answer_headers
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import http as transport
 from twisted_exec.kube.transport.exchange import Incoming
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 
 AGENT = "twisted-exec-web"
 HEAD_SECONDS = 60.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.web.headers import protect

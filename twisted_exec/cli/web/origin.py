@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from twisted_exec.api.status import APIError, BadRequest, Forbidden, Unauthorized
 from twisted_exec.cli.web.login import REMEDY, Login
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import subprotocol_token, values

@@ -14,8 +14,9 @@ from twisted_exec.cli.web.login import Login
 from twisted_exec.cli.web.origin import check_host, check_origin, check_token
 from twisted_exec.cli.web.sockets import Sockets
 from twisted_exec.streaming.http.pages import recognise_page
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import WrongMethod, not_found, split_path
-from twisted_exec.streaming.http.site import Dispatcher, Request, respond_json
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.web.static import ROOT, Page
 from twisted_exec.wire.upgrade import WEBSOCKET

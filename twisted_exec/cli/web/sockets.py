@@ -31,7 +31,7 @@ from twisted_exec.kube.consoles.exec import (
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, upgrade
 from twisted_exec.streaming.http.upgrade_server import header_pairs, take_over
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending

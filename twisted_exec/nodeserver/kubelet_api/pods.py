@@ -23,7 +23,7 @@ from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route
 from twisted_exec.nodeserver.ownership import STATUSES
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import respond_json
+from twisted_exec.streaming.http.responses import respond_json
 
 _OF_THE_ITEM = ("apiVersion", "kind")  # absent in the items of a list
 

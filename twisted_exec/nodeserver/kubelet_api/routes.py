@@ -23,13 +23,9 @@ from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.query import KubeletTarget
 from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond, respond_status, respond_text
 from twisted_exec.streaming.http.routes import Match
-from twisted_exec.streaming.http.site import (
-    Request,
-    respond,
-    respond_status,
-    respond_text,
-)
 
 RESOURCE = "pods"
 NOUN = "pod"

@@ -27,7 +27,7 @@ from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.outcomes import outcome
-from twisted_exec.streaming.http.site import respond
+from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,

@@ -27,7 +27,8 @@ from twisted_exec.nodeserver.kubelet_api.routes import Route
 from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, PodUsage, Usage
 from twisted_exec.observe.metrics import CONTENT_TYPE
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Request, respond, respond_json
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond, respond_json
 
 
 def summary(node: str, usage: LeafUsage) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from twisted_exec.nodeserver.kubelet_api.query import (
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy

@@ -36,7 +36,7 @@ from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route
 from twisted_exec.nodeserver.nodes.addresses import Address
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http import site
+from twisted_exec.streaming.http import responses
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 
 PAGE = "/healthz/nodeserver"
@@ -74,7 +74,7 @@ def probe_routes(keeper: str) -> Callable[[Hop], list[Route]]:
     def make(hop: Hop) -> list[Route]:
         async def answer(context: RequestContext) -> None:
             await hop.admit(context)
-            site.respond_text(context.request, 200, page(keeper))
+            responses.respond_text(context.request, 200, page(keeper))
 
         return [Route(["GET"], PAGE, answer)]
 

@@ -51,7 +51,7 @@ from twisted_exec.poollet.consoles.dialling import Dialler, Target
 from twisted_exec.poollet.consoles.policies import PoolPolicies
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import (
     UID_HEADER,
     USER_HEADER,

@@ -19,8 +19,8 @@ from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.poollet.consoles.exec_route import PoolAccess
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.probes import respond_ready
+from twisted_exec.streaming.http.responses import respond, respond_text
 from twisted_exec.streaming.http.routes import Match
-from twisted_exec.streaming.http.site import respond, respond_text
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.runtimes.serving.resuming import resumption_of
 from twisted_exec.runtimes.serving.server_routes import SocketRoutes, header_text
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 

@@ -20,7 +20,7 @@ from twisted_exec.runtimes.handover.bridged import Bridged
 from twisted_exec.runtimes.serving.rejoining import response_head
 from twisted_exec.runtimes.serving.server_routes import SocketRoutes, header_text
 from twisted_exec.streaming.enduring_streams import Owner
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER

@@ -34,7 +34,8 @@ from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.routes import OrdinaryStream
 from twisted_exec.runtimes.serving.server import StreamServer
 from twisted_exec.streaming.enduring_streams import Owner
-from twisted_exec.streaming.http.site import Request, Site
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,

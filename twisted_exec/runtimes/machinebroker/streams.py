@@ -39,7 +39,8 @@ from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
 from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
-from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRefused,
     UpgradeRequest,

@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import MissingOutput
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import COMPLETED
 from twisted_exec.streaming.text.responses import PacedResponse
 

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.recording.stores.interfaces import ReadText, StoreError
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import COMPLETED
 from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.text.responses import TextResponse

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import Reservation
 from twisted_exec.streaming.enduring_streams import EnduringStreams, Owner
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, choose_protocol

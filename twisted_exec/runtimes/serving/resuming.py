@@ -9,7 +9,7 @@ from collections.abc import Callable
 from twisted_exec.api.status import BadRequest
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import IAttachment, IResumableAttachment, Subject
 from twisted_exec.streaming.sessions.resuming import (

@@ -55,11 +55,9 @@ from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.enduring_streams import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.routes import split_path
-from twisted_exec.streaming.http.site import (
-    Request,
-    respond,
-)
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import (
     COMPLETED,

@@ -23,13 +23,9 @@ from twisted_exec.streaming.enduring_streams import Offer
 from twisted_exec.streaming.http.control import FurtherRequest
 from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.http.probes import respond_ready
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes
-from twisted_exec.streaming.http.site import (
-    Dispatcher,
-    Request,
-    respond,
-    respond_text,
-)
 from twisted_exec.streaming.interfaces import (
     IAttachment,
 )

@@ -10,9 +10,16 @@ well-behaved peer is done in a moment, so this hardly ever hits one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Holder = TypeVar("Holder")
+
+
+class SlowReader(Protocol):
+    """A holder of bytes that its client does not read."""
+
+    def evict(self) -> None:
+        """Free the memory at once, for others."""
 
 
 class Budget(Generic[Holder]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, take_over
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.wire.errors import RemoteProtocolError

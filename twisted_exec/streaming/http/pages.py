@@ -33,7 +33,7 @@ from twisted_exec.wire.upgrade import (
 )
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.http.site import Request
+    from twisted_exec.streaming.http.request import Request
 
 _PROTOCOLS = b"Sec-WebSocket-Protocol"
 _BINARY, _CLOSE = 0x82, 0x88

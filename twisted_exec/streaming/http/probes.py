@@ -15,8 +15,9 @@ from twisted.internet.address import UNIXAddress
 
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes
-from twisted_exec.streaming.http.site import Dispatcher, Request, respond, respond_text
 from twisted_exec.wire.upgrade import FORWARDED
 
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from twisted_exec.api.status import APIError, BadRequest, MethodNotAllowed
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 
 Handler = Callable[[Request, Mapping[str, str]], Awaitable[None]]
 """Answers a request; gets the decoded values of the pattern's ``{names}``."""

@@ -32,7 +32,7 @@ from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.enduring_streams import Offer
-    from twisted_exec.streaming.http.site import Request
+    from twisted_exec.streaming.http.request import Request
 
 # SPDY is imported where it is used: clients use it only with servers that have no WebSockets.  Clients
 # never use the header of hops that rejoin a stream.

@@ -32,7 +32,7 @@ from twisted_exec.wire.upgrade import (
 )
 
 if TYPE_CHECKING:  # a client starts faster without twisted.web
-    from twisted_exec.streaming.http.site import Request
+    from twisted_exec.streaming.http.request import Request
 
 OVER_SPDY = "SPDY/3.1"
 """An offer of all SPDY versions; the server picks one."""

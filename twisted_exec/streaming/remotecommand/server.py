@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.enduring import EnduringStream
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Collection
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.status import APIError
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder

@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.http.websocket import (

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.streaming.text.stream import Flow, TextStream
 

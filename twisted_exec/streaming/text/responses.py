@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.program.tasks import TURN_SECONDS
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.text.stream import TextAnswer

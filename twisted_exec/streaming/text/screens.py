@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted_exec.api.screens import ScreenOptions, parse
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 
 

@@ -19,7 +19,7 @@ from twisted_exec.streaming.http.output_socket import (
     connect_socket,
     output_socket,
 )
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.text.stream import Flow, TextStream
 from twisted_exec.wire.upgrade import (

@@ -37,8 +37,10 @@ from twisted_exec.api.status import (
     NotFound,
     Unauthorized,
 )
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond, respond_text
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.streaming.interfaces import Ending

@@ -1,0 +1,128 @@
+"""
+Responses: a dispatcher, and the forms of a response.
+
+Every refusal of every program is rendered here, as a JSON ``Status``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.web import http, resource, server
+
+from twisted_exec.api.status import APIError, InternalError
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.http.request import Request
+
+
+class Dispatcher(resource.Resource):
+    """
+    A leaf that answers every request in one coroutine.
+
+    A client that leaves cancels it.
+    """
+
+    isLeaf = True
+    _log = Logger()
+
+    async def dispatch(self, request: Request) -> None:
+        """
+        Answer ``request``.
+
+        :raises APIError: becomes a JSON Status.  Any other exception is our
+            bug: it is logged, and the user gets 500 without its text.
+        """
+        raise NotImplementedError
+
+    def render(self, request: Request) -> int:
+        answering = Deferred.fromCoroutine(self._answer(request))
+        if not answering.called:
+            request.notifyFinish().addErrback(lambda _: answering.cancel())
+        return server.NOT_DONE_YET
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            await self.dispatch(request)
+        except APIError as error:
+            respond_status(request, error)
+            _forget_frames(error)
+        except CancelledError:
+            if not request.gone:
+                respond_status(request, InternalError("the request was cancelled"))
+        except Exception:  # the outermost handler: nothing above could report it
+            session = request.subject.session
+            self._log.failure("request {session} failed", session=session)
+            respond_status(request, InternalError(f"internal error, see the log for {session}"))
+
+
+def _forget_frames(error: BaseException) -> None:
+    """
+    Break the cycles of an error, its tracebacks and their frames, which hold the request.
+
+    Otherwise each refused request, and its connection, would wait for the garbage collector.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        context = each.__context__
+        each.__traceback__ = each.__context__ = None
+        each = context
+
+
+def respond_json(request: Request, code: int, body: Any) -> None:
+    """
+    Send a JSON document and finish; does nothing if the client left.
+
+    :param body: anything that :func:`json.dumps` accepts, or ``bytes`` of JSON.
+    """
+    respond(request, code, body if isinstance(body, bytes) else render(body), "application/json")
+
+
+def respond_text(request: Request, code: int, text: str) -> None:
+    """Send plain text, as for probes."""
+    respond(request, code, text.encode(), "text/plain; charset=utf-8")
+
+
+def respond(request: Request, code: int, body: bytes, content_type: str) -> None:
+    """Send a whole body and finish; does nothing if the client left."""
+    if request.gone or request.finished:
+        return
+    body, content_type = request.laid_out(body, content_type)
+    request.setResponseCode(code)
+    request.setHeader(b"Content-Type", content_type.encode())
+    request.setHeader(b"Content-Length", b"%d" % len(body))
+    if not request.responseHeaders.hasHeader(b"Cache-Control"):
+        request.setHeader(b"Cache-Control", b"no-cache, private")
+    request.channel.write_at_once(request, body)
+    request.channel.answered(len(body))
+    if not request.gone:
+        request.finish()
+
+
+def respond_status(request: Request, error: APIError) -> None:
+    """
+    Send the error's ``Status``.
+
+    If the response has begun (a watch), the connection is closed: nothing else can tell the client.
+    """
+    if request.gone or request.finished:
+        return
+    if request.startedWriting:
+        request.channel.transport.abortConnection()
+        return
+    if request.page is not None and request.page.reads_refusals:
+        request.page.refuse(request, error)
+        return
+    if error.code == http.UNAUTHORIZED:
+        request.setHeader(b"WWW-Authenticate", b"Bearer")
+    if error.retry_after_seconds is not None:
+        request.setHeader(b"Retry-After", b"%d" % error.retry_after_seconds)
+    respond_json(request, error.code, error.to_status())
+
+
+def render(document: Any) -> bytes:
+    """Encode a JSON document, as the whole body of a response."""
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
