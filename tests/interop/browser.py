@@ -8,16 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.trial.unittest import TestCase
 
-from tests import needs
 from tests.flows.deployment import pause
 from tests.flows.resuming import BUSY
-from tests.web.browser.chromium import Chromium
-from tests.web.browser.deployment import HOSTILE, WebDeployment
+from tests.web.browser.base import WebTestCase
+from tests.web.browser.deployment import HOSTILE
 from tests.web.browser.hostile_machine import LONG_LINE_BYTES
 from tests.web.browser.test_resume import check, first_number, last_number
-from tests.web.browser.user import User, open_user
+from tests.web.browser.user import User
 
 reactor: Any = _reactor
 
@@ -26,23 +24,10 @@ TABS = 50
 _HEAP = "Math.round(performance.memory.usedJSHeapSize / 1e6)"
 
 
-class BrowserTests(TestCase):
+class BrowserTests(WebTestCase):
     """One browser and three programs."""
 
     timeout = 400
-    skip = needs.chromium() or needs.page_vendor()
-
-    async def setUp(self) -> None:
-        self.deployment = deployment = WebDeployment(self.mktemp())
-        self.addCleanup(deployment.stop)
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
-        await deployment.start()
-
-    async def user(self, *, private: bool = True) -> User:
-        url, token = self.deployment.console_url, self.deployment.tokens["ada"]
-        return await open_user(self.browser, url, token, private=private)
 
     async def test_reloads(self) -> None:
         """Each of many reloads, with a cut connection at every third, goes on without a missing byte."""
@@ -62,7 +47,7 @@ class BrowserTests(TestCase):
             if number:
                 last = last_number(user.pieces(number - 1))
                 self.assertLessEqual(first_number(user.pieces(number)), last + 1)
-        self.assertEqual(user.faults(), [])
+        self.check_faults()
         print(f"{user.written_bytes / 1e6:.1f} MB in {RELOADS + 1} documents")
 
     async def more(self, user: User, documents: int) -> None:
@@ -90,8 +75,8 @@ class BrowserTests(TestCase):
             await user.open("machines")
         for user in users:
             await user.page.until("document.querySelectorAll('tbody tr').length === 1")
-            self.assertEqual(user.faults(), [])
         print(f"{TABS} tabs list machines after {reactor.seconds() - began:.2f} s")
+        self.check_faults()
 
     async def test_long_line(self) -> None:
         """A line without end passes; the page answers meanwhile, and keeps a bounded part of it."""
@@ -114,4 +99,4 @@ class BrowserTests(TestCase):
             f" {longest:.2f} s; the page then has {heap} MB"
         )
         self.assertEqual(self.deployment.received, b"l")
-        self.assertEqual(user.faults(), [])
+        self.check_faults()

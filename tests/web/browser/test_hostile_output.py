@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 
-from twisted.trial.unittest import TestCase
-
-from tests import needs
 from tests.flows.deployment import pause
 
-from .chromium import Chromium
-from .deployment import HOSTILE, WebDeployment
-from .user import User, open_user
+from .base import WebTestCase
+from .deployment import HOSTILE
+from .user import User
 
 CLIPBOARD = "copied by the user"
 MARKUP = "<img src=x onerror=document.title='executed'>"
@@ -29,31 +26,24 @@ _CELLS = """(() => {
 })()"""
 
 
-class HostileOutputTests(TestCase):
+class HostileOutputTests(WebTestCase):
     """A machine that prints a corpus of hostile sequences, and a user who watches it."""
 
-    timeout = 120
-    skip = needs.chromium() or needs.page_vendor()
+    def prepare(self) -> None:
+        self.deployment.tokens[EVE] = "token-of-eve"
+        self.deployment.write_tokens()
 
     async def setUp(self) -> None:
-        self.deployment = deployment = WebDeployment(self.mktemp())
-        self.addCleanup(deployment.stop)
-        deployment.tokens[EVE] = "token-of-eve"
-        deployment.write_tokens()
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
-        await deployment.start()
-        await deployment.create_machine("hostile-1", HOSTILE)
+        await super().setUp()
+        await self.deployment.create_machine("hostile-1", HOSTILE)
 
     async def test_corpus(self) -> None:
         """
         Title, clipboard and document are as before, no link is one, nothing else was loaded, and the
         machine received the user's keys alone.
         """
-        url, token = self.deployment.console_url, self.deployment.tokens["ada"]
-        user = await open_user(self.browser, url, token)
-        page = user.page
+        user = await self.user()
+        page, url = user.page, self.deployment.console_url
         await page.allow("clipboard-read", "clipboard-write", "notifications")
         await user.open("machines/default/hostile-1")
         await user.until_terminal("READY")
@@ -75,8 +65,7 @@ class HostileOutputTests(TestCase):
             each.url for each in page.transfers.values() if not each.url.startswith(url[:20])
         ]
         self.assertEqual([each for each in foreign if not each.startswith("data:")], [])
-        self.assertEqual(user.faults(), [])
-        self.assertEqual(self.deployment.errors(), [])
+        self.check_faults()
 
     async def click_links(self, user: User) -> None:
         """A click on the text of a link opens nothing."""
@@ -92,9 +81,7 @@ class HostileOutputTests(TestCase):
 
     async def read_names(self, user: User) -> None:
         """The name of another user is text in notices and lists, with its controls as escapes."""
-        eve = await open_user(
-            self.browser, self.deployment.console_url, self.deployment.tokens[EVE]
-        )
+        eve = await self.user(EVE)
         await eve.open("machines/default/hostile-1")
         await eve.click_text("button", "Take over")
         await user.until_page(f"{re.escape(MARKUP)} has taken over")
@@ -105,7 +92,6 @@ class HostileOutputTests(TestCase):
             await user.open(route)
             await user.until_page(re.escape(MARKUP))
             self.assertNotIn("\u202e", await user.page.evaluate("document.body.innerText"))
-        self.assertEqual(eve.faults(), [])
 
     async def until_received(self, keys: bytes) -> None:
         """Wait until the machine has received its last key; fail if there are others."""

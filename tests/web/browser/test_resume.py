@@ -8,43 +8,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from twisted.trial.unittest import TestCase
-
-from tests import needs
 from tests.flows.deployment import pause
 from tests.flows.resuming import BUSY
 from tests.interop.numbered import Output
 
-from .chromium import Chromium
-from .deployment import WebDeployment
-from .user import User, open_user
+from .base import WebTestCase
+from .user import User
 
 FLOOD_BYTES = 400_000
 _NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
 
 
-class ResumeTests(TestCase):
+class ResumeTests(WebTestCase):
     """A machine that prints numbered lines, and a user who watches it."""
 
-    timeout = 120
-    skip = needs.chromium() or needs.page_vendor()
-
     async def setUp(self) -> None:
-        self.deployment = deployment = WebDeployment(self.mktemp())
-        self.addCleanup(deployment.stop)
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
-        await deployment.start()
-        await deployment.create_machine("busy-1", BUSY)
+        await super().setUp()
+        await self.deployment.create_machine("busy-1", BUSY)
 
     async def test_flood(self) -> None:
         """
         The terminal gets each byte once while the connection is cut and the API server is killed; a
         reloaded page goes on before the last byte that the page before it has shown.
         """
-        url, token = self.deployment.console_url, self.deployment.tokens["ada"]
-        user = await open_user(self.browser, url, token)
+        user = await self.user()
         await user.open("machines/default/busy-1")
         await self.more(user)
         self.deployment.near.cut()
@@ -68,8 +55,7 @@ class ResumeTests(TestCase):
         self.assertLessEqual(first_number(user.pieces(1)), last_number(user.pieces(0)) + 1)
         print(f"{before.size} bytes before the reload, {after.size} after it")
         self.assertEqual(self.deployment.typed, b"typed")
-        self.assertEqual(user.faults(), [])
-        self.assertEqual(self.deployment.errors(), [])
+        self.check_faults()
 
     async def more(self, user: User) -> None:
         """Wait until the terminals have got much more output."""

@@ -9,15 +9,12 @@ import json
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.trial.unittest import TestCase
 
-from tests import needs
 from tests.flows.deployment import pause
 from twisted_exec.api import kinds
 
-from .chromium import Chromium
-from .deployment import WebDeployment
-from .user import User, open_user
+from .base import WebTestCase
+from .user import User
 
 reactor: Any = _reactor
 
@@ -27,28 +24,14 @@ PHONE = (360, 740)
 LARGEST_TRANSFER_BYTES = 700_000
 
 
-class WalkTests(TestCase):
+class WalkTests(WebTestCase):
     """A shell and two administrators, who log in with tokens."""
 
     timeout = 170
-    skip = needs.chromium() or needs.page_vendor()
 
     async def setUp(self) -> None:
-        self.deployment = deployment = WebDeployment(self.mktemp())
-        self.addCleanup(deployment.stop)
-        self.browser = Chromium()
-        self.addCleanup(self.browser.stop)
-        await self.browser.start()
-        await deployment.start()
-        await deployment.create_machine("vm-1", "shell")
-        self.users: list[User] = []
-
-    async def user(self, name: str) -> User:
-        """Open the page as a user who logs in."""
-        url, token = self.deployment.console_url, self.deployment.tokens[name]
-        user = await open_user(self.browser, url, token)
-        self.users.append(user)
-        return user
+        await super().setUp()
+        await self.deployment.create_machine("vm-1", "shell")
 
     async def test_walk(self) -> None:
         """No step of the walk violates the content security policy or throws an exception."""
@@ -63,9 +46,7 @@ class WalkTests(TestCase):
         await self.visit_on_phone(ada)
         await self.load_everything(ada)
         await self.log_out(ada, bob)
-        for user in self.users:
-            self.assertEqual(user.faults(), [])
-        self.assertEqual(self.deployment.errors(), [])
+        self.check_faults()
 
     async def drive(self, ada: User) -> None:
         """A user finds the machine in the list, opens its console, types and reads the output."""

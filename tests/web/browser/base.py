@@ -1,0 +1,52 @@
+"""
+The set-up of tests with a real browser: the browser, three programs, and users who log in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+
+from .chromium import Chromium
+from .deployment import WebDeployment
+from .user import User, open_user
+
+
+class WebTestCase(TestCase):
+    """
+    A browser, and a deployment without machines.
+
+    :ivar users: everybody whose page :meth:`user` has opened.
+    """
+
+    timeout = 120
+    skip = needs.chromium() or needs.page_vendor()
+
+    async def setUp(self) -> None:
+        self.users: list[User] = []
+        self.deployment = WebDeployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        self.prepare()
+        self.browser = Chromium()
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+        await self.deployment.start()
+
+    def prepare(self) -> None:
+        """Change the deployment before its start."""
+
+    async def user(self, name: str = "ada", **options: Any) -> User:
+        """Open the page as a user who logs in with a token."""
+        url, token = self.deployment.console_url, self.deployment.tokens[name]
+        user = await open_user(self.browser, url, token, **options)
+        self.users.append(user)
+        return user
+
+    def check_faults(self) -> None:
+        """Fail if a page of a user, or a program, had an error."""
+        for user in self.users:
+            self.assertEqual(user.faults(), [])
+        self.assertEqual(self.deployment.errors(), [])
