@@ -13,6 +13,11 @@ from twisted_exec.wire.resume import Attendance
 from .viewer_case import DELETED, READ_ONLY, ViewerCase
 
 
+def attendance(viewers: int, writer: str = "", seconds: int = 0) -> Attendance:
+    """Return the mark of a console that is not recorded."""
+    return Attendance(viewers, writer, seconds, ())
+
+
 class PresenceTests(ViewerCase):
     """Sessions come, go and change their roles."""
 
@@ -27,11 +32,11 @@ class PresenceTests(ViewerCase):
     def test_writer(self) -> None:
         """A mark has the number of sessions, the writer, and for how long it is the writer."""
         _, ann = self.attach(user="ann")
-        self.assertEqual(self.told(ann), [Attendance(1, "ann", 0)])
+        self.assertEqual(self.told(ann), [attendance(1, "ann", 0)])
         self.clock.advance(60)
         _, bob = self.attach(user="bob")
-        self.assertEqual(self.told(bob), [Attendance(2, "ann", 61)])
-        self.assertEqual(self.newest(ann), Attendance(2, "ann", 61))
+        self.assertEqual(self.told(bob), [attendance(2, "ann", 61)])
+        self.assertEqual(self.newest(ann), attendance(2, "ann", 61))
 
     def test_take_over(self) -> None:
         """The time of another writer begins anew."""
@@ -39,19 +44,19 @@ class PresenceTests(ViewerCase):
         viewer, bob = self.attach(user="bob")
         self.clock.advance(60)
         viewer.wished(Role.WRITER)
-        self.assertEqual(self.newest(bob), Attendance(2, "bob", 0))
+        self.assertEqual(self.newest(bob), attendance(2, "bob", 0))
 
     def test_no_writer(self) -> None:
         """Without a writer there is no time."""
         _, ann = self.attach(user="ann", options=READ_ONLY)
-        self.assertEqual(self.newest(ann), Attendance(1))
+        self.assertEqual(self.newest(ann), attendance(1))
 
     def test_many(self) -> None:
         """Many changes at once are one mark."""
         _, ann = self.attach(user="ann")
         for _ in range(50):
             self.watch()
-        self.assertEqual(self.told(ann), [Attendance(51, "ann", 0)])
+        self.assertEqual(self.told(ann), [attendance(51, "ann", 0)])
 
     def test_away(self) -> None:
         """A session whose connection is lost counts, and its user is told when it is back."""
@@ -59,15 +64,15 @@ class PresenceTests(ViewerCase):
         _, bob = self.attach(user="bob")
         self.clock.advance(1)
         ann.away()
-        self.assertEqual(self.newest(bob), Attendance(2, "ann", 1))
-        self.assertEqual(self.newest(self.resume(ann, 0)), Attendance(2, "ann", 2))
+        self.assertEqual(self.newest(bob), attendance(2, "ann", 1))
+        self.assertEqual(self.newest(self.resume(ann, 0)), attendance(2, "ann", 2))
 
     def test_left(self) -> None:
         """A session that has ended does not count."""
         ann, _ = self.attach(user="ann")
         _, bob = self.attach(user="bob")
         ann.detached("client closed")
-        self.assertEqual(self.newest(bob), Attendance(1))
+        self.assertEqual(self.newest(bob), attendance(1))
 
     def test_slow_client(self) -> None:
         """A client that reads nothing gets the newest mark only, when it reads again."""
@@ -77,7 +82,7 @@ class PresenceTests(ViewerCase):
             self.watch()
             self.assertEqual(self.told(ann), [])
         viewer.resumeProducing()
-        self.assertEqual(self.told(ann), [Attendance(6, "ann", 2)])
+        self.assertEqual(self.told(ann), [attendance(6, "ann", 2)])
 
     def test_ordinary_streams(self) -> None:
         """Without a client that reads marks there is nothing to do."""

@@ -17,6 +17,7 @@ from twisted_exec.wire.resume import (
     Mark,
     MarkDecoder,
     Notice,
+    OpenRecording,
     Position,
     Question,
     Resumable,
@@ -177,6 +178,34 @@ class MarkTests(SynchronousTestCase):
         self.assertEqual(
             encode_mark(Attendance(2, "ada", 7)), b'{"Viewers":2,"Writer":"ada","Seconds":7}\n'
         )
+        self.assertEqual(
+            encode_mark(Attendance(1, recordings=())), b'{"Viewers":1,"Recordings":[]}\n'
+        )
+        self.assertEqual(
+            encode_mark(Attendance(1, recordings=(OpenRecording("masked", "ada"),))),
+            b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
+        )
+
+    def test_many_recordings(self) -> None:
+        """A mark stays short, however many recordings there are and however long the names."""
+        recordings = tuple(OpenRecording("masked", f"{n}" + "\U0001f600" * 200) for n in range(50))
+        (mark,) = MarkDecoder().feed(
+            encode_mark(Attendance(1, "\U0001f600" * 64, recordings=recordings))
+        )
+        assert isinstance(mark, Attendance)
+        assert mark.recordings is not None
+        self.assertEqual(len(mark.recordings), 8)
+        self.assertTrue(recordings[0].user.startswith(mark.recordings[0].user))
+
+    def test_unusable_recordings(self) -> None:
+        """Recordings that cannot be read are unknown, or left out: they only inform."""
+        for text, recordings in (
+            (b"7", None),
+            (b"{}", None),
+            (b'[7,{"Input":"some","User":"x"},{"Input":[],"User":"x"},{"Input":"all"}]', ()),
+        ):
+            mark = MarkDecoder().feed(b'{"Viewers":1,"Recordings":' + text + b"}\n")
+            self.assertEqual(mark, [Attendance(1, recordings=recordings)])
 
     @given(
         st.lists(
@@ -189,6 +218,18 @@ class MarkTests(SynchronousTestCase):
                 st.builds(Ack, st.none() | st.integers(0, (1 << 63) - 1)),
                 st.builds(Notice, st.text(max_size=200)),
                 st.builds(Attendance, st.integers(0, 9999)),
+                st.builds(
+                    Attendance,
+                    st.integers(0, 9999),
+                    recordings=st.lists(
+                        st.builds(
+                            OpenRecording,
+                            st.sampled_from(["none", "masked", "all"]),
+                            st.text(max_size=64),
+                        ),
+                        max_size=8,
+                    ).map(tuple),
+                ),
                 st.builds(EchoTime, st.integers(0, 2_000_000)),
                 st.builds(
                     Attendance,

@@ -8,6 +8,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.wire.resume import OpenRecording
 
 from .interfaces import IConsoleRecorder
 
@@ -17,6 +18,8 @@ _WHY = f"this console {CANNOT_BE_RECORDED}, and a ConsolePolicy requires that"
 @implementer(IConsoleRecorder)
 class UnrecordedConsole:
     """Refuses sessions that require a recording, and records no input."""
+
+    recordings: tuple[OpenRecording, ...] = ()
 
     def require(self, recording: str) -> None:
         raise NotImplementedByBackend(_WHY)

@@ -279,6 +279,10 @@ class SharedConsole:
         self._breaking = None
         self._viewers.update_input()
 
+    def recordings_changed(self) -> None:
+        """Tell the viewers about recordings that have begun or ended."""
+        self._viewers.recordings_changed()
+
     def restore_size(self, size: TerminalSize) -> None:
         """Take note of the size that the line has had since before this process."""
         self.size = size

@@ -31,7 +31,10 @@ class Viewers:
         self._console = console
         self.floor = Floor(console.clock)
         self._all: list[Viewer] = []
-        self._presence = Presence(console.clock, self.floor, self._all)
+        recorder = console.recorder
+        self._presence = Presence(
+            console.clock, self.floor, self._all, lambda: tuple(recorder.recordings)
+        )
         self._left_meanwhile: list[str] | None = None  # a list while the console is suspended
         self._may_be_withheld = False  # a policy may withhold the input of a viewer
 
@@ -72,6 +75,11 @@ class Viewers:
         self._may_be_withheld = any(each.input.is_withheld for each in self._all)
         if any(changed):
             self.update_input()
+
+    def recordings_changed(self) -> None:
+        """Tell the viewers about recordings that have begun or ended."""
+        if self._console.ending is None and not self.is_suspended:
+            self._presence.recordings_changed()
 
     def role_changed(self, viewer: Viewer) -> None:
         """Record the role of a viewer."""

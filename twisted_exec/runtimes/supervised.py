@@ -182,8 +182,11 @@ class SupervisedMachines:
             await recordings.stop()
 
     def _follow_recordings(self) -> None:
-        for recorder in self._recorders.values():
+        for id, recorder in self._recorders.items():
             recorder.follow()
+            console = self.supervisors[id].console if id in self.supervisors else None
+            if console is not None:
+                console.recordings_changed()
 
     def _record(self, record: Record) -> None:
         """Let a machine be recorded."""

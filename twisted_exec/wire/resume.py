@@ -33,7 +33,9 @@ mark                     meaning
                          unknown; counting begins anew at 0
 ``{"Notice":TEXT}``      a message for the user
 ``{"Viewers":N}``        so many sessions are open at the console.  ``"Writer":NAME`` is the
-                         user who has had the floor for ``"Seconds":N``; absent without one
+                         user who has had the floor for ``"Seconds":N``; absent without one.
+                         ``"Recordings":[{"Input":"masked","User":NAME}]`` are the recordings of the
+                         console that go on; absent if that is unknown
 ``{"Echo":N}``           the machine took N microseconds from the last input of this session that was
                          measured to its next output
 ======================== ==============================================================
@@ -64,6 +66,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 RESUME_HEADER = "X-Twisted-Exec-Resume"
 
@@ -72,6 +75,9 @@ MARKS = "marks"
 
 LONGEST_MARK_BYTES = 8 << 10
 
+MOST_RECORDINGS = 8
+"""Of one console, in a mark."""
+
 KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
 """Form of a key."""
 
@@ -79,6 +85,7 @@ LEAST_CREDIT_BYTES = 64 << 10
 MOST_CREDIT_BYTES = 16 << 20
 
 _LONGEST = 512
+_LONGEST_USER = 64
 _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 _NUMBER = re.compile(r"[0-9]{1,19}\Z")
@@ -234,6 +241,20 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class OpenRecording:
+    """
+    A recording of the console that goes on.
+
+    :param input: ``none``, ``masked`` or ``all``.
+    :param user: the user who asked for it, or whose session was the first that a policy wants recorded;
+        empty if unknown.
+    """
+
+    input: str
+    user: str = ""
+
+
+@dataclass(frozen=True)
 class Attendance:
     """
     The sessions at the console.
@@ -241,11 +262,14 @@ class Attendance:
     :param viewers: their number, with those whose connections are lost.
     :param writer: the user who has the floor; empty if the console has no writer.
     :param seconds: how long this user has had it.
+    :param recordings: those of the console that go on, :data:`MOST_RECORDINGS` at most; ``None`` if
+        unknown.
     """
 
     viewers: int
     writer: str = ""
     seconds: int = 0
+    recordings: tuple[OpenRecording, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -391,6 +415,11 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
         document = {"Viewers": mark.viewers}
         if mark.writer:
             document |= {"Writer": mark.writer, "Seconds": mark.seconds}
+        if mark.recordings is not None:
+            document["Recordings"] = [
+                {"Input": each.input, "User": each.user[:_LONGEST_USER]}
+                for each in mark.recordings[:MOST_RECORDINGS]
+            ]
     elif isinstance(mark, EchoTime):
         document = {"Echo": mark.microseconds}
     elif isinstance(mark, Question):
@@ -488,7 +517,19 @@ def _attendance(document: dict[str, object]) -> Attendance:
         and _is_count(seconds)
     ):
         raise RemoteProtocolError("a mark Viewers has no valid number or name")
-    return Attendance(viewers, writer, seconds)
+    return Attendance(viewers, writer, seconds, _recordings(document.get("Recordings")))
+
+
+def _recordings(value: object) -> tuple[OpenRecording, ...] | None:
+    """Return the recordings in a mark; ``None`` if they are not valid, for they only inform."""
+    if not isinstance(value, list):
+        return None
+    pairs = [(each.get("Input"), each.get("User")) for each in value if isinstance(each, dict)]
+    return tuple(
+        OpenRecording(input, user)
+        for input, user in pairs
+        if input in RECORDED_INPUT and isinstance(user, str)
+    )
 
 
 def _is_count(value: object) -> bool:

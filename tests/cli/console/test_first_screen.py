@@ -22,6 +22,7 @@ from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.remotecommand.messages import TerminalSize
+from twisted_exec.wire.resume import Attendance, OpenRecording
 
 CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"
 
@@ -174,15 +175,18 @@ class FirstScreenTests(SynchronousTestCase):
         self.assertEqual(opened.clock.getDelayedCalls(), [])
 
     def test_other_events(self) -> None:
-        """Notices, outages and the end arrive as without the state."""
+        """Notices, viewers, outages and the end arrive as without the state."""
         opened = Opened()
         opened.open()
         opened.answer(0)
         opened.server.notice("hello")
+        attendance = Attendance(1, recordings=(OpenRecording("masked", "ada"),))
+        opened.server.live[0].mark(attendance)
         opened.end.pump()
         opened.end.cut()
         opened.end.wait(1)
         self.assertEqual(opened.user.notices, ["hello"])
+        self.assertEqual(opened.user.attendances, [attendance])
         self.assertEqual((len(opened.user.outages), len(opened.user.returns)), (1, 1))
 
     @given(

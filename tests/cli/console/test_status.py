@@ -9,11 +9,11 @@ from typing import Any
 
 from twisted.internet.address import IPv4Address
 
-from tests.cli.console.test_outage import OutageCase
+from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.resume import Attendance, RoundTrip
+from twisted_exec.wire.resume import Attendance, OpenRecording, RoundTrip
 
 
 class Connected:
@@ -87,6 +87,54 @@ class StatusTests(OutageCase):
         self.session.attached(stream)
         self.assertEqual(self.said, ["This console is recorded (input: masked)."])
         self.assertIn("  recorded    yes; input: masked", self.status())
+
+    def test_recordings(self) -> None:
+        """The user reads for whom the console is recorded, when a recording begins and when the last one ends."""
+        self.begin()
+        stream = self.attach()
+        bob, eve = OpenRecording("all", "bob"), OpenRecording("none")
+        lines: list[str] = []
+        for recordings, line in (
+            ((), "no"),
+            ((bob,), "yes, for bob (input: all)"),
+            ((bob, eve), "yes, for bob (input: all), somebody (input: none)"),
+            ((), "no"),
+            ((eve,), "yes, for somebody (input: none)"),
+        ):
+            stream.attendance = Attendance(1, recordings=recordings)
+            said = len(self.said)
+            self.session.attendance_changed(stream.attendance)
+            self.session.attendance_changed(stream.attendance)
+            heard = self.said[said:]
+            shown = [each for each in self.status() if "recorded" in each]
+            self.assertEqual(shown, [f"  recorded    {line}"])
+            lines += heard
+        self.assertEqual(
+            lines,
+            [
+                "This console is recorded for bob (input: all).",
+                "This console is recorded for bob (input: all), somebody (input: none).",
+                "This console is not recorded any more.",
+                "This console is recorded for somebody (input: none).",
+            ],
+        )
+
+    def test_own_recording(self) -> None:
+        """The recording of the session itself is not announced again, but others are."""
+        self.begin()
+        stream: Any = ResumableStream()
+        stream.recorded = "masked"
+        self.session.attached(stream)
+        own, other = OpenRecording("masked", "ann"), OpenRecording("all", "bob")
+        for recordings in ((), (own,), (own, other)):
+            self.session.attendance_changed(Attendance(1, recordings=recordings))
+        self.assertEqual(
+            self.said,
+            [
+                "This console is recorded (input: masked).",
+                "This console is recorded for ann (input: masked), bob (input: all).",
+            ],
+        )
 
     def test_attendance(self) -> None:
         """The status says who has had the floor for how long, and how many sessions are open."""

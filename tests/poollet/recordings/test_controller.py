@@ -103,9 +103,10 @@ class ControllerTests(ControllerCase):
 
     def test_whole_life(self) -> None:
         """An object is recorded; its status has the newest head, and the end."""
-        self.create()
+        self.create(user="ada")
         status = self.status_of()
         self.assertEqual((status["phase"], status["firstOffset"]), ("Recording", 0))
+        self.assertEqual([each.user for each in self.recordings.open_of(KEY)], ["ada"])
         self.journal.append(b"hello")
         self.run_for(62)
         status = self.status_of()

@@ -11,9 +11,11 @@ from tests.console.doubles import MemoryConsole, MemoryStream
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.consoles import MachineRecorder
+from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.wire.resume import Attendance, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
-from .support import KEY, UID, Case
+from .support import KEY, OTHER, UID, Case
 
 
 class ConsoleCase(Case):
@@ -30,6 +32,7 @@ class ConsoleCase(Case):
         self.shared = SharedConsole(
             self.console, self.clock, journal=self.journal, recorder=self.recorder_of_machine
         )
+        self.recordings.on_change(self.shared.recordings_changed)
         self.shared.open()
 
     def open(self, input: str = "none", uid: str = UID, **options: Any) -> MemoryStream:
@@ -61,6 +64,35 @@ class RequiredTests(ConsoleCase):
         self.end()
         self.assertEqual(self.output(), b"ls\r\nfile")
         self.assertIn(b"ann joined as", self.text())
+
+    def test_told(self) -> None:
+        """
+        A user who reads marks learns of each recording that begins or ends, and whose it is; others get nothing new.
+        """
+        ordinary, viewer, marks = self.attach(), self.shared.viewer(), MarkStream(user="ann")
+        viewer.attached(marks)
+
+        def told() -> object:
+            self.clock.advance(0.5)
+            return marks.sent[-1]
+
+        self.assertEqual(told(), Attendance(2, "ann", 0, ()))
+        self.open("masked").viewer.detached("client closed")
+        self.assertEqual(told(), Attendance(2, "ann", 1, (OpenRecording("masked"),)))
+        self.set(input="masked", user="ada")  # the poollet knows the user
+        ada = OpenRecording("masked", "ada")
+        self.assertEqual(told(), Attendance(2, "ann", 1, (ada,)))
+        other = UID.replace("1", "2")
+        self.set(uid=other, input="all", user="bob")
+        self.assertEqual(told(), Attendance(2, "ann", 2, (ada, OpenRecording("all", "bob"))))
+        count = len(marks.sent)
+        self.set(uid=UID.replace("1", "3"), machine_uid=OTHER, input="all", user="eve")
+        self.clock.advance(1)
+        self.assertEqual(len(marks.sent), count)
+        self.end()
+        self.end(other)
+        self.assertEqual(told().recordings, ())  # type: ignore[attr-defined]
+        self.assertEqual(ordinary.got, b"")
 
     def test_refused(self) -> None:
         """A session is refused if it cannot be recorded."""

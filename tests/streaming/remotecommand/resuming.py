@@ -20,7 +20,7 @@ from twisted_exec.streaming.remotecommand.interfaces import MarkUser
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.resume import MARKS
+from twisted_exec.wire.resume import MARKS, Attendance
 
 HEAD = UpgradeRequest(b"GET", b"/exec", b"server")
 
@@ -40,6 +40,7 @@ class ResumingUser(RecordingUser):
         self.outages: list[str] = []
         self.returns: list[tuple[float, int]] = []
         self.notices: list[str] = []
+        self.attendances: list[Attendance] = []
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -53,6 +54,9 @@ class ResumingUser(RecordingUser):
 
     def resumed(self, seconds: float, uncertain: int) -> None:
         self.returns.append((seconds, uncertain))
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        self.attendances.append(attendance)
 
     def notice(self, text: str) -> None:
         self.notices.append(text)

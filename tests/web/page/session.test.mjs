@@ -92,7 +92,7 @@ test("a session opens, types and shows", async () => {
   assert.deepEqual(page.told, [
     ["output", "login: "],
     ["notice", "hello"],
-    ["viewers", { count: 1, writer: "ada", seconds: 0 }],
+    ["viewers", { count: 1, writer: "ada", seconds: 0, recordings: null }],
     ["echo", 700],
   ]);
   page.session.sysrq("b");

@@ -16,6 +16,8 @@ import {
   endText,
   mayOpenAgain,
   presentText,
+  recordedFor,
+  recordingNews,
   stateText,
   withoutCommands,
   writerText,
@@ -213,6 +215,18 @@ test("a connection that came back is soon an ordinary one, and the writer's time
   assert.match(writerText(viewers, 31_000), /^ada, for 35/);
   assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "nobody");
   assert.equal(writerText(undefined, 0), "unknown");
+});
+
+test("the user reads when a recording begins or ends, and whose it is", () => {
+  const ada = { input: "masked", user: "ada" };
+  const both = [ada, { input: "all", user: "" }];
+  assert.equal(recordedFor(both), "ada (input: masked), somebody (input: all)");
+  assert.equal(recordingNews(null, []), "");
+  assert.equal(recordingNews(null, null), "");
+  assert.equal(recordingNews(null, [ada]), "This console is recorded for ada (input: masked).");
+  assert.equal(recordingNews([ada], [ada]), "");
+  assert.match(recordingNews([ada], both), /for ada .*, somebody /);
+  assert.equal(recordingNews([ada], []), "This console is not recorded any more.");
 });
 
 test("a console is offered again only where that may help", () => {

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.remotecommand.messages import Ending, TerminalSize
-from twisted_exec.wire.resume import At
+from twisted_exec.wire.resume import At, Attendance
 
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState
@@ -186,6 +186,10 @@ class FirstScreen:
         hidden, self._hidden = self._hidden, 0
         if count is None or count > hidden:
             self._user.skipped(count if count is None else count - hidden)
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """Pass on."""
+        self._user.attendance_changed(attendance)
 
     def notice(self, text: str) -> None:
         """Pass on."""

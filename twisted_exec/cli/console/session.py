@@ -49,7 +49,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.display import Display
 from twisted_exec.cli.console.escape import Command, Escapes, SysRq, Typed
-from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.messages import one_line, recorded_for
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize
@@ -57,6 +57,7 @@ from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, Termin
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
     from twisted_exec.cli.console.outage import Outage
+    from twisted_exec.wire.resume import Attendance, OpenRecording
 
 QUIET_SECONDS = 1.0
 
@@ -172,6 +173,7 @@ class ConsoleSession:
         self._attached_at: float | None = None
         self._outage: Outage | None = None
         self._outcome: Outcome | None = None
+        self._recordings: tuple[OpenRecording, ...] | None = None  # of which the user knows
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
@@ -223,6 +225,20 @@ class ConsoleSession:
         """Handle a message of the server for the user, which is not part of the output."""
         if self._outcome is None:
             self._display.notice(one_line(text))
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """Tell the user about recordings of the console that have begun or ended, also of other users."""
+        before, recordings = self._recordings, attendance.recordings
+        if self._outcome is not None or recordings == before or not (recordings or before):
+            return
+        self._recordings = recordings
+        recorded = getattr(self._stream, "recorded", "")
+        if before is None and [each.input for each in recordings or ()] == [recorded]:
+            return  # the user has read it at the beginning
+        if recordings:
+            self._display.inform(f"This console is recorded for {recorded_for(recordings)}.")
+        else:
+            self._display.inform("This console is not recorded any more.")
 
     def skipped(self, count: int | None) -> None:
         """Handle a gap in the output, of so many bytes; ``None`` for an unknown number."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from twisted_exec.cli.console.messages import recorded_for
 from twisted_exec.cli.console.outage import duration
 from twisted_exec.console.floor import RoleNotices, display_name
 from twisted_exec.streaming.tcp_info import round_trip_seconds
@@ -43,7 +44,7 @@ def status(
         "hops": _hops(getattr(stream, "round_trips", ())),
         "echo": _echo(getattr(stream, "echo_seconds", None)),
         "output": _offset(getattr(stream, "position", None)),
-        "recorded": _recorded(getattr(stream, "recorded", "")),
+        "recorded": _recorded(attendance, getattr(stream, "recorded", "")),
         "resumable": "no: the session ends if its connection is lost",
     }
     if getattr(stream, "is_resumable", False):
@@ -101,8 +102,12 @@ def _offset(position: Position | None) -> str:
     return "" if position is None else f"at byte {position.offset}"
 
 
-def _recorded(recorded: str) -> str:
-    return f"yes; input: {recorded}" if recorded else ""
+def _recorded(attendance: Attendance | None, recorded: str) -> str:
+    """:param recorded: the input that this session wants recorded, which servers of any release say."""
+    if attendance is None or attendance.recordings is None:
+        return f"yes; input: {recorded}" if recorded else ""
+    recordings = attendance.recordings
+    return f"yes, for {recorded_for(recordings)}" if recordings else "no"
 
 
 def _resumable(resumes: int) -> str:

@@ -34,6 +34,7 @@ def desired(recording: Object) -> pb.WantedRecording:
         input=spec.get("input", "masked"),
         since=_nanoseconds(metadata.get("creationTimestamp")),
         ended=bool(spec.get("ended")) or "deletionTimestamp" in metadata,
+        user=spec.get("user", ""),
     )
 
 

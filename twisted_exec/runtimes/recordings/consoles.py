@@ -12,6 +12,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.echo import Echo
+from twisted_exec.wire.resume import OpenRecording
 from twisted_exec.wire.session_terms import parse_recording
 
 from .service import ConsoleRecordings
@@ -40,6 +41,7 @@ class MachineRecorder:
         self._echo: Echo | None = None
         self._offset = 0
         self._has_all = False
+        self.recordings: tuple[OpenRecording, ...] = ()
 
     def require(self, recording: str) -> None:
         recordings = self._recordings()
@@ -68,7 +70,11 @@ class MachineRecorder:
     def follow(self) -> None:
         """Follow a change of the recordings, which may need other input."""
         recordings = self._recordings()
-        needed: set[str] = set() if recordings is None else recordings.input_of(self._key)
+        facts = [] if recordings is None else recordings.open_of(self._key)
+        # Recordings of the same kind for the same user are one for the viewers.
+        open_recordings = (OpenRecording(each.input, each.user) for each in facts)
+        self.recordings = tuple(dict.fromkeys(open_recordings))
+        needed = {each.input for each in facts}
         self._has_all = "all" in needed
         if ("masked" in needed) is (self._echo is not None):
             return

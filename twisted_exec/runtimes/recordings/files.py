@@ -45,6 +45,7 @@ class Facts:
     :param message: describes missing output; else empty.
     :param location: where the store has it; else empty.
     :param is_released: its object is deleted, and the store is to delete it.
+    :param user: the user who created the ConsoleRecording; empty if unknown.
     """
 
     uid: str
@@ -64,6 +65,7 @@ class Facts:
     message: str = ""
     location: str = ""
     is_released: bool = False
+    user: str = ""
 
     @property
     def range(self) -> Range:

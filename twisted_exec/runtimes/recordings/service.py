@@ -248,13 +248,10 @@ class ConsoleRecordings:
         if recording is not None and recording.is_open and self._is_running:
             self._heads.sign(recording)
 
-    def input_of(self, key: str) -> set[str]:
-        """Return the input that the open recordings of a machine need."""
-        return {
-            each.facts.input
-            for each in self._recordings.values()
-            if each.facts.key == key and each.is_open
-        } - {"none"}
+    def open_of(self, key: str) -> list[Facts]:
+        """Return the open recordings of a machine, in the order in which they began."""
+        recordings = self._recordings.values()
+        return [each.facts for each in recordings if each.facts.key == key and each.is_open]
 
     def _journal(self, key: str) -> Journal | None:
         """Return the journal of a machine that may be deleted; ``None`` if it is not retained."""
@@ -343,6 +340,7 @@ class ConsoleRecordings:
                 secret=secrets.token_hex(32),
                 until_ns=desired.until,
                 owner=owner,
+                user=desired.user,
             )
             seal = facts.range.begin(position, signer, self._now())
             self._files.create(facts, seal)
@@ -419,6 +417,7 @@ class ConsoleRecordings:
             owner=owner,
             is_ended=recording.facts.is_ended or desired.ended,
             until_ns=desired.until,
+            user=desired.user or recording.facts.user,
         )
         if facts == recording.facts:
             return
@@ -428,6 +427,7 @@ class ConsoleRecordings:
             raise ServiceUnavailable(f"recordings cannot be changed: {error.strerror}") from None
         recording.facts = facts
         self._add(recording)
+        self._needs_changed()  # the user of a recording that a session began is known only now
 
     def _save(self, recording: Recording, facts: Facts) -> None:
         """

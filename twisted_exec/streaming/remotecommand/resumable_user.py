@@ -9,7 +9,7 @@ from typing import Protocol as Typing
 
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser
 from twisted_exec.wire.remotecommand.messages import encode_gap, encode_notice
-from twisted_exec.wire.resume import At
+from twisted_exec.wire.resume import At, Attendance
 
 
 class ResumableUser(ConsoleUser, Typing):
@@ -39,6 +39,9 @@ class ResumableUser(ConsoleUser, Typing):
 
     def placed(self, mark: At) -> None:
         """The position of the next output; called before the first output, and before :meth:`skipped`."""
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """The sessions at the console, the writer or the recordings have changed, or the session goes on."""
 
 
 class Messages:
@@ -72,6 +75,11 @@ class Messages:
         """Tell a user who wants to know."""
         if tell := getattr(self._user, "placed", None):
             tell(mark)
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """Tell a user who wants to know."""
+        if tell := getattr(self._user, "attendance_changed", None):
+            tell(attendance)
 
     def skipped(self, count: int | None) -> None:
         """Show a gap in the output."""

@@ -309,6 +309,7 @@ class ResumingClient:
                 self._place(connection, mark)
             elif isinstance(mark, Attendance):
                 self._attendance, self._attendance_at = mark, self._clock.seconds()
+                self._messages.attendance_changed(mark)
             elif isinstance(mark, EchoTime):
                 self._echo_seconds = mark.microseconds / 1_000_000
             elif self._state is _State.OPEN:

@@ -13,6 +13,7 @@ export const CREDIT_BYTES = 128 * 1024;
 
 const EPOCH = /^[0-9a-f]{16}$/;
 const KEY = /^[A-Za-z0-9_-]{43,128}$/;
+const INPUTS = ["none", "masked", "all"];
 const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
 
 /**
@@ -24,7 +25,8 @@ const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
  * @property {object} [placed] the next output begins here: {epoch, offset, end, exact}; end may be null.
  * @property {object} [gap] output is missing: {bytes, exact}; bytes is null if the amount is unknown.
  * @property {string} [notice] a message for people.
- * @property {object} [viewers] {count, writer, seconds}; the writer is empty if there is none.
+ * @property {object} [viewers] {count, writer, seconds, recordings}; the writer is empty if there is none,
+ *     recordings are [{input, user}], or null if the server does not know them.
  * @property {number} [echo] microseconds.
  * @property {number} [ping] to be answered behind all input that waits.
  * @property {number} [pong] the answer to the page's own question.
@@ -197,7 +199,7 @@ export class SessionState {
       if (!isCount(count) || !isCount(seconds) || typeof writer !== "string") {
         throw new ProtocolError("a mark Viewers has no valid number or name");
       }
-      return { viewers: { count, writer, seconds } };
+      return { viewers: { count, writer, seconds, recordings: recordings(mark.Recordings) } };
     }
     for (const [member, name] of [["Echo", "echo"], ["Ping", "ping"], ["Pong", "pong"]]) {
       if (member in mark) {
@@ -274,4 +276,12 @@ export class SessionState {
     }
     return { placed, gap: { bytes: exact ? offset - before.offset : null, exact } };
   }
+}
+
+/** Return the recordings of a mark; null if it has none that can be read, for they only inform. */
+function recordings(marked) {
+  if (!Array.isArray(marked)) return null;
+  return marked
+    .filter((each) => INPUTS.includes(each?.Input) && typeof each.User === "string")
+    .map(({ Input: input, User: user }) => ({ input, user }));
 }

@@ -13,7 +13,7 @@ import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { amount, endText, withoutCommands } from "./texts.js";
+import { amount, endText, recordingNews, withoutCommands } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
@@ -159,6 +159,7 @@ export class Console {
     this._isRestored = saved !== null;
     this._replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
     this._wasOpen = false;
+    this._recordings = null;
     const rights = await opening(this.context, namespace, name, mode);
     if (this._isClosed) return;
     this._rights = rights;
@@ -194,6 +195,9 @@ export class Console {
         notice: (text) => this._notice(text),
         viewers: (viewers) => {
           this._status.viewers(viewers);
+          const news = recordingNews(this._recordings, viewers.recordings);
+          this._recordings = viewers.recordings ?? this._recordings;
+          if (news) this._tell(news, "");
           if (!viewers.writer) this._roles.writer = null;
           this._showRole();
         },

@@ -1,8 +1,8 @@
-/** The line below a terminal: state of the connection, roles and viewers, speed and position. */
+/** The line below a terminal: state of the connection, roles, recordings and viewers, speed and position. */
 
 import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
-import { presentText, writerText } from "./texts.js";
+import { presentText, recordedFor, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -27,6 +27,11 @@ export class StatusLine {
       title: "Sessions at this console, with this one, and their users",
       hidden: true,
     });
+    this._recorded = button("", () => this._showDetails(), {
+      class: "quiet small recorded",
+      title: "What the machine prints is kept; of what is typed: nothing (none), what the machine echoes (masked), or all",
+      hidden: true,
+    });
     this._names = h("span", { class: "names" });
     this._speed = h("span", { class: "speed dim", title: SPEED });
     this._position = h("span", { class: "offset dim", title: "How much the machine has printed, as its log counts" });
@@ -37,6 +42,7 @@ export class StatusLine {
       this._stateText,
       this._reconnect,
       this._roleText,
+      this._recorded,
       this._viewers,
       h("span", { class: "grow" }),
       this._speed,
@@ -62,7 +68,7 @@ export class StatusLine {
     this._state = { name, detail, at: Date.now() };
     this._session = session || this._session;
     this._reconnect.hidden = name !== "reconnecting";
-    if (name === "ended") this._viewers.hidden = true;
+    if (name === "ended") this._viewers.hidden = this._recorded.hidden = true;
     this._draw();
   }
 
@@ -78,6 +84,8 @@ export class StatusLine {
   viewers(viewers) {
     this._facts.viewers = { ...viewers, at: Date.now() };
     this._viewers.hidden = false;
+    this._recorded.hidden = !viewers.recordings?.length;
+    this._recorded.textContent = `recorded for ${printable(recordedFor(viewers.recordings ?? []))}`;
     const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
     fill(this._viewers, count, this._names);
     clearTimeout(this._namesTimer);
@@ -138,6 +146,7 @@ export class StatusLine {
       ["Session", this._session || "unknown"],
       ["Writer", writerText(viewers, Date.now())],
       ["Viewers", viewers ? String(viewers.count) : "unknown"],
+      ...(viewers?.recordings ? [["Recorded", viewers.recordings.length ? `for ${recordedFor(viewers.recordings)}` : "no"]] : []),
       ["Echo", echo === undefined ? "not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
       ["Round trip", roundTrip === undefined ? "not measured yet" : `${roundTrip} ms to the runtime and back`],
       ["Output", offset === null ? "unknown" : `at byte ${offset}`],

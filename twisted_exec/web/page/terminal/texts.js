@@ -53,6 +53,24 @@ export function writerText(viewers, now) {
   return `${viewers.writer}, for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
 }
 
+/** Return for whom a console is recorded, and which input: `ada (input: masked), bob (input: all)`. */
+export function recordedFor(recordings) {
+  return recordings.map(({ user, input }) => `${user || "somebody"} (input: ${input})`).join(", ");
+}
+
+/**
+ * Return a message about recordings that have begun or ended; empty if there is none.
+ *
+ * @param {object[]|null} before those that the user knows of; null: nothing yet
+ * @param {object[]|null} now null: the server does not know
+ */
+export function recordingNews(before, now) {
+  if (now === null) return "";
+  const text = recordedFor(now);
+  if (text === recordedFor(before ?? [])) return "";
+  return text ? `This console is recorded for ${text}.` : "This console is not recorded any more.";
+}
+
 /** Return why a session has ended, as a sentence. */
 export function endText({ reason, message, exitCode, code }) {
   if (reason === "UserLeft") return "You have closed this session.";
