@@ -219,6 +219,12 @@ def chromium_program() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def certificate_store() -> str | None:
+    """Why certificates cannot be imported into a browser here, or ``None``."""
+    missing = [each for each in ("certutil", "pk12util", "openssl") if not shutil.which(each)]
+    return f"{', '.join(missing)} not on PATH (libnss3-tools, openssl)" if missing else None
+
+
 def page_vendor() -> str | None:
     """Why the page has no terminal here, or ``None``."""
     if (wheel_backend.TARGET / "xterm.js").exists():

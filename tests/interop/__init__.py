@@ -88,6 +88,8 @@ Recordings
 Web console
     * ``browser`` (chromium, and page/vendor: ``python -m twisted_exec.web.vendoring``; 5 min): reloads under
       load, 50 tabs, and a line of 100 MB.
+    * ``browser_certificate`` (the same, certutil and pk12util of Debian's libnss3-tools, and root for a
+      policy): a login with a client certificate in the browser's store.
 
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of

@@ -29,14 +29,14 @@ class WebTestCase(TestCase):
         self.users: list[User] = []
         self.deployment = WebDeployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
-        self.prepare()
-        self.browser = Chromium()
+        self.browser = self.prepare()
         self.addCleanup(self.browser.stop)
         await self.browser.start()
         await self.deployment.start()
 
-    def prepare(self) -> None:
-        """Change the deployment before its start."""
+    def prepare(self) -> Chromium:
+        """Change the deployment before its start; return the browser."""
+        return Chromium()
 
     async def user(self, name: str = "ada", **options: Any) -> User:
         """Open the page as a user who logs in with a token."""

@@ -37,7 +37,6 @@ OPTIONS = (
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
-    "--ignore-certificate-errors",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
     "--mute-audio",
@@ -52,11 +51,13 @@ class Chromium:
     One browser process.
 
     :param hosts: IP addresses by the host names that only this browser resolves.
+    :param home: the home directory, whose certificates the browser uses; without it the browser has
+        an empty one, and accepts the certificate of any server.
     """
 
-    def __init__(self, *, hosts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, hosts: Mapping[str, str] | None = None, home: str = "") -> None:
         self._hosts = dict(hosts or {})
-        self._directory = ""
+        self._home, self._directory = home, ""
         self._pid = 0
         self.devtools = DevTools()
         self.pages: list[Page] = []
@@ -81,10 +82,13 @@ class Chromium:
             *("setsid", program, *OPTIONS, *more),
             f"--user-data-dir={self._directory}/profile",
         ]
+        if not self._home:
+            argv.append("--ignore-certificate-errors")
         if self._hosts:
             rules = ",".join(f"MAP {name} {address}" for name, address in self._hosts.items())
             argv.append(f"--host-resolver-rules={rules}")
-        environment = {**os.environ, "HOME": self._directory, "TMPDIR": self._directory}
+        home = self._home or self._directory
+        environment = {**os.environ, "HOME": home, "TMPDIR": self._directory}
         self.devtools = DevTools()
         process = IReactorProcess(reactor).spawnProcess(
             self.devtools, argv[0], argv, env=environment, childFDs=DESCRIPTORS

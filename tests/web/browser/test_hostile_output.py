@@ -10,6 +10,7 @@ import re
 from tests.flows.deployment import pause
 
 from .base import WebTestCase
+from .chromium import Chromium
 from .deployment import HOSTILE
 from .user import User
 
@@ -29,9 +30,10 @@ _CELLS = """(() => {
 class HostileOutputTests(WebTestCase):
     """A machine that prints a corpus of hostile sequences, and a user who watches it."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> Chromium:
         self.deployment.tokens[EVE] = "token-of-eve"
         self.deployment.write_tokens()
+        return super().prepare()
 
     async def setUp(self) -> None:
         await super().setUp()
