@@ -205,6 +205,22 @@ class LostTests(RejoinableTestCase):
         self.switch(received_text(len(KEYS)).encode(), early=OUTPUT)
         self.assertTrue(self.client.received().endswith(OUTPUT + OUTPUT))
 
+    def test_slow_handshake(self) -> None:
+        """The same for a connection that is not established in time, TLS included."""
+        slow, slower = OneConnection(connected=False), OneConnection(connected=False)
+        self.locator.endpoints[:] = [("10.0.0.1:1", slow)]
+        self.backend.protocol.connectionLost(Failure(ConnectionLost()))
+        self.clock.advance(0.05)
+        self.locator.endpoints[:] = [("10.0.0.1:1", slower)]
+        self.clock.advance(5)
+        self.clock.advance(0.1)
+        self.clock.advance(8)
+        self.backend = slower
+        slower.protocol.makeConnection(slower.transport)
+        slower.connecting.callback(slower.protocol)
+        self.switch(received_text(len(KEYS)).encode(), early=OUTPUT)
+        self.assertTrue(self.client.received().endswith(OUTPUT + OUTPUT))
+
     def test_given_up(self) -> None:
         """A refusal ends the session with the reason."""
         body = b'{"kind":"Status","code":404,"message":"there is no stream to rejoin"}'

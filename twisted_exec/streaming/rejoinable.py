@@ -76,7 +76,7 @@ class RejoinableStream(SplicedStream):
         self._location, self._head, self._query = location, head, query
         self._sent_terms = session.terms
         self._answer = answer
-        self._answer_seconds = proxy.answer_seconds
+        self._patience = 1
         self._rejoiner: Rejoiner | None = None  # while there is no connection
         self._ending: Ending | None = None
 
@@ -139,16 +139,22 @@ class RejoinableStream(SplicedStream):
         if terms.text():
             headers.append((TERMS_HEADER.encode("ascii"), terms.text().encode("ascii")))
         path = location.path if location.whole else location.path_with(self._query)
-        label, connection = await connect_first(
-            location.endpoints, clock=proxy.clock, timeout_seconds=proxy.connect_seconds
-        )
-        head = replace(self._head, path=path, host=location.host, headers=headers)
-        seconds = self._answer_seconds
         try:
-            upgraded = await ask(connection, head, clock=proxy.clock, timeout_seconds=seconds)
+            label, connection = await connect_first(
+                location.endpoints,
+                clock=proxy.clock,
+                timeout_seconds=self._patience * proxy.connect_seconds,
+            )
+            head = replace(self._head, path=path, host=location.host, headers=headers)
+            upgraded = await ask(
+                connection,
+                head,
+                clock=proxy.clock,
+                timeout_seconds=self._patience * proxy.answer_seconds,
+            )
         except GatewayTimeout:
             # A hop that many streams rejoin at once works for all, and might otherwise finish none.
-            self._answer_seconds = 2 * seconds
+            self._patience *= 2
             raise
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()
@@ -162,7 +168,7 @@ class RejoinableStream(SplicedStream):
     def _rejoined(self) -> None:
         """The stream has another connection."""
         self._rejoiner = None
-        self._answer_seconds = self._proxy.answer_seconds
+        self._patience = 1
         if self._session.terms != self._sent_terms:  # changed while the request was on its way
             self._hold_to(self._session.terms)
         else:

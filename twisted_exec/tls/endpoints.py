@@ -200,7 +200,7 @@ def client_endpoint(
     port: int,
     tls: ClientTLS | None,
     *,
-    timeout_seconds: float = 10.0,
+    timeout_seconds: float | None = 10.0,
     first_address: int = 0,
 ) -> IStreamClientEndpoint:
     """
@@ -208,7 +208,7 @@ def client_endpoint(
 
     :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
     :param tls: ``None`` connects in the clear.
-    :param timeout_seconds: for resolving, TCP and TLS together.
+    :param timeout_seconds: for resolving, TCP and TLS together; ``None`` if the caller has a limit.
     :param first_address: number of the name's address that is tried first, from 0; it may exceed their
         number.  The others follow.  A server that accepts connections and then does nothing hides
         those behind it from a client that always begins with the same one.
@@ -226,13 +226,14 @@ def client_endpoint(
         dialler.nameResolver = resolver  # type: ignore[attr-defined]
     bare = host.removeprefix("[").removesuffix("]")
     inner: Any
+    limit: Any = timeout_seconds  # connectTCP() takes None, which the annotations lack
     try:
         version = ipaddress.ip_address(bare).version
     except ValueError:
-        inner = HostnameEndpoint(dialler, bare, port, timeout=timeout_seconds)
+        inner = HostnameEndpoint(dialler, bare, port, timeout=limit)
     else:
         kind = TCP4ClientEndpoint if version == 4 else TCP6ClientEndpoint
-        inner = kind(dialler, bare, port, timeout=timeout_seconds)
+        inner = kind(dialler, bare, port, timeout=limit)
     peer = f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
     kind_of_tls = _ClientEndpoint if not on_descriptor else _DescriptorEndpoint
     return kind_of_tls(reactor, inner, tls, peer, timeout_seconds)
@@ -278,7 +279,7 @@ def client_endpoint_over(
     tls: ClientTLS | None,
     peer: str,
     *,
-    timeout_seconds: float = 10.0,
+    timeout_seconds: float | None = 10.0,
 ) -> IStreamClientEndpoint:
     """
     Return an endpoint that connects through another one, such as a proxy's tunnel.
@@ -291,7 +292,7 @@ def client_endpoint_over(
 
 
 def unix_client_endpoint(
-    reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float = 10.0
+    reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float | None = 10.0
 ) -> IStreamClientEndpoint:
     """
     Return an endpoint to connect to by UNIX socket.  Fires and fails as :func:`client_endpoint`.
@@ -311,7 +312,7 @@ class _ClientEndpoint:
         inner: IStreamClientEndpoint,
         tls: ClientTLS | None,
         peer: str,
-        timeout_seconds: float,
+        timeout_seconds: float | None,
     ) -> None:
         self._reactor, self._inner, self._tls = reactor, inner, tls
         self._peer, self._timeout_seconds = peer, timeout_seconds
@@ -322,6 +323,8 @@ class _ClientEndpoint:
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """As :meth:`IStreamClientEndpoint.connect`, after verification."""
         attempt = Deferred.fromCoroutine(self._attempt(protocolFactory))
+        if self._timeout_seconds is None:
+            return attempt
         return attempt.addTimeout(self._timeout_seconds, self._reactor, self._timed_out)
 
     async def _attempt(self, factory: IProtocolFactory) -> IProtocol:

@@ -122,9 +122,7 @@ class Poollets:
         if self._backend.pools_named:
             check = _names(self._dialect.pool_identity(pool))
         tls = self._backend.credentials.to(host, check=check)
-        return client_endpoint(
-            self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
-        )
+        return client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:

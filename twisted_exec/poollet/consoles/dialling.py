@@ -149,7 +149,6 @@ class Dialler:
         trusted_uids: Collection[int] = (),
         runtime: str = "",
         allowed: Iterable[Place] = (),
-        connect_seconds: float = 5.0,
     ) -> None:
         self._reactor = reactor
         self._told, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
@@ -158,7 +157,6 @@ class Dialler:
         if self._runtime is not None and self._is_elsewhere():
             theirs = [Place(same_host(self._runtime.host))]
         self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
-        self._connect_seconds = connect_seconds
         self._plain = lru_cache(maxsize=_PLACES)(self._new_plain)  # shared by all sessions
         self._ca: ClientCredentials | None = None
         if runtime_ca:
@@ -217,9 +215,7 @@ class Dialler:
         try:
             check_socket(path, self._trusted)
             self._check_owner(path)
-            endpoint = unix_client_endpoint(
-                self._reactor, path, timeout_seconds=self._connect_seconds
-            )
+            endpoint = unix_client_endpoint(self._reactor, path, timeout_seconds=None)
         except FileNotFoundError:
             raise _refusal("its socket does not exist") from None
         except (TargetError, TLSConfigError, OSError, ValueError) as problem:
@@ -251,9 +247,7 @@ class Dialler:
         return "the machine runtime", self._plain(address, port), _host_header(host, port)
 
     def _new_plain(self, address: str, port: int) -> IStreamClientEndpoint:
-        return client_endpoint(
-            self._reactor, address, port, None, timeout_seconds=self._connect_seconds
-        )
+        return client_endpoint(self._reactor, address, port, None, timeout_seconds=None)
 
     def _tls(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
         if self._ca is None:
@@ -265,9 +259,7 @@ class Dialler:
             tls = self._ca.to(host)
         except TLSConfigError as problem:
             raise _refusal(str(problem)) from None
-        endpoint = client_endpoint(
-            self._reactor, host, port, tls, timeout_seconds=self._connect_seconds
-        )
+        endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
 
 
