@@ -37,11 +37,11 @@ from twisted_exec.streaming.interfaces import Location
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.negotiation import (
     STREAM_PROTOCOL,
-    UPGRADE_REQUIRED,
     Attempt,
     OtherProtocol,
     choose_protocol,
     of_the_protocol,
+    upgrade_required,
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
@@ -89,7 +89,7 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     upgrade = is_upgrade(request)
     if not upgrade:
-        raise BadRequest(UPGRADE_REQUIRED)
+        raise upgrade_required()
     if upgrade not in FORWARDED_UPGRADES:
         name = upgrade[:64].decode("ascii", "replace")
         raise BadRequest(f"cannot upgrade to {name!r}: only websocket and SPDY/3.1 pass here")

@@ -64,8 +64,18 @@ class PolicyTestCase(APITestCase):
 
     def not_opened(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> str:
         """Return the message of a session that policies refuse."""
+        return self.refusal(applicant, right).message
+
+    def refusal(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> Forbidden:
+        """Return the error of a session that policies refuse."""
         made = self.policies.open(applicant or self.applicant(), self.machine, right)
-        return str(self.failureResultOf(made, Forbidden).value.message)
+        refusal = self.failureResultOf(made, Forbidden).value
+        assert isinstance(refusal, Forbidden)
+        return refusal
+
+    def causes(self, applicant: Applicant | None = None) -> list[str]:
+        """Return the reasons of the causes of a refusal."""
+        return [each["reason"] for each in self.refusal(applicant).details["causes"]]
 
     def reviewed(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> Terms:
         """Return the terms of an open session."""

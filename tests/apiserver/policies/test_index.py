@@ -74,6 +74,47 @@ class TermsTests(PolicyTestCase):
             f"another user (#on-call): request it with {ASK}",
         )
 
+    def test_reason_and_approval(self) -> None:
+        """A policy that requires a reason and an approval names both at once."""
+        self.make_policy("p", reason="Required", approval="Required")
+        self.assertEqual(
+            self.not_opened(),
+            f'ConsolePolicy "default/p" requires a reason: use {OPEN}, or kubectl exec -it -n default '
+            'vm-1 -- console --reason TICKET; ConsolePolicy "default/p" requires the approval of '
+            f"another user: request it with {ASK}",
+        )
+        self.assertEqual(self.causes(), ["ReasonRequired", "ApprovalRequired"])
+        self.assertEqual(self.causes(self.applicant(reason="OPS-1")), ["ApprovalRequired"])
+
+    def test_causes(self) -> None:
+        """Programs read from the causes what is missing, and the texts have no commands."""
+        self.make_policy("a", reason="Required")
+        self.make_policy("b", approval="Required", approvers="#on-call")
+        self.assertEqual(
+            self.refusal().to_status()["details"],
+            {
+                "causes": [
+                    {
+                        "reason": "ReasonRequired",
+                        "message": 'ConsolePolicy "default/a" requires a reason',
+                    },
+                    {
+                        "reason": "ApprovalRequired",
+                        "message": 'ConsolePolicy "default/b" requires the approval of another user '
+                        "(#on-call)",
+                    },
+                ]
+            },
+        )
+        self.request(reason="OPS-1")
+        self.assertEqual(self.causes(), ["ReasonRequired", "ApprovalRequired"])
+
+    def test_not_met(self) -> None:
+        """A condition that no reason and no approval meets has a cause of its own."""
+        self.make_policy(approval="Required")
+        robot = self.applicant("system:serviceaccount:default:robot")
+        self.assertEqual(self.causes(robot), ["ConsolePolicyNotMet"])
+
     def test_many_refusals(self) -> None:
         """The message names some policies and the number of the others."""
         for number in range(9):

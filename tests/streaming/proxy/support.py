@@ -119,6 +119,7 @@ class ProxyTestCase(SynchronousTestCase):
             code=answer.code,
             reason=status["reason"],
             retry_after_seconds=int(answer.headers.get("retry-after", 0)),
+            details=status.get("details"),
         )
 
     def switched(self, early: bytes = b"") -> MemoryClient:

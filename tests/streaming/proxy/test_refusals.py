@@ -69,6 +69,8 @@ class RefuseTests(ProxyTestCase):
         request = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
         refused = self.refused(self.ask(request))
         self.assertEqual((refused.code, refused.message), (400, "Upgrade request required"))
+        (cause,) = refused.details["causes"]
+        self.assertEqual(cause["reason"], "UpgradeRequired")
         self.setUp()
         self.locator.problem = NotFound("machines", "vm")
         self.assertEqual(self.refused(self.ask(request)).code, 404)

@@ -19,7 +19,6 @@ import {
   recordedFor,
   recordingNews,
   stateText,
-  withoutCommands,
   writerText,
 } from "../../../twisted_exec/web/page/terminal/texts.js";
 
@@ -140,14 +139,15 @@ test("a kube-apiserver that knows no verbs decides by machines/exec", async () =
 });
 
 test("the reason of a refusal is asked with an ordinary request", async () => {
-  const failing = (code, message) => ({
+  const failing = (code, message, cause = "C") => ({
     request: async () => {
-      throw Object.assign(new Error(message), { code, reason: "R", status: {} });
+      const status = { details: { causes: [{ reason: cause, message }, { field: "x" }, null] } };
+      throw Object.assign(new Error(message), { code, reason: "R", status });
     },
   });
   const refusal = await explain(failing(403, "no"), "/x", {});
-  assert.deepEqual([refusal.code, refusal.message], [403, "no"]);
-  assert.equal(await explain(failing(400, "Upgrade request required"), "/x", {}), null);
+  assert.deepEqual([refusal.code, refusal.message, refusal.causes], [403, "no", [{ reason: "C", message: "no" }]]);
+  assert.equal(await explain(failing(400, "other words", "UpgradeRequired"), "/x", {}), null);
   assert.equal(await explain(failing(0, "the server cannot be reached"), "/x", {}), null);
 });
 
@@ -243,13 +243,23 @@ test("the end of a session has the server's words", () => {
   assert.match(endText({ reason: "UserLeft", message: "" }), /closed/);
 });
 
-test("a policy's demands become a form, without the hints at commands", () => {
-  const message =
-    'machine "a": ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x": use kubectl console --reason TICKET -n default a; ConsolePolicy "default/q" requires the approval of another user: request it with kubectl console --request a';
-  assert.deepEqual(demands({ code: 403, message }), { reason: true, approval: true });
-  assert.deepEqual(demands({ code: 403, message: "forbidden" }), { reason: false, approval: false });
+test("a policy's demands become a form, without the commands in the message", () => {
+  const causes = [
+    { reason: "ReasonRequired", message: 'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"' },
+    { reason: "ApprovalRequired", message: 'ConsolePolicy "default/q" requires the approval of another user' },
+  ];
+  const refusal = { code: 403, reason: "Forbidden", message: "…: use kubectl console --reason TICKET vm-1", causes };
+  assert.deepEqual(demands(refusal), { reason: true, approval: true });
   assert.equal(
-    withoutCommands(message),
-    'machine "a": ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"; ConsolePolicy "default/q" requires the approval of another user',
+    endText(refusal),
+    'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"; ConsolePolicy "default/q" requires the approval of another user.',
   );
+});
+
+test("a refusal that no reason and no approval helps has the server's words", () => {
+  const message = 'ConsolePolicy "default/p" does not allow this console at this hour';
+  const refusal = { code: 403, reason: "Forbidden", message, causes: [{ reason: "ConsolePolicyNotMet", message }] };
+  assert.deepEqual(demands(refusal), { reason: false, approval: false });
+  assert.equal(endText(refusal), message);
+  assert.deepEqual(demands({ code: 403, message: "forbidden" }), { reason: false, approval: false });
 });

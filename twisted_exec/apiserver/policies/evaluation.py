@@ -37,6 +37,14 @@ from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 _NAMED_POLICIES = 3
 """Policies that the terms of a session name; the header of terms has a limit."""
 _NAMED_REFUSALS = 5
+_MOST_CAUSES = 20
+
+REASON_REQUIRED = "ReasonRequired"
+"""Reason of a cause: the session needs another reason than it has."""
+APPROVAL_REQUIRED = "ApprovalRequired"
+"""Reason of a cause: the session needs an approved ConsoleRequest."""
+NOT_ALLOWED = "ConsolePolicyNotMet"
+"""Reason of a cause: another condition, which the user cannot meet by asking."""
 
 
 @dataclass(frozen=True)
@@ -108,17 +116,14 @@ def evaluate(
     """
     if not policies:
         return replace(FULL, right=right)
-    terms, problems = [replace(FULL, right=right)], []
+    terms, refusals = [replace(FULL, right=right)], []
     for policy in policies:
         try:
             terms.append(_terms(policy, requests, applicant, machine, right, now))
         except _Refused as refused:
-            problems.append(str(refused))
-    if problems:
-        more = len(problems) - _NAMED_REFUSALS
-        if more > 0:
-            problems[_NAMED_REFUSALS:] = [f"and {more} more policies refuse it"]
-        raise Forbidden("; ".join(problems))
+            refusals.append(refused)
+    if refusals:
+        raise _forbidden(refusals)
     return replace(reduce(stricter, terms), policy=_names(policies))
 
 
@@ -137,8 +142,41 @@ def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> l
     return sorted(valid, key=rank, reverse=True)
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """
+    A condition that a session does not meet.
+
+    :param text: for the user.
+    :param remedy: the rest of the sentence, with a command; a client with buttons does not show it.
+    :param cause: the reason of the cause in the Status, for clients.
+    """
+
+    text: str
+    remedy: str = ""
+    cause: str = NOT_ALLOWED
+
+
 class _Refused(Exception):
-    """A policy refuses a session; the message is for its user."""
+    """A policy refuses a session, because of one problem or several."""
+
+    def __init__(self, *problems: _Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
+    texts = [
+        f"{problem.text}{problem.remedy}"
+        for refused in refusals[:_NAMED_REFUSALS]
+        for problem in refused.problems
+    ]
+    more = len(refusals) - _NAMED_REFUSALS
+    if more > 0:
+        texts.append(f"and {more} more policies refuse it")
+    problems = [problem for refused in refusals for problem in refused.problems]
+    causes = [{"reason": each.cause, "message": each.text} for each in problems[:_MOST_CAUSES]]
+    return Forbidden("; ".join(texts), details={"causes": causes})
 
 
 def _terms(
@@ -150,23 +188,22 @@ def _terms(
     now: float,
 ) -> Terms:
     if policy.problem:
-        raise _Refused(
+        raise _refused(
             f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
         )
     spec, ends, since = policy.spec, [_end_of_hours(policy, now)], applicant.since
-    _check_reason(policy, _reasons(applicant, requests, now), machine)
     people = spec.get("people", 1)
     if people > 1:
         _check_person(policy, people, applicant)
-    if spec.get("approval", NONE) != NONE:
-        request = _approval(policy, requests, applicant, machine, now)
+    request = _requested(policy, requests, applicant, machine, now)
+    if request is not None:
         ends.append(expiry(request))
         right = min(right, _right(request))
         since = min(since, used_at(request))  # also that of a session that was resumed
     if "maxSeconds" in spec:
         end = since + spec["maxSeconds"]
         if end <= now:
-            raise _Refused(f"{policy} allows sessions of at most {spec['maxSeconds']} seconds")
+            raise _refused(f"{policy} allows sessions of at most {spec['maxSeconds']} seconds")
         ends.append(end)
     until = min(ends)
     return Terms(
@@ -184,10 +221,42 @@ def _end_of_hours(policy: Policy, now: float) -> float:
     closes = policy.hours.closes(now)
     if closes is None:
         begins = policy.hours.text(policy.hours.opens(now))
-        raise _Refused(
+        raise _refused(
             f"{policy} does not allow this console at this hour; its hours begin on {begins}"
         )
     return closes
+
+
+def _requested(
+    policy: Policy,
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    now: float,
+) -> Object | None:
+    """
+    Check the reason of a session, and return its approval; None if it needs none.
+
+    :raises _Refused: with both problems if the session lacks both, so that a client asks its user once.
+    """
+    problems: list[_Problem] = []
+    request = None
+    try:
+        _check_reason(policy, _reasons(applicant, requests, now), machine)
+    except _Refused as refused:
+        problems += refused.problems
+    if policy.spec.get("approval", NONE) != NONE:
+        try:
+            request = _approval(policy, requests, applicant, machine, now)
+        except _Refused as refused:
+            problems += refused.problems
+    if problems:
+        raise _Refused(*problems)
+    return request
+
+
+def _refused(text: str, remedy: str = "", cause: str = NOT_ALLOWED) -> _Refused:
+    return _Refused(_Problem(text, remedy, cause))
 
 
 def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> list[str]:
@@ -202,16 +271,19 @@ def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> No
     if policy.spec.get("reason") != REQUIRED:
         return
     if not reasons:
-        raise _Refused(
-            f"{policy} requires a reason: use {_open(machine, '--reason TICKET')}, or "
-            f"kubectl exec -it {_named(machine)} -- console --reason TICKET"
+        raise _refused(
+            f"{policy} requires a reason",
+            f": use {_open(machine, '--reason TICKET')}, or "
+            f"kubectl exec -it {_named(machine)} -- console --reason TICKET",
+            REASON_REQUIRED,
         )
     search = policy.search
     if search is not None and not any(search.end_in(each.encode()) >= 0 for each in reasons):
         pattern = policy.spec["reasonPattern"]
-        raise _Refused(
-            f"{policy} requires a reason that matches {pattern}, not {fields.shown(reasons[0])}: use "
-            f"{_open(machine, '--reason TICKET')}"
+        raise _refused(
+            f"{policy} requires a reason that matches {pattern}, not {fields.shown(reasons[0])}",
+            f": use {_open(machine, '--reason TICKET')}",
+            REASON_REQUIRED,
         )
 
 
@@ -219,13 +291,13 @@ def _check_person(policy: Policy, people: int, applicant: Applicant) -> None:
     needs = f"{policy} requires {people} people at this console"
     _check_no_service_account(needs, applicant)
     if applicant.caller:
-        raise _Refused(f"{needs}, and impersonated users do not count: connect as yourself")
+        raise _refused(f"{needs}, and impersonated users do not count: connect as yourself")
 
 
 def _check_no_service_account(needs: str, applicant: Applicant) -> None:
     for name in (applicant.user.name, applicant.caller):
         if name.startswith(SERVICE_ACCOUNT_PREFIX):
-            raise _Refused(
+            raise _refused(
                 f"{needs}, and a ServiceAccount is not a person: use an account of your own"
             )
 
@@ -248,19 +320,22 @@ def _approval(
     ask = _open(machine, "--request --reason TICKET")
     latest = _latest(requests, now)
     if latest is None:
-        raise _Refused(f"{needs}: request it with {ask}")
+        raise _refused(needs, f": request it with {ask}", APPROVAL_REQUIRED)
     name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
     status = latest.get("status", {})
     state = state_of(latest, now)
     if state == PENDING:
-        raise _Refused(
+        raise _refused(
             f'{needs}: your request "{name}" waits for another user to run '
-            f"twisted-exec request approve -n {namespace} {name}"
+            f"twisted-exec request approve -n {namespace} {name}",
+            cause=APPROVAL_REQUIRED,
         )
     if state == APPROVED:  # for a session under another identity
-        raise _Refused(
+        raise _refused(
             f'{needs}: request "{name}" is for another account of this name, or for a user who '
-            f"impersonates: make your own with {ask}"
+            "impersonates",
+            f": make your own with {ask}",
+            APPROVAL_REQUIRED,
         )
     because = {
         DENIED: f"{status.get('decidedBy', 'another user')} denied it"
@@ -269,8 +344,10 @@ def _approval(
         EXPIRED: "it has expired",
         DELETED: "it is being deleted",
     }[state]
-    raise _Refused(
-        f'{needs}: your request "{name}" does not count, {because}; request again with {ask}'
+    raise _refused(
+        f'{needs}: your request "{name}" does not count, {because}',
+        f"; request again with {ask}",
+        APPROVAL_REQUIRED,
     )
 
 

@@ -40,8 +40,22 @@ OVER_SPDY = "SPDY/3.1"
 UPGRADE_REQUIRED = "Upgrade request required"
 """Kubernetes' message for a stream request without an upgrade."""
 
+UPGRADE_CAUSE = "UpgradeRequired"
+"""
+Reason of the cause in that error, which a kubelet does not send.
+
+A page in a browser learns nothing about a WebSocket that cannot be opened.  It repeats the request without
+the upgrade: this cause means that nothing else was wrong with it.
+"""
+
 STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
 _ACCEPTED = b"X-Accepted-Stream-Protocol-Versions"
+
+
+def upgrade_required() -> BadRequest:
+    """Return the error for a stream request without an upgrade."""
+    cause = {"reason": UPGRADE_CAUSE, "message": UPGRADE_REQUIRED}
+    return BadRequest(UPGRADE_REQUIRED, details={"causes": [cause]})
 
 
 def choose_protocol(request: Request) -> str:
@@ -56,7 +70,7 @@ def choose_protocol(request: Request) -> str:
     """
     requested = is_upgrade(request)
     if not requested:
-        raise BadRequest(UPGRADE_REQUIRED)
+        raise upgrade_required()
     if requested == SPDY:
         return _choose_spdy(request)
     headers = header_pairs(request.requestHeaders)

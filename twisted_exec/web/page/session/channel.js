@@ -6,6 +6,7 @@
  */
 
 import { base64url } from "../base64url.js";
+import { causesOf } from "../causes.js";
 
 export const PROTOCOL = "v5.channel.k8s.io";
 export const RESUME_PROTOCOL = "base64url.resume.console.twisted-exec.";
@@ -105,12 +106,12 @@ export function isCount(value) {
  * Read everything that arrived on channel 3: why the session has ended, or why it was refused.
  *
  * @param {Uint8Array} document JSON; empty means success.
- * @returns {{reason: string, message: string, code: number, exitCode: number|null, retryAfterSeconds: number}}
- *     the reason "Completed" is that of a program that has ended by itself; code is 0 without one.
+ * @returns {{reason: string, message: string, code: number, exitCode: number|null, retryAfterSeconds: number,
+ *     causes: {reason: string, message: string}[]}} the reason "Completed" is that of a program that has ended by itself; code is 0 without one.
  * @throws {ProtocolError} it is no Status.
  */
 export function readStatus(document) {
-  const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0 };
+  const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0, causes: [] };
   if (document.length === 0) {
     return completed;
   }
@@ -127,8 +128,8 @@ export function readStatus(document) {
     throw new ProtocolError("the end of the session has no valid status");
   }
   const message = typeof status.message === "string" ? status.message : "";
-  const causes = Array.isArray(status.details?.causes) ? status.details.causes : [];
-  const exit = causes.find((cause) => cause?.reason === "ExitCode");
+  const causes = causesOf(status);
+  const exit = causes.find((cause) => cause.reason === "ExitCode");
   if (status.reason === "NonZeroExitCode" && exit) {
     return { ...completed, message, exitCode: Number(exit.message) };
   }
@@ -138,6 +139,7 @@ export function readStatus(document) {
     code: isCount(status.code) ? status.code : 0,
     exitCode: null,
     retryAfterSeconds: isCount(status.details?.retryAfterSeconds) ? status.details.retryAfterSeconds : 0,
+    causes,
   };
 }
 

@@ -17,7 +17,7 @@
  *                                           since: milliseconds of the clock; unauthorized: the token is
  *                                           refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
- *     ended         {reason, message, code, exitCode}
+ *     ended         {reason, message, code, exitCode, causes}
  *
  * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
  */
@@ -268,7 +268,7 @@ export class ConsoleSession {
   }
 
   /** The server has refused an attempt. */
-  #refused({ code, reason = "", message, retryAfterSeconds = 0 }) {
+  #refused({ code, reason = "", message, retryAfterSeconds = 0, causes = [] }) {
     this.#drop();
     if (code === 401) {
       this.#reconnecting.stop();
@@ -280,7 +280,7 @@ export class ConsoleSession {
       this.#enterOutage({ message, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
-      this.#end({ reason: reason || "Refused", message, code });
+      this.#end({ reason: reason || "Refused", message, code, causes });
     }
   }
 
@@ -414,7 +414,7 @@ export class ConsoleSession {
     this.#on.state?.(name, detail);
   }
 
-  #end({ reason, message, code = 0, exitCode = null }) {
+  #end({ reason, message, code = 0, exitCode = null, causes = [] }) {
     if (this.#name === "ended") {
       return;
     }
@@ -425,7 +425,7 @@ export class ConsoleSession {
     this.#claim.release();
     this.#name = "ended";
     this.#options.keep?.(null);
-    this.#on.state?.("ended", { reason, message, code, exitCode });
+    this.#on.state?.("ended", { reason, message, code, exitCode, causes });
   }
 }
 

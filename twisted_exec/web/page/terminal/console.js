@@ -13,7 +13,7 @@ import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { amount, endText, recordingNews, withoutCommands } from "./texts.js";
+import { amount, endText, recordingNews } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
@@ -253,7 +253,7 @@ export class Console {
         this.reopen();
         return;
       }
-      announce(`${name}: session ended. ${withoutCommands(endText(detail))}`);
+      announce(`${name}: session ended. ${endText(detail)}`);
       this._end.show(detail, this._rights, this._status.isReadOnly);
       if (detail.reason === REVOKED) this._logInAgain();
     }

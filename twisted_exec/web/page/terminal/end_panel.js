@@ -2,7 +2,7 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
-import { demands, endText, mayOpenAgain, withoutCommands } from "./texts.js";
+import { demands, endText, mayOpenAgain } from "./texts.js";
 
 export class EndPanel {
   constructor(owner) {
@@ -28,7 +28,7 @@ export class EndPanel {
   /** @param {object} ending as ConsoleSession says */
   show(ending, rights, isReadOnly) {
     const required = demands(ending);
-    const text = withoutCommands(endText(ending));
+    const text = endText(ending);
     if (required.reason || required.approval) {
       this._showForm(text, required);
     } else {
@@ -58,13 +58,17 @@ export class EndPanel {
 
   _showForm(text, required) {
     const { place } = this._owner;
-    const input = h("input", { type: "text", value: place.reason ?? "", maxlength: "256", autocomplete: "off", placeholder: "such as the number of a ticket" });
+    const input = h("input", {
+      type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
+      autocomplete: "off", placeholder: "such as the number of a ticket",
+    });
     const status = h("p", { class: "dim", role: "status" });
     const open = (event) => {
       event?.preventDefault();
       this._owner.reopen({ reason: input.value.trim() });
     };
     const request = async () => {
+      if (!input.reportValidity()) return; // the approval would not be enough
       this._waiting?.abort();
       this._waiting = new AbortController();
       const reason = input.value.trim();

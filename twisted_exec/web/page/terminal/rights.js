@@ -1,5 +1,7 @@
 /** How to open a console, with the rights that its user has. */
 
+import { UPGRADE_REQUIRED, causesOf, has } from "../causes.js";
+
 /**
  * Return what the user may do: `{drives, takesOver, mayType, path, query}` of the request that opens the console.
  *
@@ -35,17 +37,17 @@ export async function opening(context, namespace, routeName, mode) {
  *
  * A browser says nothing about a WebSocket that could not be opened.
  *
- * @returns {Promise<{code, reason, message}|null>} null if the server is out of reach, or if it says nothing
+ * @returns {Promise<{code, reason, message, retryAfterSeconds, causes}|null>} null if the server is out of reach, or if it says nothing
  *     but that the request is no WebSocket
  */
 export async function explain(api, path, query) {
   try {
     await api.request(path, { query });
   } catch (error) {
-    const isUpgradeMissing = error.code === 400 && /upgrade/i.test(error.message);
-    if (error.code && !isUpgradeMissing) {
-      const { code, reason, message, status } = error;
-      return { code, reason, message, retryAfterSeconds: status.details?.retryAfterSeconds ?? 0 };
+    const { code, reason, message, status } = error;
+    const causes = causesOf(status);
+    if (code && !has(causes, UPGRADE_REQUIRED)) {
+      return { code, reason, message, retryAfterSeconds: status.details?.retryAfterSeconds ?? 0, causes };
     }
   }
   return null;

@@ -1,5 +1,6 @@
 /** Texts of a console's status, without a DOM. */
 
+import { APPROVAL_REQUIRED, REASON_REQUIRED, has } from "../causes.js";
 import { duration as length, size } from "../views/times.js";
 
 export { size as amount };
@@ -72,7 +73,7 @@ export function recordingNews(before, now) {
 }
 
 /** Return why a session has ended, as a sentence. */
-export function endText({ reason, message, exitCode, code }) {
+export function endText({ reason, message, exitCode, code, causes = [] }) {
   if (reason === "UserLeft") return "You have closed this session.";
   if (exitCode !== null && exitCode !== undefined && (exitCode !== 0 || !message)) {
     return `The program at the console has ended with exit code ${exitCode}.`;
@@ -81,6 +82,9 @@ export function endText({ reason, message, exitCode, code }) {
   if (code === 404 && /session/.test(message ?? "")) {
     return `The session could not be kept for so long: ${message}`;
   }
+  // The message has commands, too, which the page has as buttons.
+  const { reason: needsReason, approval } = demands({ causes });
+  if (needsReason || approval) return `${causes.map((cause) => cause.message).join("; ")}.`;
   return message || reason;
 }
 
@@ -90,16 +94,7 @@ export function mayOpenAgain({ reason, message = "", code }) {
   return !isMachineMissing && !(reason === "ShuttingDown" && message.includes("start it again"));
 }
 
-/** Return the policies' demands in a refusal: `{reason: boolean, approval: boolean}`. */
-export function demands({ code, message = "" }) {
-  const isPolicy = code === 403 && message.includes("ConsolePolicy");
-  return {
-    reason: isPolicy && /requires a reason|a reason that/.test(message),
-    approval: isPolicy && message.includes("requires the approval"),
-  };
-}
-
-/** Return a refusal without its hints at commands, which the page has as buttons. */
-export function withoutCommands(message) {
-  return message.replace(/[:,] (?:use|request it with|request again with|make your own with) kubectl [^;]*/g, "");
+/** Return what policies demand of the user of a refused session: `{reason: boolean, approval: boolean}`. */
+export function demands({ causes = [] }) {
+  return { reason: has(causes, REASON_REQUIRED), approval: has(causes, APPROVAL_REQUIRED) };
 }
