@@ -149,8 +149,8 @@ Node server (kube-apiserver and kubelet-node, unless noted)
     * ``leaf_older`` (kube-apiserver.1.20, kube-apiserver.newest; 1 min): a leaf of 1.20 below a root of
       1.36, and a leaf that is killed.
     * ``beside_kosmos`` (90 s): a program that writes Nodes, Pods and Clusters as Kosmos does.
-    * ``leaf_containerd`` (kubelet, containerd, runc, busybox, as root; 150 s): kubectl with a real
-      kubelet and containerd in the leaf.
+    * ``leaf_containerd`` (kubelet, containerd, runc, busybox, as root; 5 min): kubectl with a real
+      kubelet and containerd in the leaf, also recorded: each recording is verified with the CA alone.
     * ``leaf_figures`` (metrics-server; 1 min): ``kubectl top`` in the root.
 
 Spaces
