@@ -73,7 +73,15 @@ class Syncer(Service):
         self._unfollow: list[Callable[[], None]] = []
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = clock
-        self._sweeping = Cooperator(scheduler=lambda go: clock.callLater(SLICE_SECONDS, go))
+        self._sweeping = Cooperator(
+            terminationPredicateFactory=self._slice,
+            scheduler=lambda go: clock.callLater(SLICE_SECONDS, go),
+        )
+
+    def _slice(self) -> Callable[[], bool]:
+        """Return a function that tells whether the slice that begins now is over."""
+        end = self._clock.seconds() + SLICE_SECONDS
+        return lambda: self._clock.seconds() >= end
 
     @property
     def syncs(self) -> list[LeafWorker]:
