@@ -10,7 +10,6 @@ reactor was blocked since the previous line.
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from twisted.internet.task import LoopingCall
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
+from tests.benchmarks.console import connect
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.status import AlreadyExists
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -163,9 +163,7 @@ class Server:
 
     def connect(self) -> ssl.SSLSocket:
         """A connection whose handshake is done."""
-        plain = socket.create_connection(("127.0.0.1", self._port), timeout=60)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self._tls.wrap_socket(plain, server_hostname="localhost")
+        return connect(self._port, self._tls)
 
 
 @contextmanager

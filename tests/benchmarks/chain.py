@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import socket
-import ssl
 import statistics
 import time
 from collections.abc import Callable
@@ -19,12 +18,11 @@ from twisted.internet.threads import deferToThread
 
 from tests import procfs
 from tests.flows.deployment import Deployment, run_reactor
-from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions.registry import revision
 
-from .console import Console
+from .console import Console, user_context
 
 OPENINGS = 200
 KEYSTROKES = 4000
@@ -43,10 +41,7 @@ class Chain:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        tls = ssl.create_default_context(cafile=deployment.pki.serving_ca)
-        pair = deployment.pki.pair("user-admin")
-        tls.load_cert_chain(pair.certificate, pair.key)
-        self._tls = tls
+        self._tls = user_context(deployment.pki)
         channel = grpc.insecure_channel(deployment.iri_target)
         self._exec = _unary(channel, "exec")
         machines = _unary(channel, "list_machines")(pb.ListMachinesRequest()).machines
@@ -64,12 +59,7 @@ class Chain:
 
     def through(self, name: str) -> Console:
         """By API server and poollet."""
-        port = self._deployment.port
-        plain = socket.create_connection(("127.0.0.1", port), timeout=30)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = self._tls.wrap_socket(plain, server_hostname="localhost")
-        path = kinds.MACHINES.resource.path("default", name, "exec")
-        return Console(line, f"localhost:{port}", path)
+        return Console.open(self._deployment.port, self._tls, name)
 
     def direct(self, name: str) -> Console:
         """By the runtime's own exec URL."""

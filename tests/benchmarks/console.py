@@ -8,9 +8,31 @@ from __future__ import annotations
 import base64
 import os
 import socket
+import ssl
 import struct
+from typing import TYPE_CHECKING
+
+from twisted_exec.api import kinds
+
+if TYPE_CHECKING:
+    from twisted_exec.tls.pki.directory import PKI
 
 BUFFER = 64 << 10
+
+
+def connect(port: int, tls: ssl.SSLContext) -> ssl.SSLSocket:
+    """Return a connection to a port of this host, whose handshake is done."""
+    plain = socket.create_connection(("127.0.0.1", port), timeout=60)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return tls.wrap_socket(plain, server_hostname="localhost")
+
+
+def user_context(pki: PKI, user: str = "admin") -> ssl.SSLContext:
+    """Return the TLS context of a user's client."""
+    tls = ssl.create_default_context(cafile=pki.serving_ca)
+    pair = pki.pair(f"user-{user}")
+    tls.load_cert_chain(pair.certificate, pair.key)
+    return tls
 
 
 class Console:
@@ -34,6 +56,12 @@ class Console:
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 101 "):
             raise ConnectionError((head + self._buffer).decode(errors="replace"))
+
+    @classmethod
+    def open(cls, port: int, tls: ssl.SSLContext, machine: str, headers: str = "") -> Console:
+        """Open the console of a machine at an API server of this host."""
+        path = kinds.MACHINES.resource.path("default", machine, "exec")
+        return cls(connect(port, tls), f"localhost:{port}", path, headers)
 
     def type(self, data: bytes) -> None:
         """Send standard input, less than 125 bytes; a zero mask is a mask, and costs nothing."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
-import ssl
 import statistics
 import sys
 import time
@@ -25,7 +23,7 @@ from tests.interop.chains import OurCluster
 from tests.interop.ironcore import ForeignCluster, Make, ironcore, kubectl
 from tests.interop.programs import Programs
 
-from .console import Console
+from .console import Console, connect, user_context
 from .quick_runtime import CLASS, GREETING
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -69,16 +67,11 @@ class Chain:
         self.name, self.pids, self.figures = name, pids, Figures()
         self._port = port
         self._path = f"/apis/{cluster.make.group}/v1alpha1/namespaces/default/machines/vm/exec"
-        self._tls = ssl.create_default_context(cafile=cluster.pki.serving_ca)
-        pair = cluster.pki.pair("user-admin")
-        self._tls.load_cert_chain(pair.certificate, pair.key)
+        self._tls = user_context(cluster.pki)
 
     def open(self) -> Console:
         """A console that has greeted."""
-        plain = socket.create_connection(("127.0.0.1", self._port), timeout=30)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = self._tls.wrap_socket(plain, server_hostname="localhost")
-        console = Console(line, f"localhost:{self._port}", self._path)
+        console = Console(connect(self._port, self._tls), f"localhost:{self._port}", self._path)
         console.until(GREETING)
         return console
 

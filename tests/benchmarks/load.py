@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from .console import connect
+
 CHUNK = 64 << 10
 
 
@@ -87,13 +89,7 @@ Opener = Callable[[], ssl.SSLSocket]
 def opener(directory: Path, port: int) -> Opener:
     """Connections to one port, each with its handshake done."""
     context = client_context(directory)
-
-    def connect() -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", port), timeout=30)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return context.wrap_socket(plain, server_hostname="localhost")
-
-    return connect
+    return lambda: connect(port, context)
 
 
 def seconds_to_swallow(connect: Opener, total: int) -> float:

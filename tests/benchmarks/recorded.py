@@ -7,8 +7,6 @@ medians of rounds in alternating order.  ``python -m tests.benchmarks recorded``
 
 from __future__ import annotations
 
-import socket
-import ssl
 import statistics
 import time
 from collections import defaultdict
@@ -21,7 +19,7 @@ from tests.flows.deployment import Deployment, pause, run_reactor
 from twisted_exec.api import kinds
 
 from .chain import run
-from .console import Console
+from .console import Console, user_context
 
 RECORDINGS = kinds.CONSOLERECORDINGS.resource
 WAYS = ("plain", "recorded")
@@ -84,14 +82,7 @@ def measure(deployment: Deployment) -> None:
 
 def opened(deployment: Deployment, machine: str) -> Console:
     """Open a console."""
-    tls = ssl.create_default_context(cafile=deployment.pki.serving_ca)
-    pair = deployment.pki.pair("user-admin")
-    tls.load_cert_chain(pair.certificate, pair.key)
-    plain = socket.create_connection(("127.0.0.1", deployment.port), timeout=60)
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    line = tls.wrap_socket(plain, server_hostname="localhost")
-    path = kinds.MACHINES.resource.path("default", machine, "exec")
-    return Console(line, f"localhost:{deployment.port}", path)
+    return Console.open(deployment.port, user_context(deployment.pki), machine)
 
 
 def turns(rounds: int) -> list[str]:

@@ -24,6 +24,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
+from tests.benchmarks.console import connect
 from tests.flows.test_hostile import frame
 from twisted_exec.api import kinds
 from twisted_exec.wire.spdy.connection import Connection
@@ -61,9 +62,7 @@ class Access:
         tls = ssl.create_default_context(cafile=self.ca)
         if user:
             tls.load_cert_chain(*self.users[user])
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return tls.wrap_socket(plain, server_hostname="localhost")
+        return connect(self.port, tls)
 
 
 @dataclass

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from twisted.internet.threads import deferToThread
 
 from tests import procfs
 from tests.benchmarks.chain import run
-from tests.benchmarks.console import Console
+from tests.benchmarks.console import Console, connect, user_context
 from tests.benchmarks.ironcore import CHECKOUT
 from tests.flows import programs
 from tests.flows.deployment import Deployment, run_reactor
@@ -82,12 +81,6 @@ class MeasuredDeployment(Deployment):
         assert isinstance(pid, int)
         return pid
 
-    def tls(self, user: str) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.pki.serving_ca)
-        pair = self.pki.pair(f"user-{user}")
-        context.load_cert_chain(pair.certificate, pair.key)
-        return context
-
     def access(self, seconds: float) -> Access:
         """The attackers' way to this chain."""
         pairs = {user: self.pki.pair(f"user-{user}") for user in (EDITOR, STRANGER)}
@@ -96,9 +89,7 @@ class MeasuredDeployment(Deployment):
 
     def console(self, user: str, machine: str) -> tuple[ssl.SSLSocket, Console]:
         """Open a console of a machine."""
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = self.tls(user).wrap_socket(plain, server_hostname="localhost")
+        line = connect(self.port, user_context(self.pki, user))
         path = kinds.MACHINES.resource.path("default", machine, "exec")
         return line, Console(line, f"localhost:{self.port}", path)
 

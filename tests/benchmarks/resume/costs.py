@@ -5,8 +5,6 @@ Keys, output and memory of sessions that can be resumed or are rejoined, beside 
 from __future__ import annotations
 
 import os
-import socket
-import ssl
 import statistics
 import time
 from collections import defaultdict
@@ -14,10 +12,9 @@ from collections.abc import Callable
 
 from tests import procfs
 from tests.flows.resuming import CabledDeployment
-from twisted_exec.api import kinds
 
 from ..chain import run
-from ..console import Console
+from ..console import Console, user_context
 
 WITHOUT = ("--rejoin-seconds=0",)
 """Options of the runtime that rejoins no streams."""
@@ -60,14 +57,7 @@ class Bench:
     def open(self, kind: str, machine: str) -> Console:
         """Open a console."""
         deployment, headers = self._kinds[kind]
-        tls = ssl.create_default_context(cafile=deployment.pki.serving_ca)
-        pair = deployment.pki.pair("user-admin")
-        tls.load_cert_chain(pair.certificate, pair.key)
-        plain = socket.create_connection(("127.0.0.1", deployment.port), timeout=60)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = tls.wrap_socket(plain, server_hostname="localhost")
-        path = kinds.MACHINES.resource.path("default", machine, "exec")
-        return Console(line, f"localhost:{deployment.port}", path, headers)
+        return Console.open(deployment.port, user_context(deployment.pki), machine, headers)
 
     def run(self, machine: str, command: bytes) -> None:
         """Run a command in both machines of a name."""
