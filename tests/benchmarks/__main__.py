@@ -17,22 +17,22 @@ from . import (
     fleets,
     ironcore,
     journal,
-    leaf,
-    leaf_logs,
-    leaf_recorded,
     listing,
     one_hop,
     reconcile,
     recorded,
     scale,
-    spaces,
     spdy,
     trace,
     watching,
 )
 from .fairness import bench as fairness_bench
+from .leaf import logs as leaf_logs
+from .leaf import recorded as leaf_recorded
+from .leaf import streams as leaf_streams
 from .resume import bench as resume_bench
 from .revocation import bench as revocation_bench
+from .spaces import bench as spaces_bench
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
@@ -42,10 +42,10 @@ BENCHMARKS = {
     "listing": listing.main,
     "watching": watching.main,
     "reconcile": reconcile.main,
-    "spaces": spaces.main,
+    "spaces": spaces_bench.main,
     "etcd": etcd.main,
     "leaf-logs": leaf_logs.main,
-    "leaf": leaf.main,
+    "leaf": leaf_streams.main,
     "leaf-recorded": leaf_recorded.main,
     "recorded": recorded.main,
     "scale": scale.main,

@@ -6,7 +6,7 @@ that does not.
 Leaf, node server and readers are a process each.  Root and registry are in the node server's
 memory; all that a follower goes through is real.
 
-``python -m tests.benchmarks.leaf_logs h2|http1|node DIRECTORY [LEAF_PORT]`` prints its port; the
+``python -m tests.benchmarks.leaf.logs h2|http1|node DIRECTORY [LEAF_PORT]`` prints its port; the
 first two are leaves.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from tests import procfs
 from twisted_exec.tls.pki.authority import Authority
 
-from .one_hop import running
+from ..one_hop import running
 
 FOLLOWERS = 1000
 _WARM = 50
@@ -144,7 +144,7 @@ def measure(directory: Path, pod: str, leaf: str) -> float:
     """Bytes that a follower holds in a node server of its own."""
     context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     context.load_cert_chain(directory / "client.crt", directory / "client.key")
-    program = (sys.executable, "-m", "tests.benchmarks.leaf_logs")
+    program = (sys.executable, "-m", "tests.benchmarks.leaf.logs")
     with (
         running(*program, leaf, str(directory)) as (_, leaf_port),
         running(*program, "node", str(directory), str(leaf_port)) as (pid, port),

@@ -2,7 +2,7 @@
 A space manager whose one provider has many physical spaces in memory, all of which are one API
 server.
 
-``python -m tests.benchmarks.spaces_manager DIRECTORY PORT COUNT`` keeps them on the API server at
+``python -m tests.benchmarks.spaces.manager DIRECTORY PORT COUNT`` keeps them on the API server at
 that port.  To each line on its standard input it answers, when it has looked at everything once,
 with the seconds that this took and those of CPU; to the first with those since it began.
 """

@@ -44,8 +44,9 @@ from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.kube.transport.http import IDLE_SECONDS
 from twisted_exec.spaces.client import SpaceClient
 
-from . import api, spaces_local
-from .spaces_manager import PROVIDER, kubeconfig
+from .. import api
+from . import local
+from .manager import PROVIDER, kubeconfig
 
 COUNT = 1000
 LOOKS = 5
@@ -57,7 +58,7 @@ AT_ONCE = 20
 
 @contextmanager
 def _manager(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    words = ["-m", "tests.benchmarks.spaces_manager", str(directory), str(port), str(COUNT)]
+    words = ["-m", "tests.benchmarks.spaces.manager", str(directory), str(port), str(COUNT)]
     child = subprocess.Popen(
         [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -222,7 +223,7 @@ async def measured(directory: Path) -> None:
 
 async def _all(directory: Path) -> None:
     await measured(directory)
-    await spaces_local.measured(directory / "standalone")
+    await local.measured(directory / "standalone")
 
 
 def main(directory: Path) -> None:

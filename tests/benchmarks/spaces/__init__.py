@@ -1,0 +1,3 @@
+"""
+What Spaces cost: their manager, and clients of them; see :mod:`.bench`.
+"""
