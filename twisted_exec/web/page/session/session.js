@@ -32,6 +32,9 @@ import { SessionState } from "./resume.js";
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
 const GOING_AWAY = 1001;
+const UNREACHABLE =
+  "the browser cannot open a WebSocket to the server: the server is out of reach, or a proxy between them, such as " +
+  "kubectl proxy with a client certificate, does not work with WebSockets";
 const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
 
 export const systemClock = {
@@ -263,7 +266,7 @@ export class ConsoleSession {
       this.#enterOutage({ message, unauthorized: false });
       this.#reconnecting.unreached();
     } else {
-      this.#end({ reason: "Unreachable", message: "the server does not accept the connection" });
+      this.#end({ reason: "Unreachable", message: UNREACHABLE });
     }
   }
 
