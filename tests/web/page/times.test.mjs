@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { age, clockTime, dateTime, duration, parseTime, size } from "../../../twisted_exec/web/page/views/times.js";
+import { age, clockTime, dateTime, duration, parseTime, size, zone, zonedTime } from "../../../twisted_exec/web/page/views/times.js";
 
 const NOW = new Date(2026, 10, 20, 12, 0, 0).getTime();
 const local = (...parts) => new Date(...parts).toISOString();
@@ -17,15 +17,22 @@ test("users write times in several ways", () => {
     ["12:00:01", local(2026, 10, 19, 12, 0, 1)],
     ["1h30m", local(2026, 10, 20, 10, 30)],
     ["2d", new Date(NOW - 2 * 86_400_000).toISOString()],
+    ["1h30m ago", local(2026, 10, 20, 10, 30)],
     ["45s", local(2026, 10, 20, 11, 59, 15)],
   ];
   for (const [typed, time] of cases) assert.equal(parseTime(typed, NOW), time, typed);
 });
 
 test("a text that is no time is refused with examples", () => {
-  for (const typed of ["", "tomorrow", "25:00", "12:60", "2026-13-40 00:00", "1h 30m", "-5m", "9".repeat(400) + "d"]) {
+  for (const typed of ["", "ago", "tomorrow", "25:00", "12:60", "2026-13-40 00:00", "1h 30m", "-5m", "9".repeat(400) + "d"]) {
     assert.throws(() => parseTime(typed, NOW), /is not a time: write 2026-11-20 08:38/, typed);
   }
+});
+
+test("a time names its zone", () => {
+  assert.deepEqual([0, 60, 330, -210, -600].map(zone), ["UTC", "UTC+1", "UTC+5:30", "UTC-3:30", "UTC-10"]);
+  assert.match(zonedTime(NOW), /^2026-11-20 12:00:00 UTC/);
+  assert.equal(zonedTime("not a time"), "");
 });
 
 test("times and lengths are short", () => {

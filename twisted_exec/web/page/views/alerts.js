@@ -5,7 +5,7 @@ import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, stateText, texts
 import { ListView } from "./list_view.js";
 import { listPath } from "./objects.js";
 import { badge, Table } from "./parts.js";
-import { age, dateTime } from "./times.js";
+import { age, zonedTime } from "./times.js";
 
 const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
 const MOST_MATCHES = 500;
@@ -104,7 +104,7 @@ class Alerts extends ListView {
     return [
       { title: "Machine", cell: (row) => [h("a", { href: row.console }, printable(row.name)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
       { title: "Reason", cell: (row) => badge(row.reason, "bad") },
-      { title: "Since", cell: (row) => h("span", { title: dateTime(row.since) }, row.age) },
+      { title: "For", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
       { title: "Message", cell: (row) => row.message, class: "wide" },
       { title: "", cell: (row) => h("a", { href: row.log }, "Show in the log") },
     ];
@@ -112,7 +112,7 @@ class Alerts extends ListView {
 
   #matchColumns() {
     return [
-      { title: "Last", cell: (row) => h("span", { title: dateTime(row.time) }, row.age) },
+      { title: "Last", cell: (row) => h("span", { title: zonedTime(row.time) }, `${row.age} ago`) },
       { title: "Machine", cell: (row) => [h("a", { href: this.machineLink(row) }, printable(row.machine)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
       { title: "Severity", cell: (row) => badge(row.severity, KINDS[row.severity]) },
       { title: "Pattern", cell: (row) => [printable(row.pattern), " ", h("span", { class: "dim" }, `of ${printable(row.alert)}`)] },
@@ -131,7 +131,7 @@ function alertColumns() {
     { title: "Alert", cell: (row) => [printable(row.name), " ", h("span", { class: "dim" }, printable(row.namespace))] },
     { title: "State", cell: (row) => [badge(stateText(row), KINDS[row.state]), row.messages.map((text) => h("div", { class: "dim" }, printable(text)))] },
     { title: "Machines", cell: (row) => [String(row.machines), row.selector && h("div", { class: "dim" }, printable(row.selector))] },
-    { title: "Matches", cell: (row) => [String(row.matches), row.last && h("span", { class: "dim", title: dateTime(row.last) }, `, last ${row.age} ago`)] },
+    { title: "Matches", cell: (row) => [String(row.matches), row.last && h("span", { class: "dim", title: zonedTime(row.last) }, `, last ${row.age} ago`)] },
     {
       title: "Patterns",
       class: "wide",

@@ -5,7 +5,7 @@ import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
 import { field, menu, save } from "./parts.js";
-import { dateTime, parseTime, size } from "./times.js";
+import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "./times.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
@@ -53,18 +53,21 @@ class LogView {
     this.facts = h("span", { class: "dim" });
     this.following = h("input", { type: "checkbox", onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
-    this.time = h("input", { type: "text", size: 18, placeholder: "2026-11-20 08:38, 1h30m" });
+    this.time = h("input", { type: "text", size: 18, placeholder: "08:38 or 1h30m ago", title: TIME_FORMS });
     this.text = h("input", { type: "search", size: 16 });
     this.bootList = h("div");
     this.boots = menu("Boots", this.bootList, () => this.#run(() => this.#listBoots(), true));
+    this.boots.title = "The machine's starts: show the output of one of them";
     this.files = menu("Save", h("div", {},
       button("As printed, all bytes", () => this.#download({}, "log")),
       button("As text with times", () => this.#download({ plain: "true", timestamps: "true" }, "txt"))));
-    this.older = button("Older", () => this.#act(() => this.#more("older")));
-    this.newer = button("Newer", () => this.#act(() => this.#more("newer")));
+    const move = (label, title, action) => button(label, () => this.#act(action), { title });
+    this.earlier = move("Earlier", "Show more output before this", () => this.#more("older"));
+    this.later = move("Later", "Show more output after this", () => this.#more("newer"));
     const ranges = h("div", { class: "toolbar" },
-      button("Oldest", () => this.#act(() => this.#goTo(this.source.range.start))),
-      button("Newest", () => this.#act(() => this.#showNewest())),
+      move("Begin", "Go to the oldest output that is retained", () => this.#goTo(this.source.range.start)),
+      this.earlier, this.later,
+      move("End", "Go to the newest output", () => this.#showNewest()),
       this.boots, field("Follow", this.following), field("Colours", this.colours), this.files);
     this.paged = [
       ranges,
@@ -72,13 +75,12 @@ class LogView {
         field("Time", this.time), h("button", { type: "submit", class: "button" }, "Go")),
       h("form", { class: "toolbar", role: "search", onsubmit: (event) => this.#searchTyped(event) },
         field("Search", this.text),
-        h("button", { type: "submit", class: "button", value: "back" }, "Find older"),
-        h("button", { type: "submit", class: "button", value: "forward" }, "Find newer")),
+        h("button", { type: "submit", class: "button", value: "back" }, "Previous match"),
+        h("button", { type: "submit", class: "button", value: "forward" }, "Next match")),
     ];
     window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     window.element.addEventListener("keydown", (event) => this.#keyPressed(event));
-    fill(container, h("div", { class: "log-controls" }, this.paged), this.problem,
-      h("div", { class: "toolbar" }, this.older, this.facts), window.element, h("div", { class: "toolbar" }, this.newer));
+    fill(container, h("div", { class: "log-controls" }, this.paged), this.problem, h("div", { class: "toolbar" }, this.facts), window.element);
   }
 
   /** Do what the user asked for last: a search ends, and anything else is finished first. */
@@ -140,7 +142,7 @@ class LogView {
       return;
     }
     for (const each of this.paged) each.hidden = false;
-    fill(this.problem, this.deleted && notice("warning", `This machine was deleted ${dateTime(this.deleted.time)}. Its output is retained for some time.`));
+    fill(this.problem, this.deleted && notice("warning", `This machine was deleted ${zonedTime(this.deleted.time)}. Its output is retained for some time.`));
     this.#showBoot();
     const offset = Number(this.query.get("offset") ?? NaN);
     if (Number.isFinite(offset)) await this.#goTo(offset, true);
@@ -166,14 +168,13 @@ class LogView {
   #showFacts() {
     const { range } = this.source;
     const { window } = this;
-    for (const each of [this.older, this.newer]) each.hidden = !range;
     if (!range) return;
-    const times = window.times?.map(dateTime);
-    const shown = times ? `${times[0]} to ${times[1]}` : "no output";
+    const { times } = window;
+    const shown = times ? `${dateTime(times[0])} to ${zonedTime(times[1])}` : "no output";
     const whole = this.source.boot === null ? "retained" : "in this boot";
     this.facts.textContent = `${shown}; ${size(range.end - range.start)} ${whole}`;
-    this.older.disabled = window.isEmpty || window.start <= range.start;
-    this.newer.disabled = this.following.checked;
+    this.earlier.disabled = window.isEmpty || window.start <= range.start;
+    this.later.disabled = this.following.checked || window.isEmpty || window.shownEnd >= range.end;
   }
 
   // Moving
@@ -225,11 +226,11 @@ class LogView {
     const offset = await this.source.offsetAt(time, this.#stopped.signal);
     fill(this.problem);
     if (offset === null) {
-      fill(this.problem, notice("", `Nothing was printed since ${dateTime(time)}: this is the newest output.`));
+      fill(this.problem, notice("", `Nothing was printed since ${zonedTime(time)}: this is the newest output.`));
       await this.#showNewest();
     } else {
       await this.#goTo(offset, true);
-      this.context.announce(`First output since ${dateTime(time)}.`);
+      this.context.announce(`First output since ${zonedTime(time)}.`);
     }
   }
 

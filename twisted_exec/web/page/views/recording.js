@@ -5,7 +5,7 @@ import { itemPath, may } from "./objects.js";
 import { badge, field, save } from "./parts.js";
 import { openPlayer } from "./player.js";
 import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, Timeline } from "./recording_model.js";
-import { dateTime, duration, size } from "./times.js";
+import { size, zonedTime } from "./times.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;
@@ -121,8 +121,8 @@ class RecordingView {
     const facts = [
       ["Machine", h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
       ["State", [badge(row.state), row.message && ` ${printable(row.message)}`]],
-      ["Begin", dateTime(row.begin)],
-      ["End", dateTime(row.end) || "goes on"],
+      ["Begin", zonedTime(row.begin)],
+      ["End", zonedTime(row.end) || "goes on"],
       ["Output", [`${size(row.bytes)}, `, h("a", { href: `${link(row.namespace, machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
       ["Input", row.input],
       ["Users", printable(row.users.join(", "))],
@@ -197,7 +197,7 @@ class RecordingView {
     if (!this.#timeline) return;
     const at = this.#now();
     const begin = this.#cast.begin;
-    const time = begin === null ? "" : `, ${dateTime(begin + at * 1000)}`;
+    const time = begin === null ? "" : `, ${zonedTime(begin + at * 1000)}`;
     this.clock.textContent = `${clock(at)} of ${clock(this.#timeline.length)}${time}`;
   }
 
@@ -208,7 +208,7 @@ class RecordingView {
     fill(
       this.marks,
       shown.map((mark) =>
-        h("li", {}, button(clock(mark.at), () => this.#goTo(mark.at), { title: begin === null ? null : dateTime(begin + mark.at * 1000) }), " ", printable(mark.label || "marker")),
+        h("li", {}, button(clock(mark.at), () => this.#goTo(mark.at), { title: begin === null ? null : zonedTime(begin + mark.at * 1000) }), " ", printable(mark.label || "marker")),
       ),
     );
     this.marks.parentElement.hidden = marks.length === 0;

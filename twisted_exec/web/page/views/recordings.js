@@ -7,7 +7,7 @@ import { itemPath, listPath } from "./objects.js";
 import { badge, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
 import { rowOf, textsOf } from "./recording_model.js";
-import { age, dateTime, duration, size } from "./times.js";
+import { age, dateTime, duration, size, zone, zonedTime } from "./times.js";
 
 const OPTIONS = {
   plural: "consolerecordings",
@@ -92,7 +92,7 @@ class Recordings extends ListView {
       { title: "Recording", cell: (row) => [row.isPlayable && row.mayRead ? h("a", { href: recordingLink(row) }, printable(row.name)) : printable(row.name), " ", h("span", { class: "dim" }, printable(row.namespace))] },
       { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
       { title: "State", cell: (row) => [badge(row.state, KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
-      { title: "Begin", cell: (row) => h("span", { title: `${row.age} ago` }, dateTime(row.begin)) },
+      { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
       { title: "Output", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
       { title: "Users", cell: (row) => row.users.join(", ") },

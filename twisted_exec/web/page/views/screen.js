@@ -8,7 +8,7 @@ import { parseFraming } from "./log/frames.js";
 import { field, save } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
-import { dateTime, parseTime } from "./times.js";
+import { parseTime, TIME_FORMS, zonedTime } from "./times.js";
 
 const SLIDE_MS = 250;
 const STEPS = [
@@ -40,7 +40,7 @@ class ScreenView {
     this.place = { namespace, name };
     this.path = `${context.machines.path(namespace, name)}`;
     this.now = h("input", { type: "checkbox", checked: !query.get("time") && !query.get("offset"), onchange: () => this.#nowChanged() });
-    this.time = h("input", { type: "text", value: query.get("time") ?? "", placeholder: "2026-11-20 08:38, 08:38, 1h30m", "aria-describedby": "screen-time" });
+    this.time = h("input", { type: "text", value: query.get("time") ?? "", placeholder: "08:38 or 1h30m ago", title: TIME_FORMS, "aria-describedby": "screen-time" });
     this.reason = h("input", { type: "text", maxlength: 256 });
     this.reasonField = field("Reason", this.reason);
     this.reasonField.hidden = true;
@@ -207,7 +207,7 @@ class ScreenView {
       rows[screen.cursor.row]?.append(cursor);
     }
     fill(this.picture, rows);
-    const printed = screen.time ? `last output ${dateTime(screen.time)}` : "no output yet";
+    const printed = screen.time ? `last output ${zonedTime(screen.time)}` : "no output yet";
     this.facts.textContent =
       `${when === "" ? "Now" : "Then"}: ${screen.columns} by ${screen.rows}, offset ${screen.offset}, ${printed}`;
   }

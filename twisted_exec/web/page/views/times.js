@@ -3,10 +3,13 @@
  */
 
 const UNITS = { s: 1, m: 60, h: 3600, d: 86400 };
-const AGO = /^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/;
+const AGO = /^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:\s+ago)?$/;
 const CLOCK = /^(\d{1,2}):(\d\d)(?::(\d\d))?$/;
 const LOCAL = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?$/;
 const ZONED = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)$/;
+
+/** What {@link parseTime} reads, for the user. */
+export const TIME_FORMS = "2026-11-20 08:38, 08:38, 2026-11-20T08:38:20Z, or 1h30m for a time ago";
 
 /**
  * Read a time that a user typed: an RFC 3339 time, a local date and time, a local clock time of the last 24 hours, or a
@@ -48,7 +51,7 @@ function checked(typed, value) {
 function unknown(typed) {
   const shown = typed.length > 40 ? `${typed.slice(0, 40)}...` : typed;
   return new RangeError(
-    `"${shown}" is not a time: write 2026-11-20 08:38, 08:38, 2026-11-20T08:38:20Z, or 1h30m for a time ago`,
+    `"${shown}" is not a time: write ${TIME_FORMS}`,
   );
 }
 
@@ -75,6 +78,29 @@ export function dateTime(time) {
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return "";
   return `${day(date)} ${[date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":")}`;
+}
+
+/**
+ * The local date and time with the time zone, such as `2026-11-20 08:38:20 UTC+1`.
+ *
+ * @param {string | number} time
+ * @returns {string} empty if it is not a time.
+ */
+export function zonedTime(time) {
+  const shown = dateTime(time);
+  return shown && `${shown} ${zone(-new Date(time).getTimezoneOffset())}`;
+}
+
+/**
+ * The name of a time zone, such as `UTC`, `UTC+1` or `UTC-3:30`.
+ *
+ * @param {number} minutes ahead of UTC.
+ * @returns {string}
+ */
+export function zone(minutes) {
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  const offset = rest ? `${hours}:${two(rest)}` : `${hours}`;
+  return minutes === 0 ? "UTC" : `UTC${minutes < 0 ? "-" : "+"}${offset}`;
 }
 
 /**

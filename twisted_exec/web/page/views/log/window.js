@@ -35,6 +35,11 @@ export class LogWindow {
     return line && !line.isComplete ? line.offset : (last?.end ?? NaN);
   }
 
+  /** Offset behind the last byte that is shown. */
+  get shownEnd() {
+    return this.#pieces[this.#pieces.length - 1]?.end ?? NaN;
+  }
+
   /** Time of the first and the last line. */
   get times() {
     const rows = this.#pieces.flatMap((piece) => piece.rows).filter((row) => row.line.time);
