@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Table } from "../../../twisted_exec/web/page/views/parts.js";
+import { countOf, Table } from "../../../twisted_exec/web/page/views/parts.js";
 import { install } from "./dom.mjs";
 
 install();
@@ -39,4 +39,9 @@ test("an update keeps what the user has asked for", () => {
 test("a short list has no button", () => {
   const { body, more } = table(200);
   assert.deepEqual([body.children.length, more.hidden], [200, true]);
+});
+
+test("a list says how many of its rows are shown", () => {
+  assert.deepEqual([countOf(0, 0, "session"), countOf(1, 1, "session"), countOf(2, 2, "session")], ["0 sessions", "1 session", "2 sessions"]);
+  assert.equal(countOf(1, 2, "session"), "1 of 2 sessions");
 });

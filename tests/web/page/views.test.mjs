@@ -6,7 +6,7 @@ import { matches } from "../../../twisted_exec/web/page/views/filter.js";
 import { Objects, itemPath, listPath } from "../../../twisted_exec/web/page/views/objects.js";
 import { parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline } from "../../../twisted_exec/web/page/views/recording_model.js";
 import { nextWait, screenOf, segmentsOf } from "../../../twisted_exec/web/page/views/screen_model.js";
-import { order, rowOf as sessionRow, textsOf as sessionTexts } from "../../../twisted_exec/web/page/views/session_model.js";
+import { order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../twisted_exec/web/page/views/session_model.js";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
 
@@ -24,6 +24,8 @@ test("a filter finds sessions by their columns", () => {
   assertFinds(session({ resumable: true }), [...found, "resumable"], ["bob", "ada bob", "true", "7777", "thing"]);
   assertFinds(session({ resumable: true, awaySince: "2026-11-20T08:10:00Z" }), ["away"], ["resumable", "2026"]);
   assertFinds(session({ resumable: false }), ["connected"], ["false"]);
+  const own = { ...sessionRow({ metadata: METADATA, spec, status: {} }), isOwn: true };
+  assertFinds(sessionTexts(own), ["this page"], []);
 });
 
 test("a filter finds recordings by their columns", () => {
@@ -75,6 +77,17 @@ test("a session says who is connected, how, and who is away", () => {
   assert.equal(row.away, "2026-11-20T08:10:00Z");
   const bare = sessionRow(object("y"));
   assert.deepEqual([bare.user, bare.role, bare.away, bare.toMachine], ["", "", "", 0]);
+});
+
+test("the page knows its own sessions by what it keeps for a reload", () => {
+  const values = {
+    consoles: { places: [{ namespace: "default", name: "a" }, { namespace: "default", name: "b" }] },
+    "session.default/a": { keys: [{ key: "k2", session: "s2" }, { key: "k1", session: "s1" }] },
+    "session.default/c": { keys: [{ key: "k3", session: "closed" }] },
+  };
+  const store = { get: (key) => values[key] ?? null };
+  assert.deepEqual([...ownSessions(store)], ["s2", "s1"]);
+  assert.deepEqual([...ownSessions({ get: () => null })], []);
 });
 
 test("sessions are in the order of machines, the newest first", () => {

@@ -4,7 +4,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
 import { Rows, order } from "./machine_rows.js";
-import { field } from "./parts.js";
+import { countOf, field } from "./parts.js";
 import { age } from "./times.js";
 
 const STEP = 200; // rows that are drawn at once; more follow when the user scrolls
@@ -237,9 +237,7 @@ class MachineList extends ListView {
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
     this.#table.hidden = !count;
-    const noun = total === 1 ? "machine" : "machines";
-    const text = count === total ? `${total} ${noun}` : `${count} of ${total} ${noun}`;
-    let status = this.isLoading && !total ? "Loading…" : text;
+    let status = this.isLoading && !total ? "Loading…" : countOf(count, total, "machine");
     if (!total && this.hasProblem) status = "";
     if (this.#status.textContent !== status) this.#status.textContent = status;
   }

@@ -90,6 +90,19 @@ export class Table {
 }
 
 /**
+ * The number of rows that are shown: `2 sessions`, or `1 of 2 sessions`.
+ *
+ * @param {number} count
+ * @param {number} total
+ * @param {string} noun
+ * @returns {string}
+ */
+export function countOf(count, total, noun) {
+  const nouns = total === 1 ? noun : `${noun}s`;
+  return count === total ? `${total} ${nouns}` : `${count} of ${total} ${nouns}`;
+}
+
+/**
  * A field with its label.
  *
  * @param {string} label

@@ -2,6 +2,9 @@
  * ConsoleSessions as the page shows them (docs/reference/sessions.rst).
  */
 
+/** Marks the sessions of this page. */
+export const THIS_PAGE = "this page";
+
 const MODES = { Drive: "type", TakeOver: "take over", Watch: "observe" };
 const ROLES = { Writer: "writer", Observer: "observer" };
 
@@ -68,11 +71,23 @@ export function connectionOf(row) {
 }
 
 /**
+ * The ids of the sessions of this page, of their newest connections and those before.
+ *
+ * @param {{get(key: string): any}} store of the tab, where the consoles keep what a reload needs.
+ * @returns {Set<string>}
+ */
+export function ownSessions(store) {
+  const { places = [] } = store.get("consoles") ?? {};
+  const kept = places.map(({ namespace, name }) => store.get(`session.${namespace}/${name}`));
+  return new Set(kept.flatMap((each) => (each?.keys ?? []).map(({ session }) => session)));
+}
+
+/**
  * The texts of a row in which the filter looks.
  *
- * @param {ReturnType<typeof rowOf>} row
+ * @param {ReturnType<typeof rowOf> & {isOwn?: boolean}} row
  * @returns {string[]}
  */
 export function textsOf(row) {
-  return [row.namespace, row.machine, row.user, row.caller, row.role, row.mode, connectionOf(row), row.address];
+  return [row.machine, row.namespace, row.user, row.caller, row.role, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
 }

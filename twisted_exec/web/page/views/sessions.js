@@ -4,9 +4,9 @@ import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath } from "./objects.js";
-import { Table } from "./parts.js";
-import { connectionOf, order, rowOf, textsOf } from "./session_model.js";
-import { age, dateTime, size } from "./times.js";
+import { countOf, Table } from "./parts.js";
+import { connectionOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
+import { age, size, zonedTime } from "./times.js";
 
 const OPTIONS = {
   plural: "consolesessions",
@@ -50,7 +50,8 @@ class Sessions extends ListView {
 
   draw() {
     const now = Date.now();
-    const all = this.#rows ?? [];
+    const own = ownSessions(this.context.store);
+    const all = (this.#rows ?? []).map((row) => ({ ...row, isOwn: own.has(row.session) }));
     const rows = this.matching(all, textsOf).map((row) => ({
       ...row,
       ...this.rightsIn(row.namespace),
@@ -59,16 +60,17 @@ class Sessions extends ListView {
     }));
     const empty = all.length ? "No session matches the filter." : "No console is open.";
     this.table.update(rows, this.#rows && empty);
-    this.count.textContent = rows.length === all.length ? `${rows.length}` : `${rows.length} of ${all.length}`;
+    this.count.textContent = countOf(rows.length, all.length, "session");
   }
 
   #columns() {
     return [
-      { title: "Machine", cell: (row) => [h("a", { href: this.machineLink(row) }, printable(row.machine)), " ", h("span", { class: "dim" }, printable(row.namespace))] },
-      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`)] },
+      { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
+      { title: "Namespace", cell: (row) => row.namespace },
+      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)] },
       { title: "Role", cell: (row) => row.role || "unknown" },
       { title: "Opened to", cell: (row) => row.mode },
-      { title: "Age", cell: (row) => h("span", { title: dateTime(row.since) }, row.age) },
+      { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
       { title: "Connection", cell: (row) => connection(row) },
       { title: "From", cell: (row) => row.address },
       { title: "Details", cell: details },
