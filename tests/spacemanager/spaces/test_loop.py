@@ -28,7 +28,7 @@ from twisted_exec.api.spaces import (
 )
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, USABLE, Physical
-from twisted_exec.spacemanager.spaces.plan import GONE_SECONDS
+from twisted_exec.spacemanager.spaces.observation import GONE_SECONDS
 from twisted_exec.testing.cluster import unreachable
 from twisted_exec.testing.space_provider import MemorySpace
 

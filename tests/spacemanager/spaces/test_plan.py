@@ -25,8 +25,15 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
 )
 from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult
-from twisted_exec.spacemanager.spaces import plan as plans
 from twisted_exec.spacemanager.spaces import steps as acts
+from twisted_exec.spacemanager.spaces.observation import (
+    ABSENT,
+    Absent,
+    Observation,
+    Provider,
+    Refused,
+)
+from twisted_exec.spacemanager.spaces.plan import plan
 from twisted_exec.spacemanager.spaces.secrets import form, secret_content
 from twisted_exec.spacemanager.spaces.status import phase, status_of
 from twisted_exec.spaces.kubeconfigs import minimal
@@ -37,7 +44,7 @@ KUBECONFIG = b"""{"clusters": [{"name": "c", "cluster": {"server": "https://h:1"
 
 
 @st.composite
-def seens(draw: Any) -> plans.Observation:
+def seens(draw: Any) -> Observation:
     """Anything that may be seen of a Space."""
     metadata: dict[str, Any] = {"name": "one", "namespace": "spaceprovider-p", "uid": UID}
     metadata["finalizers"] = draw(
@@ -63,7 +70,7 @@ def seens(draw: Any) -> plans.Observation:
     )
     there = draw(st.booleans())
     usable = there and draw(st.booleans())
-    provider = plans.Provider(
+    provider = Provider(
         "p",
         is_there=there,
         is_usable=usable,
@@ -72,7 +79,7 @@ def seens(draw: Any) -> plans.Observation:
         is_gone=draw(st.booleans()),
         rotates=draw(st.booleans()),
     )
-    answer = draw(st.sampled_from([None, plans.ABSENT, info])) if usable else None
+    answer = draw(st.sampled_from([None, ABSENT, info])) if usable else None
     narrow = secret_content(Access(minimal(KUBECONFIG, "", "one")), "External", "one")
     mine = form(narrow, "External", space, None, 0.0)
     foreign = {"metadata": {"name": "external-one", "uid": "x"}, "data": {}}
@@ -83,7 +90,7 @@ def seens(draw: Any) -> plans.Observation:
         )
     )
     done = draw(st.frozensets(st.sampled_from([acts.Create, acts.Delete, acts.Rotate])))
-    return plans.Observation(
+    return Observation(
         space, provider, answer, {"External": secret}, probed, None, done, now=1_800_000_000.0
     )
 
@@ -92,9 +99,9 @@ class PlanTests(SynchronousTestCase):
     """What holds of every plan."""
 
     @given(seen=seens())
-    def test_only_ours(self, seen: plans.Observation) -> None:
+    def test_only_ours(self, seen: Observation) -> None:
         """Nothing is deleted that is not ours, nor concluded from silence."""
-        planned = plans.plan(seen)
+        planned = plan(seen)
         kinds = {type(step) for step in planned.steps}
         info = seen.answer if isinstance(seen.answer, SpaceInfo) else None
         if acts.Delete in kinds:
@@ -114,9 +121,9 @@ class PlanTests(SynchronousTestCase):
                 self.assertEqual("x/y" in step.finalizers, "x/y" in known)
 
     @given(seen=seens())
-    def test_in_order(self, seen: plans.Observation) -> None:
+    def test_in_order(self, seen: Observation) -> None:
         """What is made is held by a finalizer, and written down, before."""
-        planned = plans.plan(seen)
+        planned = plan(seen)
         kinds = [type(step) for step in planned.steps]
         if acts.Create in kinds:
             self.assertTrue(seen.is_managed and not seen.is_going)
@@ -127,35 +134,35 @@ class PlanTests(SynchronousTestCase):
             self.assertLess(intends, kinds.index(acts.Create))
 
     @given(seen=seens())
-    def test_let_go(self, seen: plans.Observation) -> None:
+    def test_let_go(self, seen: Observation) -> None:
         """A managed Space goes only when nothing of it can be left, and its Secrets before it."""
         if not seen.is_managed or not seen.is_going:
             return
-        planned = plans.plan(seen)
+        planned = plan(seen)
         off = [step for step in planned.steps if isinstance(step, acts.SetFinalizers)]
         if not off or spaces.FINALIZER not in seen.space["metadata"]["finalizers"]:
             return
         never = "physicalSpace" not in seen.space.get("status", {})
-        absent = isinstance(seen.answer, plans.Absent)
+        absent = isinstance(seen.answer, Absent)
         another = isinstance(seen.answer, SpaceInfo) and seen.answer.owner in ("another", "")
         self.assertTrue(never or absent or another)
         secret = seen.secrets["External"]
         self.assertTrue(secret is None or "ownerReferences" not in secret["metadata"])
 
     @given(seen=seens())
-    def test_one_failure_at_a_time(self, seen: plans.Observation) -> None:
+    def test_one_failure_at_a_time(self, seen: Observation) -> None:
         """Behind a step that was refused none is taken, and it is said."""
-        planned = plans.plan(seen)
+        planned = plan(seen)
         for step in planned.steps:
-            refused = plans.Refused(step, BadGateway("it is down"))
-            after = plans.plan(replace(seen, refused=refused))
+            refused = Refused(step, BadGateway("it is down"))
+            after = plan(replace(seen, refused=refused))
             self.assertEqual(after.steps, ())
             self.assertEqual((after.synced[0], after.synced[2]), ("False", "it is down"))
 
     @given(seen=seens())
-    def test_status(self, seen: plans.Observation) -> None:
+    def test_status(self, seen: Observation) -> None:
         """A status can be told of anything, twice the same, and Ready is never said lightly."""
-        planned = replace(plans.plan(seen), steps=())
+        planned = replace(plan(seen), steps=())
         status = status_of(seen, planned)
         again = status_of(replace(seen, space={**seen.space, "status": status}), planned)
         self.assertEqual(again, status)

@@ -15,26 +15,22 @@ its physical space.  An unreachable physical space is not gone, and its Space st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from twisted_exec.api import spaces
 from twisted_exec.api.conditions import ConditionValue
-from twisted_exec.api.status import APIError
-from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import is_loopback
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
     GOING,
     USABLE,
-    Access,
     Physical,
-    ProviderCondition,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.probes.verdicts import ProbeResult
+from twisted_exec.spacemanager.spaces import credentials
 from twisted_exec.spacemanager.spaces import secrets as space_secrets
 from twisted_exec.spacemanager.spaces.naming import (
     is_discovered,
@@ -42,14 +38,18 @@ from twisted_exec.spacemanager.spaces.naming import (
     physical_of,
     recorded,
     said,
-    type_of,
-    viewpoints_of,
     was_found,
+)
+from twisted_exec.spacemanager.spaces.observation import (
+    GONE_SECONDS,
+    SOON_SECONDS,
+    Absent,
+    Observation,
+    Provider,
 )
 from twisted_exec.spacemanager.spaces.steps import (
     Create,
     Delete,
-    DeleteSecret,
     DeleteSpace,
     Intend,
     LookAgain,
@@ -57,99 +57,7 @@ from twisted_exec.spacemanager.spaces.steps import (
     SetFinalizers,
     Step,
     Tell,
-    WriteSecret,
 )
-
-SOON_SECONDS = 2.0
-"""Polling interval for a creation or deletion under way."""
-GONE_SECONDS = 5.0
-"""Polling interval for a missing physical space."""
-EXPIRING = 0.2
-"""Credentials are rotated when this part of their lifetime is left ..."""
-EXPIRING_SECONDS = 60.0
-"""... or this many seconds, whatever their lifetime."""
-
-
-@dataclass(frozen=True)
-class Provider:
-    """
-    The current state of a Space's provider.
-
-    :param is_there: the SpaceProviderDesc exists.
-    :param is_usable: the provider exists, and answered its last request.
-    :param passes: discovery selects the physical space.
-    :param is_gone: the physical space certainly does not exist.
-    :param rotates: the provider can rotate credentials.
-    :param refusal: the provider's reason why this physical space is impossible, or empty.
-    """
-
-    name: str
-    is_there: bool = True
-    is_usable: bool = True
-    reachable: ProviderCondition = ProviderCondition("True", "Reached", "")
-    passes: bool = True
-    is_gone: bool = False
-    rotates: bool = False
-    refusal: str = ""
-
-
-class Absent:
-    """The provider answered that the physical space does not exist."""
-
-
-ABSENT = Absent()
-Answer = SpaceInfo | Absent | None
-"""The provider's answer about the physical space; ``None`` without one."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A step that failed."""
-
-    step: Step
-    error: APIError
-
-
-@dataclass(frozen=True)
-class Observation:
-    """
-    All observations of a Space.
-
-    :param secrets: existing Secrets with our names, by viewpoint.
-    :param done: types of the steps that were carried out in this run.
-    :param is_settled: there was no recent automatic rotation.
-    :param rival: an older Space for the same physical space, or empty.
-    :param now: seconds since the epoch.
-    """
-
-    space: Object
-    provider: Provider
-    answer: Answer = None
-    secrets: Mapping[str, Object | None] = field(default_factory=dict)
-    probed: ProbeResult | None = None
-    refused: Refused | None = None
-    done: frozenset[type] = frozenset()
-    is_settled: bool = True
-    rival: str = ""
-    now: float = 0.0
-
-    @property
-    def uid(self) -> str:
-        """UID of the Space, which is also the owner of its physical space."""
-        return str(self.space["metadata"]["uid"])
-
-    @property
-    def is_going(self) -> bool:
-        """True if the object is being deleted."""
-        return bool(self.space["metadata"].get("deletionTimestamp"))
-
-    @property
-    def is_managed(self) -> bool:
-        return type_of(self.space) == spaces.MANAGED
-
-    def has_failed(self, kind: type) -> bool:
-        """Return whether a step of this type has just failed."""
-        return self.refused is not None and isinstance(self.refused.step, kind)
 
 
 @dataclass(frozen=True)
@@ -297,7 +205,7 @@ def _not_discovered(observation: Observation) -> Plan:
     )
     left_out = ("NotDiscovered", message)
     return Plan(
-        _secrets_away(observation),
+        credentials.deletions(observation),
         physical=("Unknown", *left_out),
         synced=("False", *left_out),
         physical_space=None,
@@ -306,7 +214,7 @@ def _not_discovered(observation: Observation) -> Plan:
 
 def _drop(observation: Observation, reason: str, why: str) -> Plan:
     """Delete a discovered Space, its credentials first."""
-    if away := _secrets_away(observation):
+    if away := credentials.deletions(observation):
         return Plan(away)
     if DeleteSpace in observation.done:
         return Plan(is_over=True)
@@ -340,7 +248,7 @@ def _absent(observation: Observation) -> Plan:
 
 def _creation(observation: Observation, was_observed: bool) -> list[Step]:
     """Delete old credentials, record the physical space, then create it."""
-    steps = _secrets_away(observation)
+    steps = credentials.deletions(observation)
     physical = recorded(observation.space) or said(observation.space)
     if was_observed or recorded(observation.space) is None:
         steps.append(Intend(physical))
@@ -362,7 +270,7 @@ def _vanished(observation: Observation) -> Plan:
         return _drop(observation, "Vanished", f"{physical} is there no more")
     message = f"{physical} is not there: make it, or delete this Space"
     vanished = ("False", "Vanished", message)
-    return Plan(_secrets_away(observation), physical=vanished)
+    return Plan(credentials.deletions(observation), physical=vanished)
 
 
 def _there(observation: Observation, info: SpaceInfo) -> Plan:
@@ -379,10 +287,11 @@ def _there(observation: Observation, info: SpaceInfo) -> Plan:
     tried = Create in observation.done or observation.has_failed(Create)
     if observation.is_managed and info.state == BROKEN and not tried:
         return Plan([Create()])
-    if not observation.is_going and _renews(observation, info):
+    if not observation.is_going and credentials.renews(observation, info):
         return Plan([Rotate()])
-    return replace(
-        _credentials(observation, info),
+    return Plan(
+        credentials.secret_steps(observation, info),
+        synced=credentials.problem(observation, info) or Plan.synced,
         physical=_state(observation, info),
         physical_space=info,
         intended=info.physical,
@@ -403,7 +312,7 @@ def _foreign(observation: Observation, info: SpaceInfo) -> Plan:
             GONE_SECONDS,
         )
     conflict: ConditionValue = ("False", "NameTaken", why)
-    steps: list[Step] = _secrets_away(observation)
+    steps: list[Step] = credentials.deletions(observation)
     if recorded(observation.space) is not None and not observation.has_failed(Intend):
         steps.append(Intend(None))  # it is not ours, so there is nothing to delete later
     return Plan(steps, physical=conflict, synced=conflict, again_seconds=again_seconds)
@@ -431,112 +340,6 @@ def _state(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
 
 def _as_probed(observation: Observation) -> ConditionValue | None:
     return observation.probed.ready if observation.probed is not None else None
-
-
-# Credentials.
-
-
-def _credentials(observation: Observation, info: SpaceInfo) -> Plan:
-    """Plan the Secrets for the Space's viewpoints."""
-    steps: list[Step] = []
-    name, problem = observation.space["metadata"]["name"], None
-    for viewpoint in spaces.VIEWPOINTS:
-        secret, access = observation.secrets.get(viewpoint), info.access.get(viewpoint)
-        is_wanted = viewpoint in viewpoints_of(observation.space)
-        owned = space_secrets.claim(secret, name, observation.uid) if secret is not None else None
-        if owned == space_secrets.FOREIGN:
-            if is_wanted and access is not None:
-                problem = _taken(observation, viewpoint)
-        elif owned == space_secrets.ORPHAN or (owned is not None and not is_wanted):
-            steps.append(DeleteSecret(viewpoint))
-        elif is_wanted and access is not None and not _holds(secret, access, observation.space):
-            steps.append(WriteSecret(viewpoint, access))
-    if observation.refused is not None:
-        steps = []
-    return Plan(steps, synced=problem or _missing(observation, info) or Plan.synced)
-
-
-def _holds(secret: Object | None, access: Access, space: Object) -> bool:
-    return secret is not None and space_secrets.is_current(secret, access, space)
-
-
-def _taken(observation: Observation, viewpoint: str) -> ConditionValue:
-    name = spaces.secret_name(observation.space["metadata"]["name"], viewpoint)
-    message = f"there is a Secret {name} that is not ours, and is left alone: delete or rename it"
-    return ("False", "SecretTaken", message)
-
-
-def _missing(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
-    """Return the problem if the provider has no kubeconfig for the Space's viewpoints."""
-    if not info.access or any(each in info.access for each in viewpoints_of(observation.space)):
-        return None
-    viewpoints, there = " and ".join(viewpoints_of(observation.space)), " and ".join(info.access)
-    message = (
-        f"the provider has no {viewpoints} kubeconfig, but {there}: change spec.accessscopetype"
-    )
-    return ("False", "NoSuchViewpoint", message)
-
-
-def asked_to_rotate(space: Mapping[str, Any]) -> str:
-    """Return the unprocessed value of the rotation annotation, or empty."""
-    value = (space["metadata"].get("annotations") or {}).get(spaces.ROTATE) or ""
-    return "" if value == (space.get("status") or {}).get("rotated") else str(value)
-
-
-def _renews(observation: Observation, info: SpaceInfo) -> bool:
-    """Return whether to rotate credentials: on request, or because they expire soon or were rejected."""
-    if not observation.provider.rotates or not info.access:
-        return False
-    if Rotate in observation.done or observation.has_failed(Rotate):
-        return False
-    if asked_to_rotate(observation.space):
-        return True
-    if not observation.is_settled:
-        return False
-    return _is_refused(observation, info) or any(
-        _ends_soon(observation, viewpoint, access) for viewpoint, access in info.access.items()
-    )
-
-
-def _is_refused(observation: Observation, info: SpaceInfo) -> bool:
-    """Return whether the provider's current credentials were rejected."""
-    if observation.probed is None or not observation.probed.is_refused:
-        return False
-    return not any(isinstance(step, WriteSecret) for step in _credentials(observation, info).steps)
-
-
-def _ends_soon(observation: Observation, viewpoint: str, access: Access) -> bool:
-    if access.expires is None:
-        return False
-    secret = observation.secrets.get(viewpoint)
-    begun = space_secrets.since(secret) if secret is not None else None
-    whole = access.expires - begun if begun is not None else 0.0
-    return access.expires - observation.now < max(whole * EXPIRING, EXPIRING_SECONDS)
-
-
-def renewal_seconds(observation: Observation, info: SpaceInfo) -> float | None:
-    """Return the seconds until the next rotation; ``None`` for never."""
-    times = []
-    for viewpoint, access in info.access.items():
-        if access.expires is not None:
-            secret = observation.secrets.get(viewpoint)
-            begun = space_secrets.since(secret) if secret is not None else None
-            whole = access.expires - (begun if begun is not None else observation.now)
-            left = access.expires - observation.now - max(whole * EXPIRING, EXPIRING_SECONDS)
-            times.append(max(left, SOON_SECONDS))
-    return min(times, default=None)
-
-
-def _secrets_away(observation: Observation) -> list[Step]:
-    """Return the steps that delete our Secrets, because they are useless now."""
-    name = observation.space["metadata"]["name"]
-    return [
-        DeleteSecret(viewpoint)
-        for viewpoint, secret in observation.secrets.items()
-        if secret is not None
-        and space_secrets.claim(secret, name, observation.uid) != space_secrets.FOREIGN
-        and not observation.has_failed(DeleteSecret)
-    ]
 
 
 # Deleted Spaces.
@@ -578,7 +381,7 @@ def _delete(observation: Observation, info: SpaceInfo) -> Plan:
 
 def _let_go(observation: Observation, event: Step | None) -> Plan:
     """Delete the Secrets, then remove the finalizers."""
-    if away := _secrets_away(observation):
+    if away := credentials.deletions(observation):
         return Plan(away)
     if SetFinalizers in observation.done:
         return Plan(is_over=True)

@@ -24,8 +24,10 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import secrets
+from twisted_exec.spacemanager.spaces.credentials import asked_to_rotate
 from twisted_exec.spacemanager.spaces.naming import PHYSICAL_SPACE, viewpoints_of, was_found
-from twisted_exec.spacemanager.spaces.plan import Observation, Plan, asked_to_rotate, no_provider
+from twisted_exec.spacemanager.spaces.observation import Observation
+from twisted_exec.spacemanager.spaces.plan import Plan, no_provider
 from twisted_exec.spacemanager.spaces.steps import Rotate, Tell, WriteSecret
 
 _MAKING = ("Creating", "CreateFailed")

@@ -30,10 +30,19 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
-from twisted_exec.spacemanager.spaces import plan as plans
 from twisted_exec.spacemanager.spaces import secrets
 from twisted_exec.spacemanager.spaces import steps as acts
+from twisted_exec.spacemanager.spaces.credentials import asked_to_rotate, renewal_seconds
 from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of
+from twisted_exec.spacemanager.spaces.observation import (
+    ABSENT,
+    SOON_SECONDS,
+    Answer,
+    Observation,
+    Provider,
+    Refused,
+)
+from twisted_exec.spacemanager.spaces.plan import Plan, asks, plan
 from twisted_exec.spacemanager.spaces.status import cannot_rotate, events, intended, status_of
 
 MAX_TURNS = 16
@@ -56,7 +65,7 @@ Record = Callable[[Object, str, str, str], None]
 
 def pauses(rng: random.Random | None = None) -> Backoff:
     """Maximum interval for polling a change under way."""
-    return Backoff(plans.SOON_SECONDS, LONGEST_LOOK_SECONDS, rng)
+    return Backoff(SOON_SECONDS, LONGEST_LOOK_SECONDS, rng)
 
 
 @dataclass
@@ -121,10 +130,10 @@ class SpaceWorker:
             each: context.secret(self._namespace, spaces.secret_name(self._name, each))
             for each in spaces.VIEWPOINTS
         }
-        self._answer: plans.Answer = None
+        self._answer: Answer = None
         self._is_asked = False
         self._trouble: APIError | None = None
-        self._refused: plans.Refused | None = None
+        self._refused: Refused | None = None
         self._done: set[type] = set()
         self._events: list[acts.Tell] = []
 
@@ -152,14 +161,14 @@ class SpaceWorker:
     async def _turns(self) -> float | None:
         for _ in range(MAX_TURNS):
             observation = await self._look()
-            planned = plans.plan(observation)
+            planned = plan(observation)
             if planned.steps:
                 await self._steps(planned.steps)
             elif planned.is_over:
                 return None
             elif await self._write(observation, planned):
                 return self._again(observation, planned)
-        return plans.SOON_SECONDS
+        return SOON_SECONDS
 
     # Observing.
 
@@ -174,14 +183,14 @@ class SpaceWorker:
             return False
         return True
 
-    async def _look(self) -> plans.Observation:
+    async def _look(self) -> Observation:
         provider = self._provider()
-        if not self._is_asked and plans.asks(self.space, provider):
+        if not self._is_asked and asks(self.space, provider):
             await self._ask()
             provider = self._provider()
         self.probed = self._probe(provider)
         rotated = self._memory.rotated_at
-        return plans.Observation(
+        return Observation(
             space=self.space,
             provider=provider,
             answer=self._answer,
@@ -194,13 +203,13 @@ class SpaceWorker:
             now=self._context.now(),
         )
 
-    def _provider(self) -> plans.Provider:
+    def _provider(self) -> Provider:
         name, view = provider_of(self.space), self._view
         if view is None:
             look = ProviderCondition(
                 "False", "NoProvider", f'there is no SpaceProviderDesc "{name}"'
             )
-            return plans.Provider(name, is_there=False, is_usable=False, reachable=look)
+            return Provider(name, is_there=False, is_usable=False, reachable=look)
         physical = physical_of(self.space)
         look, credentials = view.reachable, view.credentials
         refusal = ""
@@ -211,7 +220,7 @@ class SpaceWorker:
         well = look.status == "True" and credentials.status != "False"
         if look.status == "True" and not well:
             look = replace(credentials, status="True")
-        return plans.Provider(
+        return Provider(
             name,
             is_usable=view.provider is not None and well,
             reachable=look,
@@ -232,7 +241,7 @@ class SpaceWorker:
             self._answer = self._memory.answer = await self._view.provider.get(physical)
             self._memory.answered_at = self._seconds()
         except NotFound:
-            self._answer, self._memory.answer = plans.ABSENT, None
+            self._answer, self._memory.answer = ABSENT, None
         except APIError as error:
             self._answer, self._trouble = None, error
 
@@ -249,7 +258,7 @@ class SpaceWorker:
         same = listed is not None and listed.version == answer.version
         return answer if same and not probed.is_refused(self._key) else None
 
-    def _probe(self, provider: plans.Provider) -> ProbeResult | None:
+    def _probe(self, provider: Provider) -> ProbeResult | None:
         contents = {}
         for viewpoint, secret in self._secrets.items():
             if secret is not None and self._is_mine(secret):
@@ -288,7 +297,7 @@ class SpaceWorker:
                 await self._read()  # another writer was faster: observe again
                 return
             except APIError as error:
-                self._refused = plans.Refused(step, error)
+                self._refused = Refused(step, error)
                 return
             self._done.add(type(step))
 
@@ -337,7 +346,7 @@ class SpaceWorker:
         if isinstance(step, acts.Delete):
             await self._delete(physical, uid)
         elif isinstance(step, acts.Rotate):
-            if not plans.asked_to_rotate(self.space):
+            if not asked_to_rotate(self.space):
                 self._memory.rotated_at = self._seconds()
             await IRotatesCredentials(provider).rotate(physical)
             self._events.append(acts.Tell("Normal", "Rotated", "new credentials were made"))
@@ -427,7 +436,7 @@ class SpaceWorker:
 
     # Reporting.
 
-    async def _write(self, observation: plans.Observation, planned: plans.Plan) -> bool:
+    async def _write(self, observation: Observation, planned: Plan) -> bool:
         """Write the status.  :return: false after a conflict, which needs another turn."""
         before, after = self.space.get("status") or {}, status_of(observation, planned)
         if after != before:
@@ -449,12 +458,12 @@ class SpaceWorker:
             self._context.hub.update(spaces.SPACES, update, self._namespace, subresource="status")
         )
 
-    def _again(self, observation: plans.Observation, planned: plans.Plan) -> float | None:
+    def _again(self, observation: Observation, planned: Plan) -> float | None:
         times: list[float | None] = []
         if planned.again_seconds is not None:
             times.append(max(planned.again_seconds, self._memory.backoff.pause()))
         if isinstance(observation.answer, SpaceInfo) and observation.provider.rotates:
-            times.append(plans.renewal_seconds(observation, observation.answer))
+            times.append(renewal_seconds(observation, observation.answer))
         if isinstance(observation.answer, SpaceInfo) and not observation.answer.version:
             times.append(FRESH_SECONDS)
         return min((each for each in times if each is not None), default=None)
