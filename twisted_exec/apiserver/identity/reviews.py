@@ -14,9 +14,10 @@ from twisted_exec.api import kinds, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.apiserver.identity.console_rules import ConsoleRules
+from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
-from twisted_exec.apiserver.serving.rest import read_body, root_of
+from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate

@@ -25,10 +25,12 @@ from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
 from twisted_exec.api.kinds.bootstraptokens import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
+from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
-from twisted_exec.apiserver.serving.rest import read_body, root_of, warning_headers
+from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.warning_headers import warning_headers
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes

@@ -19,9 +19,10 @@ from twisted_exec.api.kinds.pods.schema import LONGEST_GRACE_SECONDS
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid
 from twisted_exec.apiserver.interfaces import UPDATE, Change
+from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import WriteOptions, write_options
-from twisted_exec.apiserver.serving.rest import read_body, root_of
+from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate

@@ -1,26 +1,23 @@
 """
-The verbs over HTTP: the routes of a kind, and decoding and encoding of objects.
+The verbs over HTTP: the routes of a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from twisted_exec.api import fields, patch, strategy
-from twisted_exec.api.fields import Cause
+from twisted_exec.api import patch, strategy
 from twisted_exec.api.formats import body
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import (
-    BadRequest,
-    Invalid,
-    MethodNotAllowed,
-    NotFound,
-    UnsupportedMediaType,
-    one_line,
+from twisted_exec.api.status import MethodNotAllowed, NotFound
+from twisted_exec.apiserver.serving.bodies import (
+    content_type,
+    decode_object,
+    delete_options,
+    patch_type,
 )
 from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body, cost_of_json
@@ -48,6 +45,7 @@ from twisted_exec.apiserver.serving.query import (
     write_options,
 )
 from twisted_exec.apiserver.serving.verbs import Page, Target, Verbs
+from twisted_exec.apiserver.serving.warning_headers import advised, warning_headers
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
@@ -64,19 +62,6 @@ _LAID_OUT_VALUES = 1 << 15
 """Longer answers are neither indented nor converted to YAML: that takes a second or more."""
 
 _Action = Callable[[RequestContext, Target], Awaitable[None]]
-
-
-_SHOWN_BYTES = 30
-_WARNING_CHARACTERS = 256
-_WARNINGS_CHARACTERS = 4096
-_POLICIES = ("Background", "Foreground", "Orphan")
-_DELETE_TYPES = {
-    "gracePeriodSeconds": "integer",
-    "orphanDependents": "boolean",
-    "preconditions": "object",
-    "propagationPolicy": "string",
-    "dryRun": "array",
-}
 
 
 def root_of(kind: Kind) -> str:
@@ -223,7 +208,7 @@ class REST:
         self, request: Request, kind: Kind, options: WriteOptions, work: Work
     ) -> Object:
         raw, media_type = request.content.getvalue(), content_type(request)
-        return await work.run(_decoded, media_type, raw, kind, options, body.OBJECT)
+        return await work.run(decode_object, media_type, raw, kind, options, body.OBJECT)
 
     async def _create(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
@@ -231,7 +216,7 @@ class REST:
         query = request.query
         options = write_options(query, "CreateOptions", agent=_agent(request))
         form, work = _form(request, query), self._work(context)
-        with _advised(request, options):
+        with advised(request, options):
             obj = await self._read(request, target.kind, options, work)
             obj = await verbs.create(context.user, target, obj, options, work)
         await self._respond(context, 201, target.kind, obj, form, options)
@@ -242,7 +227,7 @@ class REST:
         query = request.query
         options = write_options(query, "UpdateOptions", agent=_agent(request))
         form, work = _form(request, query), self._work(context)
-        with _advised(request, options):
+        with advised(request, options):
             obj = await self._read(request, target.kind, options, work)
             obj = await verbs.update(context.user, target, obj, options, work)
         await self._respond(context, 200, target.kind, obj, form, options)
@@ -250,11 +235,11 @@ class REST:
     async def _patch(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "patch", target)
-        query, media_type = request.query, _patch_type(request)
+        query, media_type = request.query, patch_type(request)
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
         form, work = _form(request, query), self._work(context)
-        with _advised(request, options):
+        with advised(request, options):
             if applying:
                 obj, created = await self._apply(context, verbs, target, query, options, work)
             else:
@@ -302,9 +287,9 @@ class REST:
     async def _delete(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "delete", target)
-        submitted = _delete_options(request)
+        submitted = delete_options(request)
         options = write_options(request.query, "DeleteOptions", submitted)
-        with _advised(request, options):
+        with advised(request, options):
             obj, deleted = await verbs.delete(
                 context.user, target, options, submitted.get("preconditions") or {}
             )
@@ -321,8 +306,8 @@ class REST:
             chosen = list_options(query)
             attributes = attributes_of(user, "deletecollection", target, chosen.fields)
             verbs = self._verbs.through(await self._gate.authorize_visible(attributes))
-            options = write_options(query, "DeleteOptions", _delete_options(request))
-            with _advised(request, options):
+            options = write_options(query, "DeleteOptions", delete_options(request))
+            with advised(request, options):
                 page = await verbs.delete_collection(user, target, chosen, options)
         await self._respond_list(context, target.kind, page, Form())
 
@@ -383,35 +368,6 @@ async def _not_by_hand(context: RequestContext, target: Target) -> None:
     raise MethodNotAllowed(f"{method} is not allowed here: {target.kind.server_made}")
 
 
-@contextmanager
-def _advised(request: Request, options: WriteOptions) -> Iterator[None]:
-    """Send admission's advice with the response, whether the write succeeds or not."""
-    try:
-        yield
-    finally:
-        for warning in warning_headers(dict.fromkeys(options.advice)):
-            request.responseHeaders.addRawHeader(b"Warning", warning)
-
-
-def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
-    """
-    Format warnings for the ``Warning`` header: they quote the client, so size and characters are
-    limited.
-
-    The limits are those of ``k8s.io/apiserver/pkg/endpoints/filters/warning.go``.
-    """
-    room = _WARNINGS_CHARACTERS
-    for warning in warnings:
-        text = one_line(warning)
-        if len(text) > _WARNING_CHARACTERS:
-            text = f"{text[: _WARNING_CHARACTERS - 3]}..."
-        room -= len(text)
-        if room < 0:
-            return
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        yield b'299 - "%s"' % escaped.encode("ascii", "replace")
-
-
 def _form(
     request: APIRequest,
     query: Query,
@@ -426,114 +382,9 @@ def _form(
     return form
 
 
-def content_type(request: Request) -> str:
-    """The media type of the request's body, as sent."""
-    return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
-
-
-def read_body(
-    request: Request, kind: Kind, options: WriteOptions, limit: body.Limit = body.REVIEW
-) -> Object:
-    """
-    Decode the object in a request's body.
-
-    :param options: receives the duplicate keys.
-    :param limit: by default that of requests that store nothing.
-    :raises BadRequest: it cannot be decoded.
-    :raises RequestEntityTooLarge: it exceeds the limit.
-    :raises UnsupportedMediaType: its media type is not supported.
-    """
-    raw = request.content.getvalue()
-    return _decoded(content_type(request), raw, kind, options, limit)
-
-
-def _decoded(
-    media_type: str, raw: bytes, kind: Kind, options: WriteOptions, limit: body.Limit
-) -> Object:
-    try:
-        return body.decode(media_type, raw, options.duplicates, limit)
-    except body.BodyError as error:
-        raise BadRequest(
-            f"the object provided is unrecognized (must be of type {kind.resource.kind}): "
-            f"{error.message} ({_summary(raw)})"
-        ) from None
-
-
-def _summary(raw: bytes) -> str:
-    """The beginning of an unreadable body, for its sender to recognize."""
-    start = raw[:_SHOWN_BYTES]
-    text = start.decode("utf-8", "replace") if raw.startswith(b"{") else start.hex()
-    return one_line(text) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
-
-
-def _patch_type(request: Request) -> str:
-    media_type = content_type(request).partition(";")[0].strip().lower()
-    if media_type not in patch.TYPES:
-        raise UnsupportedMediaType(
-            "the body of the request was in an unknown format - accepted media types include: "
-            f"{', '.join(patch.TYPES)}"
-        )
-    return media_type
-
-
 def _agent(request: Request) -> str:
     """The name of the client program, from its ``User-Agent``."""
     return request.requestHeaders.getRawHeaders(b"user-agent", [b""])[0].decode("utf-8", "replace")
-
-
-def _delete_options(request: APIRequest) -> Object:
-    raw = request.content.read()
-    # The query counts only without a body.
-    kind = content_type(request)
-    submitted = body.decode(kind, raw, limit=body.REVIEW) if raw.strip() else _from_query(request)
-    if submitted.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise BadRequest(
-            f"the body of a delete is no {fields.shown(submitted['kind'])}: DeleteOptions"
-        )
-    _check_types(submitted)
-    if causes := _propagation_causes(submitted):
-        raise Invalid("DeleteOptions", "", causes, "meta.k8s.io")
-    return submitted
-
-
-def _check_types(submitted: Object) -> None:
-    values = [(key, submitted.get(key), kind) for key, kind in _DELETE_TYPES.items()]
-    preconditions = submitted.get("preconditions")
-    if isinstance(preconditions, dict):
-        values += [
-            (f"preconditions.{key}", value, "string") for key, value in preconditions.items()
-        ]
-    for key, value, kind in values:
-        if value is not None and fields.json_type(value) != kind:
-            raise BadRequest(
-                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: '
-                f"{key} in body must be of type {kind}: {fields.shown(fields.json_type(value))}"
-            )
-
-
-def _from_query(request: APIRequest) -> Object:
-    query = request.query
-    submitted: Object = {}
-    if query.text("gracePeriodSeconds"):
-        submitted["gracePeriodSeconds"] = query.number("gracePeriodSeconds")
-    if query.text("propagationPolicy"):
-        submitted["propagationPolicy"] = query.text("propagationPolicy")
-    if query.text("orphanDependents"):
-        submitted["orphanDependents"] = query.flag("orphanDependents")
-    return submitted
-
-
-def _propagation_causes(submitted: Object) -> list[Cause]:
-    """Validate the propagation policy, although nothing here has dependents."""
-    policy = submitted.get("propagationPolicy")
-    if policy is None:
-        return []
-    if submitted.get("orphanDependents") is not None:
-        both = "orphanDependents and deletionPropagation cannot be both set"
-        return [fields.invalid("propagationPolicy", policy, both)]
-    if policy not in _POLICIES:
-        return [fields.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"])]
-    return []
 
 
 def _deleted(kind: Kind, obj: Object) -> Object:
