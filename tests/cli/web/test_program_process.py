@@ -93,6 +93,7 @@ class WebProcessTests(ProcessCase):
         browser, report = await self.browser()
         process = self.start("--web", env={"BROWSER": browser})
         await process.until(b"Ctrl-C ends")
+        self.assertIn(b"opens in your browser", process.stdout)
         [(port, secret)] = self.urls(process)
         arguments, page = await report
         self.assertNotIn(secret, " ".join(arguments))

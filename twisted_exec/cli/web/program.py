@@ -58,16 +58,18 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
         "before", "shutdown", lambda: Deferred.fromCoroutine(server.close())
     )
     url = server.new_url()
-    print(f"The web console of {one_line(page_config['cluster'])} is at", flush=True)
+    opens_browser = not options.no_browser and has_browser(os.environ)
+    cluster, seconds = one_line(page_config["cluster"]), f"{VALID_SECONDS:.0f} seconds"
+    if opens_browser:
+        print(f"The web console of {cluster} opens in your browser; its URL is", flush=True)
+    else:
+        print(f"To use the web console of {cluster}, open this URL within {seconds}:", flush=True)
     _show(url)
-    print(
-        f"The URL works once, for {VALID_SECONDS:.0f} seconds. Enter shows a new one, Ctrl-C ends.",
-        flush=True,
-    )
+    print(f"It works once, for {seconds}. Enter shows a new one, Ctrl-C ends.", flush=True)
     enter = Enter(0, lambda: _show(server.new_url()), reactor)
     enter.start()
     reactor.addSystemEventTrigger("before", "shutdown", enter.stop)
-    if not options.no_browser and has_browser(os.environ):
+    if opens_browser:
         _open_browser(url, reactor)
     await Deferred()  # until the reactor stops
 
