@@ -4,7 +4,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "./objects.js";
 import { badge, field, save } from "./parts.js";
 import { openPlayer } from "./player.js";
-import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, Timeline } from "./recording_model.js";
+import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline } from "./recording_model.js";
 import { size, zonedTime } from "./times.js";
 
 const IDLE_SECONDS = 2;
@@ -120,7 +120,7 @@ class RecordingView {
     const machine = machines.routeName(kind, row.machine);
     const facts = [
       ["Machine", h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
-      ["State", [badge(row.state), row.message && ` ${printable(row.message)}`]],
+      ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],
       ["Begin", zonedTime(row.begin)],
       ["End", zonedTime(row.end) || "goes on"],
       ["Output", [`${size(row.bytes)}, `, h("a", { href: `${link(row.namespace, machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],

@@ -9,6 +9,9 @@ import { dateTime } from "./times.js";
 /** Bytes of content that the page loads; `twisted-exec recording export` has no such limit. */
 export const MOST_CONTENT_BYTES = 32 << 20;
 
+/** Kinds of badges by state. */
+export const STATE_KINDS = { Recording: "good", Failed: "bad", Pending: "waiting", Ending: "waiting" };
+
 /**
  * The state of a ConsoleRecording: its phase, Pending, or Ending.
  *

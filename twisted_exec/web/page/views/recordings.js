@@ -4,9 +4,9 @@ import { confirmed } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath } from "./objects.js";
-import { badge, field, Table } from "./parts.js";
+import { badge, countOf, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
-import { rowOf, textsOf } from "./recording_model.js";
+import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 import { age, dateTime, duration, size, zone, zonedTime } from "./times.js";
 
 const OPTIONS = {
@@ -15,7 +15,6 @@ const OPTIONS = {
   missing: "This server has no recordings: it is of an older release.",
   rights: { mayRead: ["get", "content"], mayEnd: ["patch", ""] },
 };
-const KINDS = { Recording: "good", Failed: "bad", Pending: "waiting", Ending: "waiting" };
 
 /**
  * The recordings of all machines, of a machine (`part` is set), or one recording.
@@ -74,9 +73,9 @@ class Recordings extends ListView {
       age: age(row.begin, now),
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
-    const empty = all.length ? "No recording matches the filter." : "There are no recordings.";
+    const empty = all.length ? "No recording matches the filter." : `There are no recordings: kubectl console ${printable(this.machine?.name ?? "NAME")} --record makes one.`;
     this.table.update(rows, this.#rows && empty);
-    this.count.textContent = rows.length === all.length ? `${rows.length}` : `${rows.length} of ${all.length}`;
+    this.count.textContent = countOf(rows.length, all.length, "recording");
     this.#showHint(new Set(all.map((row) => row.namespace)));
   }
 
@@ -89,9 +88,10 @@ class Recordings extends ListView {
 
   #columns() {
     const columns = [
-      { title: "Recording", cell: (row) => [row.isPlayable && row.mayRead ? h("a", { href: recordingLink(row) }, printable(row.name)) : printable(row.name), " ", h("span", { class: "dim" }, printable(row.namespace))] },
+      { title: "Recording", cell: (row) => (row.isPlayable && row.mayRead ? h("a", { href: recordingLink(row) }, printable(row.name)) : row.name) },
+      { title: "Namespace", cell: (row) => row.namespace },
       { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
-      { title: "State", cell: (row) => [badge(row.state, KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
+      { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
       { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
       { title: "Output", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
@@ -100,12 +100,12 @@ class Recordings extends ListView {
       {
         title: "",
         cell: (row) => [
-          row.isPlayable && row.mayRead && h("a", { class: "button", href: recordingLink(row), "data-action": "play", "aria-label": `Play ${printable(row.name)}` }, "Play"),
+          row.isPlayable && row.mayRead && h("a", { class: "button", href: recordingLink(row), "data-action": "open", "aria-label": `Open ${printable(row.name)}` }, "Open"),
           row.isOpen && row.mayEnd && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),
         ],
       },
     ];
-    return this.machine ? columns.filter(({ title }) => title !== "Machine") : columns;
+    return this.machine ? columns.filter(({ title }) => !["Machine", "Namespace"].includes(title)) : columns;
   }
 
   async #end(row) {
