@@ -14,6 +14,7 @@ import {
   demands,
   duration,
   endText,
+  isMachineMissing,
   mayOpenAgain,
   presentText,
   recordedFor,
@@ -235,6 +236,8 @@ test("a console is offered again only where that may help", () => {
   assert.ok(mayOpenAgain({ reason: "ShuttingDown", message: "the poollet is shutting down" }));
   assert.ok(mayOpenAgain({ reason: "NotFound", code: 404, message: "the session is unknown" }));
   assert.ok(mayOpenAgain({ reason: "Completed", message: "" }));
+  assert.ok(isMachineMissing({ reason: "NotFound", code: 404, message: 'machines "vm" not found' }));
+  assert.ok(!isMachineMissing({ reason: "NotFound", code: 404, message: "the session is unknown" }));
 });
 
 test("the end of a session has the server's words", () => {

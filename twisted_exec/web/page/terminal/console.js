@@ -20,11 +20,13 @@ const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission
 const REPLAY_BYTES = 256 << 10;
 const MESSAGE_MILLISECONDS = 10_000;
 
+let hasToldKeys = false;
+
 export class Console {
   /**
    * @param {object} context of the page
    * @param {object} place `{namespace, name, mode, reason, size}`; kept over reloads by the owner
-   * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `active()`: it has the
+   * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed; `active()`: it has the
    *     focus; `isActive()`: the user sees it; `keep()`: the place has changed
    */
   constructor(context, place, on) {
@@ -79,6 +81,11 @@ export class Console {
     this.element.remove();
   }
 
+  /** Let the owner close it. */
+  leave() {
+    this._on.close();
+  }
+
   _build() {
     const { name, namespace } = this.place;
     this._role = button("", () => this.changeRole(), { class: "role", hidden: true });
@@ -89,7 +96,11 @@ export class Console {
       h("span", { class: "grow" }),
       this._role,
       button("Find", () => this.find(), { class: "quiet find-button", title: "Find text in the terminal" }),
-      button("Commands", () => this._on.menu(), { class: "quiet", title: "Ctrl ] or Ctrl F6" }),
+      button(["Commands ", h("kbd", { "aria-hidden": "true" }, "Ctrl ]")], () => this._on.menu(), {
+        class: "quiet",
+        title: "Ctrl ] or Ctrl F6 leaves the terminal and shows all commands",
+        "aria-keyshortcuts": "Control+] Control+F6",
+      }),
     );
     this._finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
     this._terminal = h("div", { class: "terminal-box" });
@@ -239,7 +250,11 @@ export class Console {
     const { name } = this.place;
     if (state === "reconnecting" && !this._isLost) announce(`${name}: connection lost, reconnecting`);
     if (state === "resumed") announce(`${name}: reconnected`);
-    if (state === "open") announce(`${name}: connected`);
+    if (state === "open") {
+      // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
+      announce(`${name}: connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
+      hasToldKeys = true;
+    }
     this._isLost = state === "reconnecting";
     if (state === "open" || state === "resumed") this._wasOpen = true;
     if (state === "open" && this.place.mode === "takeover") {

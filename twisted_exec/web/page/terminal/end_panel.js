@@ -2,7 +2,9 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
-import { demands, endText, mayOpenAgain } from "./texts.js";
+import { demands, endText, isMachineMissing, mayOpenAgain } from "./texts.js";
+
+const NO_SESSION = "No session";
 
 export class EndPanel {
   constructor(owner) {
@@ -31,6 +33,10 @@ export class EndPanel {
     const text = endText(ending);
     if (required.reason || required.approval) {
       this._showForm(text, required);
+    } else if (isMachineMissing(ending)) {
+      const close = button("Close this console", () => this._owner.leave(), { class: "primary" });
+      const machines = h("a", { class: "button", href: "#/machines" }, "List of machines");
+      this._fill("There is no such machine", h("p", {}, printable(text)), h("div", { class: "actions" }, close, machines));
     } else {
       const again = mayOpenAgain(ending)
         ? button("Open again", () => this._owner.reopen(), { class: "primary" })
@@ -39,7 +45,7 @@ export class EndPanel {
         ending.code === 403 && !isReadOnly && !rights.drives
           ? button("Open as observer", () => this._owner.reopen({ mode: "observe" }))
           : null;
-      this._fill(h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
+      this._fill(NO_SESSION, h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
     }
     if (this._owner.isActive) this.focus();
   }
@@ -48,6 +54,7 @@ export class EndPanel {
   showMissing(problem) {
     const isMissing = this._owner.context.config.vendor === false;
     this._fill(
+      NO_SESSION,
       h("p", {}, isMissing ? "This installation has no terminal: xterm.js was not built into it." : `The terminal cannot be loaded: ${printable(problem.message)}.`),
       isMissing
         ? h("p", {}, "On the server, install twisted-exec again where pip can reach npm, or run ", h("code", {}, "python -m twisted_exec.web.vendoring"), " in a checkout. Logs and screens work without it.")
@@ -84,6 +91,7 @@ export class EndPanel {
       }
     };
     this._fill(
+      NO_SESSION,
       h("p", {}, printable(text)),
       h(
         "form",
@@ -100,8 +108,8 @@ export class EndPanel {
     );
   }
 
-  _fill(...children) {
-    fill(this.element, h("h3", {}, "No session"), ...children);
+  _fill(title, ...children) {
+    fill(this.element, h("h3", {}, title), ...children);
     this.element.hidden = false;
   }
 }

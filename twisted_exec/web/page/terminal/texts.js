@@ -88,10 +88,15 @@ export function endText({ reason, message, exitCode, code, causes = [] }) {
   return message || reason;
 }
 
+/** Whether the machine of a console does not exist. */
+export function isMachineMissing({ message = "", code }) {
+  return code === 404 && !/session/.test(message);
+}
+
 /** Whether opening the console again may help: not without its machine, or after the end of the local command. */
-export function mayOpenAgain({ reason, message = "", code }) {
-  const isMachineMissing = code === 404 && !/session/.test(message);
-  return !isMachineMissing && !(reason === "ShuttingDown" && message.includes("start it again"));
+export function mayOpenAgain(ending) {
+  const { reason, message = "" } = ending;
+  return !isMachineMissing(ending) && !(reason === "ShuttingDown" && message.includes("start it again"));
 }
 
 /** Return what policies demand of the user of a refused session: `{reason: boolean, approval: boolean}`. */

@@ -111,6 +111,7 @@ class Workspace {
     const added = new Console(this._context, place, {
       key: (event) => this._key(event),
       menu: () => this._menu(),
+      close: () => this.close(added),
       active: () => this._activate(added),
       isActive: () =>
         this.active === added && this.element.isConnected && !document.querySelector("dialog[open]"),
