@@ -181,8 +181,11 @@ class SupervisedMachines:
         if recordings is not None:
             await recordings.stop()
 
-    def _follow_recordings(self) -> None:
+    def _follow_recordings(self, key: str) -> None:
+        """Follow a change of the recordings of a machine, by the key of its journal."""
         for id, recorder in self._recorders.items():
+            if recorder.key != key:
+                continue
             recorder.follow()
             console = self.supervisors[id].console if id in self.supervisors else None
             if console is not None:

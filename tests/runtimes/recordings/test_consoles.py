@@ -26,13 +26,13 @@ class ConsoleCase(Case):
         self.recorder_of_machine = MachineRecorder(
             KEY, self.journal, lambda: self.recordings, self.clock.seconds
         )
-        self.recordings.on_change(self.recorder_of_machine.follow)
+        self.recordings.on_change(lambda _: self.recorder_of_machine.follow())
         self.recorder_of_machine.follow()
         self.console = MemoryConsole()
         self.shared = SharedConsole(
             self.console, self.clock, journal=self.journal, recorder=self.recorder_of_machine
         )
-        self.recordings.on_change(self.shared.recordings_changed)
+        self.recordings.on_change(lambda _: self.shared.recordings_changed())
         self.shared.open()
 
     def open(self, input: str = "none", uid: str = UID, **options: Any) -> MemoryStream:

@@ -40,6 +40,11 @@ class Dying:
 
         return call
 
+    def check(self) -> None:
+        """:raises Killed: there was the last call, maybe in work that nobody waits for."""
+        if self.last <= 0:
+            raise Killed
+
 
 class KillTests(Case):
     """A kill at each call that reads or writes the files of recordings."""
@@ -59,6 +64,7 @@ class KillTests(Case):
         self.was_ended = False
         with contextlib.suppress(Killed):
             self.set()
+            layer.check()
             heads.append(self.status().head)
             self.journal.append(b"one ")
             self.wait(60)

@@ -4,6 +4,10 @@ Tests for :mod:`twisted_exec.runtimes.recordings.service`.
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+
 from tests.recording.support import signer
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -279,8 +283,6 @@ class TroubleTests(Case):
             is_full = False
 
             def __getattr__(self, name: str) -> object:
-                import os
-
                 if name == "pwrite" and self.is_full:
                     return lambda descriptor, data, position: (
                         os.pwrite(descriptor, data[:7], position) and 0
@@ -316,15 +318,86 @@ class TroubleTests(Case):
         self.set()
         self.journal.append(b"one")
         self.kill()
-        import os
-        import shutil
-
         shutil.rmtree(os.path.join(self.path, "consoles", KEY))
         self.start()
         self.journal.append(b"two")
         self.set()
         self.wait(60)
         self.assertEqual(self.status().state, "Failed")
+
+    def test_many(self) -> None:
+        """Thousands of recordings begin one after the other, and hold nobody up."""
+
+        clock = self.clock
+
+        class Slow:
+            """Each forcing to the disk takes a while."""
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(os, name)
+
+            def fsync(self, descriptor: int) -> None:
+                clock.rightNow += 0.001
+
+        self.kill()
+        self.layer = Slow()
+        self.start()
+        wanted = [
+            pb.WantedRecording(uid=f"r-{number}", machine_uid=KEY, input="none")
+            for number in range(100)
+        ]
+        before = self.clock.seconds()
+        request = pb.SetRecordingsRequest(owner="pool", recordings=wanted)
+        self.successResultOf(self.recordings.set_recordings(request))
+        self.assertLess(self.clock.seconds() - before, 0.01)
+        self.clock.pump([0.01] * 100)
+        self.assertEqual(self.recordings.count("Recording"), 100)
+
+    def test_many_machines(self) -> None:
+        """The begin of a recording concerns its own machine only."""
+        concerned: list[str] = []
+        self.recordings.on_change(concerned.append)
+        self.add(OTHER)
+        self.set()
+        self.set(uid=UID.replace("1", "2"), machine_uid=OTHER)
+        self.assertEqual(concerned, [KEY, OTHER])
+
+    def test_released_before_it_began(self) -> None:
+        """Nothing remains of a recording that was deleted before it began."""
+        self.problem = "no certificate"
+        self.set()
+        self.assertIn("no certificate", self.status().message)
+        self.set(released=True)
+        self.assertEqual(self.list().recordings[:], [])
+        self.problem = ""
+        self.wait(60)
+        self.assertEqual(self.list().recordings[:], [])
+
+    def test_cannot_be_changed(self) -> None:
+        """A change that cannot be stored is stored later."""
+
+        class Full:
+            is_full = False
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(os, name)
+
+            def rename(self, old: str, new: str) -> None:
+                if self.is_full:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.rename(old, new)
+
+        self.kill()
+        self.layer = full = Full()
+        self.start()
+        self.set()
+        full.is_full = True
+        self.set(ended=True)
+        self.wait(60)
+        self.assertEqual(self.status().state, "Recording")
+        full.is_full = False
+        self.wait(61)
+        self.assertEqual(self.status().state, "Closed")
 
     def test_bad_requests(self) -> None:
         """A recording needs a UID and a kind of input."""

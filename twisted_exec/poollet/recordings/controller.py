@@ -81,6 +81,7 @@ class RecordingController(RuntimeController):
             self._by_uid.pop(before["metadata"]["uid"], None)
         if after is not None:
             self._by_uid[after["metadata"]["uid"]] = after
+            self._released.pop(after["metadata"]["uid"], None)
         elif before is not None:
             self._written.pop(before["metadata"]["uid"], None)
         if after is None and before is not None and self._is_own(before):

@@ -24,7 +24,7 @@ NOT_RECORDED = "this runtime cannot record consoles"
 @implementer(IConsoleRecorder)
 class MachineRecorder:
     """
-    :param key: of the machine's journal.
+    :ivar key: of the machine's journal.
     :param recordings: returns those of the runtime, which change with it; ``None`` before its start.
     :param seconds: returns the time of a clock.
     """
@@ -36,7 +36,7 @@ class MachineRecorder:
         recordings: Callable[[], ConsoleRecordings | None],
         seconds: Callable[[], float],
     ) -> None:
-        self._key, self._journal = key, journal
+        self.key, self._journal = key, journal
         self._recordings, self._seconds = recordings, seconds
         self._echo: Echo | None = None
         self._offset = 0
@@ -47,13 +47,13 @@ class MachineRecorder:
         recordings = self._recordings()
         if recordings is None:
             raise ServiceUnavailable(NOT_RECORDED)
-        recordings.require(*parse_recording(recording), self._key)
+        recordings.require(*parse_recording(recording), self.key)
 
     def problem(self, recording: str) -> str:
         recordings = self._recordings()
         if recordings is None:
             return NOT_RECORDED
-        return recordings.problem(*parse_recording(recording), self._key)
+        return recordings.problem(*parse_recording(recording), self.key)
 
     def typed(self, session: str, data: bytes) -> bool:
         is_written = True
@@ -70,7 +70,7 @@ class MachineRecorder:
     def follow(self) -> None:
         """Follow a change of the recordings, which may need other input."""
         recordings = self._recordings()
-        facts = [] if recordings is None else recordings.open_of(self._key)
+        facts = [] if recordings is None else recordings.open_of(self.key)
         # Recordings of the same kind for the same user are one for the viewers.
         open_recordings = (OpenRecording(each.input, each.user) for each in facts)
         self.recordings = tuple(dict.fromkeys(open_recordings))

@@ -68,7 +68,7 @@ class Heads:
     Signs heads: all that are due, one after the other, in short turns.
 
     :param report: called with a recording whose status has changed.
-    :param needs_changed: called when a recording has ended, failed, or got into or out of trouble.
+    :param needs_changed: called with a recording that has ended, failed, or got into or out of trouble.
     :param closed: called with the UID of a recording that is closed.
     :ivar signed: the number of heads.
     :ivar failures: how often a recording could not be written, or has failed.
@@ -81,7 +81,7 @@ class Heads:
         parts: HeadParts,
         *,
         report: Callable[[Recording], None],
-        needs_changed: Callable[[], None],
+        needs_changed: Callable[[Recording], None],
         closed: Callable[[str], object],
     ) -> None:
         self._parts, self._report = parts, report
@@ -148,7 +148,7 @@ class Heads:
             recording.covered = target.covered
             if target.is_last:
                 self._log.info("recording {uid} is closed", uid=recording.uid)
-                self._needs_changed()
+                self._needs_changed(recording)
                 self._closed(recording.uid)
 
     async def _seal(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
@@ -170,7 +170,7 @@ class Heads:
         self.signed += 1
         self._report(recording)
         if had_trouble:
-            self._needs_changed()
+            self._needs_changed(recording)
 
     def reader(self, facts: Facts, position: Position) -> RangeReader:
         """Return a reader of the journal, and of what only recordings retain."""
@@ -201,7 +201,7 @@ class Heads:
         facts = changed(recording.facts, **{field: why[:1000]})
         recording.facts = facts
         self._report(recording)
-        self._needs_changed()
+        self._needs_changed(recording)
         try:
             self._parts.files.save(facts)
         except OSError as error:
@@ -215,7 +215,7 @@ class Heads:
             self.failures += not recording.trouble
             recording.trouble = why
             self._report(recording)
-            self._needs_changed()
+            self._needs_changed(recording)
 
 
 def here(journal: Journal) -> Position:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +33,11 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.ranges import Position, Range, render
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
 from twisted_exec.recording.stores.option import MakeStore
+from twisted_exec.runtimes.recordings.desired import DesiredRecordings
 from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored, changed
 from twisted_exec.runtimes.recordings.heads import HeadParts, Heads, here
 from twisted_exec.runtimes.recordings.recording import CLOSED, FAILED, RECORDING, Recording
-from twisted_exec.runtimes.recordings.retained import Needed, RetainedSegments
+from twisted_exec.runtimes.recordings.retained import RetainedSegments
 from twisted_exec.runtimes.recordings.statuses import Statuses
 from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
 from twisted_exec.wire.session_terms import RECORDED_INPUT
@@ -126,9 +128,9 @@ class ConsoleRecordings:
         self._refusals = 0
         self._recordings: dict[str, Recording] = {}
         self._machines: dict[str, RecordedMachine] = {}
-        self._waiting: dict[str, pb.WantedRecording] = {}
-        self._owners: dict[str, str] = {}
-        self._changed: list[Callable[[], None]] = []
+        self._by_machine: defaultdict[str, dict[str, Recording]] = defaultdict(dict)
+        self._desired = DesiredRecordings(self._is_set, reactor)
+        self._changed: list[Callable[[str], None]] = []
         self._heads = Heads(
             HeadParts(
                 self._recordings,
@@ -143,7 +145,7 @@ class ConsoleRecordings:
                 layer,
             ),
             report=self.statuses.changed,
-            needs_changed=self._needs_changed,
+            needs_changed=lambda recording: self._needs_changed(recording.facts.key),
             closed=lambda uid: self.storing.closed(uid),
         )
         self.storing = Storing(
@@ -170,10 +172,12 @@ class ConsoleRecordings:
         :raises TLSConfigError: the directory is not private, or cannot be created.
         """
         self._recordings.clear()
+        self._by_machine.clear()
         for stored in self._files.open():
             self._add(Recording(stored))
         self.retained.open()
-        self._needs_changed()
+        for key in list(self._by_machine):
+            self._needs_changed(key)
         self._journals.before_removal(self.retained.removing)
         self._is_running = True
         self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
@@ -186,6 +190,7 @@ class ConsoleRecordings:
     def abandon(self) -> None:
         """Stop without a last signature."""
         self._is_running = False
+        self._desired.stop()
         self.storing.stop()
         self.statuses.stop()
         if self._timer is not None and self._timer.active():
@@ -203,43 +208,50 @@ class ConsoleRecordings:
 
     def _tick(self) -> None:
         self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
-        self._begin_waiting()
+        self._desired.go_on()
         self._heads.sign_all()
 
     def _add(self, recording: Recording) -> None:
-        self._recordings[recording.uid] = recording
-        self.statuses.changed(recording)
         facts = recording.facts
+        self._recordings[facts.uid] = self._by_machine[facts.key][facts.uid] = recording
+        self.statuses.changed(recording)
         if recording.is_open and (facts.until_ns or facts.is_ended):
             delay = 0.0 if facts.is_ended else max(0.0, (facts.until_ns - self._now()) / 1e9)
             self._reactor.callLater(delay, self._soon, facts.uid)
 
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Call a function when a recording began, ended or got into trouble."""
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        """
+        Call a function when a recording began, ended or got into trouble.
+
+        :param changed: takes the key of the machine.
+        """
         self._changed.append(changed)
 
-    def _needs_changed(self) -> None:
-        """Follow the begin or the end of a recording."""
-        needed: dict[str, list[Needed]] = {}
-        for recording in self._recordings.values():
-            if recording.needed is not None:
-                needed.setdefault(recording.facts.key, []).append(recording.needed)
+    def _needs_changed(self, key: str) -> None:
+        """Follow the begin or the end of a recording of a machine."""
+        ranges = [each.needed for each in self._of_machine(key)]
+        needed = {**self.retained.needed, key: [each for each in ranges if each is not None]}
+        if not needed[key]:
+            del needed[key]
         self.retained.needed = needed
         for function in list(self._changed):
-            function()
+            function(key)
+
+    def _of_machine(self, key: str) -> Collection[Recording]:
+        return self._by_machine[key].values() if key in self._by_machine else ()
 
     # Machines.
 
     def add(self, machine: RecordedMachine) -> None:
         """A machine exists from now on."""
         self._machines[machine.key] = machine
-        self._begin_waiting()
+        self._desired.go_on()
 
     def remove(self, key: str) -> None:
         """A machine is deleted, and its journal is complete: its recordings end."""
         self._machines.pop(key, None)
-        for recording in self._recordings.values():
-            if recording.facts.key == key and recording.is_open:
+        for recording in self._of_machine(key):
+            if recording.is_open:
                 self._soon(recording.uid)
 
     def _soon(self, uid: str) -> None:
@@ -250,8 +262,7 @@ class ConsoleRecordings:
 
     def open_of(self, key: str) -> list[Facts]:
         """Return the open recordings of a machine, in the order in which they began."""
-        recordings = self._recordings.values()
-        return [each.facts for each in recordings if each.facts.key == key and each.is_open]
+        return [each.facts for each in self._of_machine(key) if each.is_open]
 
     def _journal(self, key: str) -> Journal | None:
         """Return the journal of a machine that may be deleted; ``None`` if it is not retained."""
@@ -350,7 +361,7 @@ class ConsoleRecordings:
             raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
         recording = Recording(Stored(facts, seal, seal.certificate))
         self._add(recording)
-        self._needs_changed()
+        self._needs_changed(machine.key)
         self._log.info("recording {uid} of {key} begins", uid=facts.uid, key=facts.key)
         return recording
 
@@ -368,24 +379,6 @@ class ConsoleRecordings:
                 size = event.data["columns"], event.data["rows"]
         return Position(offset, before), size
 
-    def _begin_waiting(self) -> None:
-        """Begin recordings whose machine exists now, or that could not begin before."""
-        for uid, desired in list(self._waiting.items()):
-            machine = self._machines.get(desired.machine_uid)
-            if machine is None or not self._is_running:
-                continue
-            try:
-                self._begin(desired, machine, self._owners[uid])
-            except ServiceUnavailable as error:
-                self._log.warn("recording {uid}: {why}", uid=uid, why=error.message)
-                self.statuses.waiting(self._owners[uid], desired, error.message)
-            else:
-                self._forget_waiting(uid)
-
-    def _forget_waiting(self, uid: str) -> None:
-        self._waiting.pop(uid, None)
-        self._owners.pop(uid, None)
-
     # IConsoleRecordings.
 
     def set_recordings(self, request: pb.SetRecordingsRequest) -> Deferred[Any]:
@@ -395,23 +388,18 @@ class ConsoleRecordings:
                 raise BadRequest("a recording needs a UID, and none, masked or all input")
         self.statuses.generation(request.owner, request.generation)
         for desired in request.recordings:
-            self._set(desired, request.owner)
-        self._begin_waiting()
+            self._desired.set(desired, request.owner)
+        self._desired.go_on()
         return succeed(pb.SetRecordingsResponse())
 
-    def _set(self, desired: pb.WantedRecording, owner: str) -> None:
+    def _is_set(self, desired: pb.WantedRecording, owner: str) -> bool:
+        """Carry out what an owner has set; return whether that is done."""
         recording = self._recordings.get(desired.uid)
         if recording is None:
-            self._forget_waiting(desired.uid)
-            if desired.ended and not desired.released:
-                why = "the recording ended before the runtime could begin it"
-                self.statuses.waiting(owner, desired, why, FAILED)
-            elif not desired.released:
-                self._waiting[desired.uid], self._owners[desired.uid] = desired, owner
-            return
+            return self._is_begun(desired, owner)
         if desired.released:
             self._release(recording)
-            return
+            return True
         facts = changed(
             recording.facts,
             owner=owner,
@@ -420,14 +408,37 @@ class ConsoleRecordings:
             user=desired.user or recording.facts.user,
         )
         if facts == recording.facts:
-            return
+            return True
         try:
             self._files.save(facts)
         except OSError as error:
-            raise ServiceUnavailable(f"recordings cannot be changed: {error.strerror}") from None
+            self._log.warn("recording {uid}: {why}", uid=desired.uid, why=error.strerror)
+            return False
         recording.facts = facts
         self._add(recording)
-        self._needs_changed()  # the user of a recording that a session began is known only now
+        # The user of a recording that a session began is known only now.
+        self._needs_changed(facts.key)
+        return True
+
+    def _is_begun(self, desired: pb.WantedRecording, owner: str) -> bool:
+        """Begin a recording, unless it is over; return ``False`` if that is not possible yet."""
+        if desired.released:
+            self.statuses.forget(desired.uid)
+            return True
+        if desired.ended:
+            why = "the recording ended before the runtime could begin it"
+            self.statuses.waiting(owner, desired, why, FAILED)
+            return True
+        machine = self._machines.get(desired.machine_uid)
+        if machine is None:
+            return False
+        try:
+            self._begin(desired, machine, owner)
+        except ServiceUnavailable as error:
+            if self.statuses.waiting(owner, desired, error.message):
+                self._log.warn("recording {uid}: {why}", uid=desired.uid, why=error.message)
+            return False
+        return True
 
     def _save(self, recording: Recording, facts: Facts) -> None:
         """
@@ -438,7 +449,7 @@ class ConsoleRecordings:
         self._files.save(facts)
         recording.facts = facts
         self.statuses.changed(recording)
-        self._needs_changed()
+        self._needs_changed(facts.key)
         try:
             self.retained.release()
         except OSError as error:
@@ -460,11 +471,18 @@ class ConsoleRecordings:
         try:
             self._files.remove(recording.uid)
             del self._recordings[recording.uid]
+            self._forget_of_machine(recording)
             self.statuses.forget(recording.uid)
-            self._needs_changed()
+            self._needs_changed(recording.facts.key)
             self.retained.release()
         except OSError as error:
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
+
+    def _forget_of_machine(self, recording: Recording) -> None:
+        of_machine = self._by_machine[recording.facts.key]
+        del of_machine[recording.uid]
+        if not of_machine:
+            del self._by_machine[recording.facts.key]
 
     def list_recordings(
         self, request: pb.ListRecordingsRequest

@@ -70,11 +70,11 @@ class Statuses:
             if recording.facts.owner in ("", name):
                 self._answer(name)
 
-    def waiting(self, owner: str, desired: pb.WantedRecording, why: str, state: str = "") -> None:
-        """Report why a recording has not begun."""
+    def waiting(self, owner: str, desired: pb.WantedRecording, why: str, state: str = "") -> bool:
+        """Report why a recording has not begun; return whether that is new."""
         before = self._owner(owner).waiting.get(desired.uid)
         if before is not None and (before.message, before.state) == (why, state):
-            return
+            return False
         self._number += 1
         self._owner(owner).waiting[desired.uid] = pb.RecordingStatus(
             number=self._number,
@@ -84,10 +84,13 @@ class Statuses:
             message=why,
         )
         self._answer(owner)
+        return True
 
     def forget(self, uid: str) -> None:
         """A recording is deleted."""
         self._recordings.pop(uid, None)
+        for owner in self._owners.values():
+            owner.waiting.pop(uid, None)
 
     def generation(self, owner: str, generation: str) -> None:
         """Take note of the newest generation of an owner."""
