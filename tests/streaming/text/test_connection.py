@@ -42,6 +42,7 @@ class TextTests(ConnectionCase):
             [
                 b"HTTP/1.1 200 OK",
                 b"Content-Type: text/plain",
+                b"X-Content-Type-Options: nosniff",
                 b"Cache-Control: no-cache, private",
                 b"Transfer-Encoding: chunked",
                 b"Connection: close",

@@ -54,6 +54,7 @@ class TextAnswerTests(SynchronousTestCase):
             b"Transfer-Encoding: chunked",
             b"Cache-Control: no-cache, private",
             b"Audit-Id: s-1",
+            b"X-Content-Type-Options: nosniff",  # no browser runs it as a script
         ):
             self.assertIn(line, head)
 

@@ -25,10 +25,7 @@ from twisted_exec.streaming.interfaces import Location
 
 ANSWER_SECONDS = 12.0
 """How long a poollet may take: the runtime may read the recording from a store."""
-_HEADERS = (
-    (b"Content-Type", CONTENT_TYPE.encode()),
-    (b"X-Content-Type-Options", b"nosniff"),
-)
+_HEADERS = ((b"Content-Type", CONTENT_TYPE.encode()),)
 
 
 class ContentLocator(RetainedTextLocator):

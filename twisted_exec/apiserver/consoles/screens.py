@@ -26,7 +26,6 @@ ANSWER_SECONDS = 12.0
 """How long a poollet may take: it waits 10 s for the runtime, which renders within 8."""
 
 _HEADERS = (
-    (b"X-Content-Type-Options", b"nosniff"),
     # A picture that a browser opens by itself is a document, and its text comes from a machine.
     (b"Content-Security-Policy", b"default-src 'none'; sandbox"),
 )

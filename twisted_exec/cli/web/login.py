@@ -16,10 +16,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.status import Forbidden
 
 VALID_SECONDS = 30.0
-MOST_GUESSES = 5
-"""Wrong secrets after which the right one is void."""
 
 _BYTES = 32
+"""So many cannot be guessed, so guesses are not counted: any program could make the right secret void."""
 
 REMEDY = "press Enter in the terminal where the web console runs, and open the new URL"
 
@@ -37,12 +36,11 @@ class Login:
         self.token = secrets.token_urlsafe(_BYTES)
         self._secret = b""
         self._until = 0.0
-        self._guesses = 0
 
     def new_secret(self) -> str:
         """Return a secret, which replaces the one before."""
         secret = secrets.token_urlsafe(_BYTES)
-        self._secret, self._guesses = secret.encode("ascii"), 0
+        self._secret = secret.encode("ascii")
         self._until = self._clock.seconds() + VALID_SECONDS
         return secret
 
@@ -52,10 +50,9 @@ class Login:
 
         :raises Forbidden: the secret is wrong, was used, or is too old.
         """
-        if self._clock.seconds() >= self._until or self._guesses >= MOST_GUESSES:
+        if self._clock.seconds() >= self._until:
             self._secret = b""
         if not self._secret or not _equal(presented.encode("utf-8", "replace"), self._secret):
-            self._guesses += 1
             raise Forbidden(
                 f"this URL was used already, is older than {VALID_SECONDS:.0f} s, or is incomplete: "
                 f"{REMEDY}"

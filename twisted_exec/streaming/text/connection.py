@@ -25,7 +25,8 @@ LINGER_SECONDS = 10.0
 """Time limit for a reader to receive the rest."""
 
 _HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: no-cache, private\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n"
+    b"Cache-Control: no-cache, private\r\n"
     b"Transfer-Encoding: chunked\r\nConnection: close\r\nAudit-Id: %b\r\n%b\r\n"
 )
 

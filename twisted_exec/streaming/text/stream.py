@@ -133,6 +133,8 @@ class TextAnswer(TextStream):
     def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         request = self._response()
         request.setHeader(b"Content-Type", b"text/plain")  # without charset: it is unknown
+        # A machine could make its log a script, with which another site reads the lines between its own.
+        request.setHeader(b"X-Content-Type-Options", b"nosniff")
         request.setHeader(b"Cache-Control", b"no-cache, private")
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
         for name, value in headers:

@@ -15,6 +15,8 @@ export function parse(hash) {
   const query = new URLSearchParams(text);
   const words = path.split("/").filter(Boolean).map(decode);
   const [first, namespace, name, part] = words;
+  // In the path of a request they would name something else.
+  if (words.some((word) => word === "." || word === "..")) return { view: "machines", parameters: { query } };
   if (first === "machines" && namespace && name) {
     if (!part) return { view: "console", parameters: { namespace, name, query } };
     if (PARTS.includes(part)) return { view: part, parameters: { namespace, name, part, query } };
