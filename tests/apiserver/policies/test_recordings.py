@@ -10,6 +10,7 @@ from tests.apiserver.policies.support import GROUP, PolicyTestCase
 from tests.apiserver.support import MERGE
 from tests.recording.support import signer
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
+from twisted_exec.apiserver.policies.recordings import MOST_OPEN, MOST_RETAINED
 from twisted_exec.recording.chain import Head
 
 RECORDINGS = f"{GROUP}/consolerecordings"
@@ -70,6 +71,32 @@ class CreationTests(RecordingTestCase):
         message = self.refused(409, "POST", RECORDINGS, body)
         self.assertIn('"vm-2" is not bound to a pool yet', message)
         self.assertIn("set spec.machinePoolRef", message)
+
+    def test_most_open(self) -> None:
+        """Users have a limit of open recordings of one machine; those of sessions do not count."""
+        self.make_required("of-sessions")
+        for number in range(MOST_OPEN):
+            self.make(f"r-{number}")
+        body: Object = {"metadata": {"name": "s"}, "spec": {"machine": "vm-1"}}
+        message = self.refused(403, "POST", RECORDINGS, body, user="jane")
+        self.assertIn('"vm-1" has 16 open recordings, the limit: end one of them first', message)
+        self.patch({"spec": {"ended": True}}, "jane", at="r-0")
+        self.make("s")
+
+    def test_most(self) -> None:
+        """Users have a limit of all recordings of one machine that are retained."""
+        made = self.make()
+        made["spec"]["ended"] = True
+        for number in range(MOST_RETAINED - 2):
+            each = {
+                **made,
+                "metadata": {**made["metadata"], "name": f"r-{number}", "uid": f"u-{number}"},
+            }
+            self.successResultOf(self.storage.create(CONSOLERECORDINGS.resource, each))
+        self.make("last")
+        body: Object = {"metadata": {"name": "s"}, "spec": {"machine": "vm-1"}}
+        message = self.refused(403, "POST", RECORDINGS, body, user="jane")
+        self.assertIn('"vm-1" has 1000 recordings, the limit: delete one of them first', message)
 
     def test_ended(self) -> None:
         """The server notes when a recording was ended, and by which user."""

@@ -20,13 +20,26 @@ from twisted_exec.api import fields
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS, Object
-from twisted_exec.api.kinds.policies.consolerecordings import SET_BY_SERVER, ended_spec
+from twisted_exec.api.kinds.policies.consolerecordings import (
+    CLOSED,
+    ENDING,
+    FAILED,
+    SET_BY_SERVER,
+    ended_spec,
+    state_of,
+)
 from twisted_exec.api.status import Conflict, Forbidden, Invalid
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.policies.machines import MachineReferences
 from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
 from twisted_exec.recording.chain import Head, InvalidRecording, decode_head
 from twisted_exec.storage.interfaces import IStorage
+
+MOST_OPEN, MOST_RETAINED = 16, 1000
+"""
+Recordings of one machine that users create: those that go on, and all.  Each is work for the runtime every minute,
+and the poollet and the runtime have limits that all machines of a pool share.
+"""
 
 
 @implementer(IAdmission)
@@ -45,7 +58,7 @@ class RecordingRules:
         authorizer: IAuthorizer,
         now: Callable[[], float],
     ) -> None:
-        self._authorizer, self._now = authorizer, now
+        self._storage, self._authorizer, self._now = storage, authorizer, now
         self._references = MachineReferences(storage, dialects, authorizer)
 
     def admit(self, change: Change) -> Deferred[None]:
@@ -82,7 +95,28 @@ class RecordingRules:
                 f'{dialect.workload.qualified} "{spec["machine"]}" is not bound to a pool yet, and the '
                 f"recording would not begin: wait for the scheduler or set spec.{dialect.pool_reference}"
             )
+        await self._check_number(recording, machine)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"], "pool": pool}
+
+    async def _check_number(self, recording: Object, machine: Object) -> None:
+        """:raises Forbidden: users have created too many recordings of the machine."""
+        namespace, uid = recording["metadata"]["namespace"], machine["metadata"]["uid"]
+        listing = await self._storage.list(CONSOLERECORDINGS.resource, namespace, stale=True)
+        states = [
+            state_of(each)
+            for each in listing.items
+            if each["spec"].get("machineUID") == uid and not each["spec"].get("endsWithSessions")
+        ]
+        open_ = [each for each in states if each not in (CLOSED, FAILED, ENDING)]
+        for number, limit, which, verb in (
+            (len(open_), MOST_OPEN, "open recordings", "end"),
+            (len(states), MOST_RETAINED, "recordings", "delete"),
+        ):
+            if number >= limit:
+                raise Forbidden(
+                    f'{CONSOLERECORDINGS.resource.qualified} is forbidden: machine "{recording["spec"]["machine"]}" '
+                    f"has {limit} {which}, the limit: {verb} one of them first"
+                )
 
     async def _check_policies(self, user: User, recording: Object, verb: str) -> None:
         """:raises Forbidden: the recording is that of a policy which the user cannot update."""
