@@ -232,6 +232,18 @@ def page_vendor() -> str | None:
     return "the page has no xterm.js: python -m twisted_exec.web.vendoring"
 
 
+def dex() -> str | None:
+    """Why a real OIDC provider cannot be asked here, or ``None``."""
+    if dex_program():
+        return None
+    return "dex is not on PATH, nor where DEX says (see tests/interop)"
+
+
+def dex_program() -> str:
+    """Dex, built from Go modules, or nothing."""
+    return shutil.which(os.environ.get("DEX", "dex")) or ""
+
+
 def kube_apiserver() -> str | None:
     """Why a real kube-apiserver cannot be asked here, or ``None``."""
     if not kube_apiserver_program():

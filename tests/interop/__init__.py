@@ -19,6 +19,8 @@ chromium                                            Debian's chromium
 promtool, prometheus                                Debian's prometheus; its service is not needed
                           XTERM_HEADLESS            npm install --prefix WHERE
                                                     @xterm/headless@6.0.0; the variable is WHERE
+dex                       DEX                       cd tests/interop/dex && go build
+                                                    -o WHERE/dex github.com/dexidp/dex/cmd/dex
 versitygw                 S3_SERVER                 GOBIN=WHERE go install github.com/versity/
                                                     versitygw/cmd/versitygw@v1.8.0
 kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
@@ -90,6 +92,8 @@ Web console
       load, 50 tabs, and a line of 100 MB.
     * ``browser_certificate`` (the same, certutil and pk12util of Debian's libnss3-tools, and root for a
       policy): a login with a client certificate in the browser's store.
+    * ``browser_oidc`` (the same as ``browser``, and dex; 1 min): logins at an identity provider, with the
+      configuration of ``docs/deploy/dex``, whose tokens expire while consoles are open.
 
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of

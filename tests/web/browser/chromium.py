@@ -120,12 +120,12 @@ class Chromium:
         return sorted(each["url"] for each in found["targetInfos"] if each["type"] == "page")
 
     async def page_at(self, url: str) -> Page:
-        """Fires with the page that another page has opened, once it is at this URL."""
+        """Fires with the page that another page has opened, once its URL begins with this."""
         found: Deferred[str] = Deferred()
 
         def changed(method: str, event: Message) -> None:
             target = event.get("targetInfo", {})
-            if target.get("type") == "page" and target["url"] == url and not found.called:
+            if target.get("type") == "page" and target["url"].startswith(url) and not found.called:
                 found.callback(target["targetId"])
 
         self.devtools.listen("", changed)

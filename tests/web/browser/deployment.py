@@ -24,12 +24,13 @@ class WebDeployment(CabledDeployment):
 
     :ivar tokens: tokens by user name, all administrators; :meth:`write_tokens` puts changes into
         effect.
-    :ivar url: of the page, as browsers open it.
+    :ivar api_options: further options of each API server.
     """
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory)
         self.tokens = {"ada": "token-of-ada", "bob": "token-of-bob"}
+        self.api_options: tuple[str, ...] = ()
         self.write_tokens()
         self.hostile_directory = (self.directory / "hostile").resolve()
         self.hostile_directory.mkdir()
@@ -52,7 +53,8 @@ class WebDeployment(CabledDeployment):
         await self.create_class(HOSTILE, "64Mi")
 
     async def start_api(self, *options: str) -> None:
-        await super().start_api(f"--token-auth-file={self.path('tokens.csv')}", *options)
+        tokens = f"--token-auth-file={self.path('tokens.csv')}"
+        await super().start_api(tokens, *self.api_options, *options)
 
     async def start_runtime(self, *options: str) -> None:
         pair = self.pki.issue_recorder("host-a", replace=True)

@@ -70,7 +70,7 @@ async function completed(config, { link, store }) {
   const pending = store.get(PENDING);
   store.remove(PENDING);
   address(withoutAnswer(location.search), pending?.hash ?? "");
-  store.set(TOKEN, await exchangeCode(answer, pending));
+  store.set(TOKEN, await accepted(await exchangeCode(answer, pending)));
   return true;
 }
 
@@ -134,6 +134,12 @@ export async function userOf(token) {
   if (response.status === 401) return null;
   const answer = await response.json().catch(() => ({}));
   return answer.status?.userInfo?.username ?? "";
+}
+
+/** Return a token that the server accepts; @throws {Error} it does not. */
+async function accepted(token) {
+  if ((await userOf(token)) !== null) return token;
+  throw new Error("the server does not accept this token; it may have expired, and the server's log says more");
 }
 
 /** Return why a token is refused, and whether by the local command or by the API server behind it; null if it is not. */
@@ -267,10 +273,7 @@ class Dialog {
   }
 
   async _token(token) {
-    if ((await userOf(token)) === null) {
-      throw new Error("the server does not accept this token; it may have expired");
-    }
-    this._finish(TOKEN, token);
+    this._finish(TOKEN, await accepted(token));
   }
 
   async _issuer(offer) {

@@ -16,6 +16,7 @@ import { StatusLine } from "./status_line.js";
 import { amount, endText, recordingNews } from "./texts.js";
 
 const SUBPROTOCOL = "v5.channel.k8s.io";
+const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const REPLAY_BYTES = 256 << 10;
 const MESSAGE_MILLISECONDS = 10_000;
@@ -37,6 +38,7 @@ export class Console {
     this._key = `session.${place.namespace}/${place.name}`;
     this._session = null;
     this._screen = null;
+    this._openedAgainAt = 0;
     this._roles = new Roles();
     this._rights = { drives: true, takesOver: false, mayType: true };
     this._login = () => (this._isLoggedOut ? this.reopen() : this._session?.reconnectNow());
@@ -285,9 +287,17 @@ export class Console {
   async _logInAgain() {
     const { api } = this.context;
     if (!this._hasNewToken) {
-      // The answer to any request with this token; the page then asks for another one.
+      // The answer to any request with this token; if it is 401, the page asks for another one.
       const refusal = await explain(api, this._request.path, this._request.query);
-      if (refusal?.code !== 401) return;
+      if (this.isOpen || this._isClosed) return;
+      if (refusal === null) {
+        // Servers accept a token for some seconds after its end, and the local command renews credentials.
+        const since = Date.now() - this._openedAgainAt;
+        if (since > SHORTEST_SESSION_MS) this.reopen();
+        this._openedAgainAt = Date.now();
+        return;
+      }
+      if (refusal.code !== 401) return;
     }
     if (this._hasNewToken) this.reopen();
     else this._isLoggedOut = true;
