@@ -293,10 +293,17 @@ class Page:
 
     async def set_offline(self, offline: bool) -> None:
         """Cut the page off from the network, or connect it again; open WebSockets stay open."""
+        await self._set_network(offline=offline)
+
+    async def delay(self, milliseconds: int) -> None:
+        """Delay each response."""
+        await self._set_network(latency=milliseconds)
+
+    async def _set_network(self, *, offline: bool = False, latency: int = 0) -> None:
         await self.call(
             "Network.emulateNetworkConditions",
             offline=offline,
-            latency=0,
+            latency=latency,
             downloadThroughput=-1,
             uploadThroughput=-1,
         )

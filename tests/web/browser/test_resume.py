@@ -29,10 +29,15 @@ class ResumeTests(WebTestCase):
     async def test_flood(self) -> None:
         """
         The terminal gets each byte once while the connection is cut and the API server is killed; a
-        reloaded page goes on before the last byte that the page before it has shown.
+        reloaded page goes on before the last byte that the page before it has shown.  The machine gets
+        all keys, also those that were typed before the console was open.
         """
         user = await self.user()
+        await user.page.delay(300)
         await user.open("machines/default/busy-1")
+        await user.focus_terminal()
+        await user.page.type("early")
+        await user.page.delay(0)
         await self.more(user)
         self.deployment.near.cut()
         await user.until_page("reconnected")
@@ -54,7 +59,7 @@ class ResumeTests(WebTestCase):
         self.assertTrue(after.has_ended)
         self.assertLessEqual(first_number(user.pieces(1)), last_number(user.pieces(0)) + 1)
         print(f"{before.size} bytes before the reload, {after.size} after it")
-        self.assertEqual(self.deployment.typed, b"typed")
+        self.assertEqual(self.deployment.typed, b"earlytyped")
         self.check_faults()
 
     async def more(self, user: User) -> None:

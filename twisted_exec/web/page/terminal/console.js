@@ -20,6 +20,7 @@ const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by 
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const REPLAY_BYTES = 256 << 10;
 const MESSAGE_MILLISECONDS = 10_000;
+const MOST_EARLY = 1000; // keys and pastes
 
 let hasToldKeys = false;
 
@@ -37,6 +38,7 @@ export class Console {
     this._on = on;
     this._key = `session.${place.namespace}/${place.name}`;
     this._session = null;
+    this._early = null; // what the user types before there is a session
     this._screen = null;
     this._openedAgainAt = 0;
     this._roles = new Roles();
@@ -173,6 +175,7 @@ export class Console {
     this._replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
     this._wasOpen = false;
     this._recordings = null;
+    this._early = [];
     const rights = await opening(this.context, namespace, name, mode);
     if (this._isClosed) return;
     this._rights = rights;
@@ -223,6 +226,9 @@ export class Console {
     });
     this._session.resize(this._screen.columns, this._screen.rows);
     this._showRole();
+    const early = this._early;
+    this._early = null;
+    for (const bytes of early) this._typed(bytes);
   }
 
   async _readState(reason) {
@@ -326,9 +332,10 @@ export class Console {
   // What the user does.
 
   _typed(bytes) {
-    if (!this._session) return;
-    if (this._session.isFull) this._tell("The connection is slow: this key was not accepted.", "warning");
-    else this._session.send(bytes);
+    if (this._early) {
+      if (this._early.length < MOST_EARLY) this._early.push(bytes);
+    } else if (this._session?.isFull) this._tell("The connection is slow: this key was not accepted.", "warning");
+    else this._session?.send(bytes);
   }
 
   _pasted(event) {
