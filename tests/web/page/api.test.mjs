@@ -191,6 +191,24 @@ test("a WebSocket that cannot be opened is explained by the list", async () => {
   await ended;
 });
 
+test("of a large answer no more is read than is wanted", async () => {
+  const { api: client } = api(() => "x".repeat(1000));
+  const { blob, isWhole } = await client.blob("/log", 1_000_000);
+  assert.deepEqual([blob.size, isWhole], [1000, true]);
+  let sent = 0;
+  let wasCancelled = false;
+  const body = new ReadableStream({
+    pull: (controller) => controller.enqueue(new Uint8Array((sent += 100) && 100)),
+    cancel: () => {
+      wasCancelled = true;
+    },
+  });
+  const endless = new Api({ origin: "", fetch: async () => new Response(body) });
+  const part = await endless.blob("/log", 250);
+  assert.deepEqual([part.blob.size, part.isWhole, wasCancelled], [300, false, true]);
+  assert.ok(sent < 1000);
+});
+
 test("discovery finds each kind with a console, and the default without discovery", async () => {
   const groups = [{ name: "core.spheric.cloud", preferredVersion: { version: "v1alpha1" } }];
   const resources = ["instances", "instances/exec", "instances/log", "fleets"].map((name) => ({ name }));
@@ -219,4 +237,5 @@ test("machines of a second kind have longer names in routes", () => {
   assert.equal(machines.path("a", name), "/apis/core.spheric.cloud/v1alpha1/namespaces/a/instances/vm-1");
   assert.equal(machines.path("a", "vm-1"), "/apis/compute.ironcore.dev/v1alpha1/namespaces/a/machines/vm-1");
   assert.equal(machines.list(first, ""), MACHINES);
+  assert.deepEqual(["instances.core.spheric.cloud", "others.example.org", ""].map((each) => machines.kindOf(each)), [second, first, first]);
 });

@@ -86,6 +86,25 @@ export class Api extends EventTarget {
     return new Uint8Array(await (await this.fetch(path, { ...options, headers })).arrayBuffer());
   }
 
+  /** Return `{blob, isWhole}` of an answer that may be large: no more is read than about `mostBytes`. */
+  async blob(path, mostBytes, options = {}) {
+    const { body } = await this.fetch(path, { ...options, headers: { Accept: "*/*", ...options.headers } });
+    const reader = body.getReader();
+    const pieces = [];
+    let bytes = 0;
+    let isWhole = false;
+    while (!isWhole && bytes < mostBytes) {
+      const { done, value } = await reader.read();
+      if (done) isWhole = true;
+      else {
+        pieces.push(value);
+        bytes += value.length;
+      }
+    }
+    if (!isWhole) await reader.cancel();
+    return { blob: new Blob(pieces), isWhole };
+  }
+
   /** Return `{items, resourceVersion}` of all pages of a list. */
   async list(path, { query = {}, signal } = {}) {
     const items = [];

@@ -39,6 +39,11 @@ export async function discover(api) {
 const PARTS = { logs: "log", screen: "screen" };
 const RECORDINGS = "consolerecordings";
 
+/** Return the name of a kind as objects have it in `machineResource`. */
+export function qualifiedName({ plural, group }) {
+  return `${plural}.${group}`;
+}
+
 /** The machines of one API server. The first kind is the default of all routes. */
 export class Machines {
   /**
@@ -68,6 +73,11 @@ export class Machines {
     const group = rest.join(".");
     const kind = this.kinds.find((each) => each.plural === plural && each.group === group);
     return plural && kind ? { kind, name } : { kind: this.resource, name: routeName };
+  }
+
+  /** Return the kind with a qualified name such as `machines.compute.ironcore.dev`; the default kind if there is none. */
+  kindOf(qualified) {
+    return this.kinds.find((kind) => qualifiedName(kind) === qualified) ?? this.resource;
   }
 
   /** Return the name of a machine in routes. */

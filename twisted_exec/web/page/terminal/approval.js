@@ -1,5 +1,6 @@
 /** Ask another user for the approval that a ConsolePolicy demands, and wait for it. */
 
+import { qualifiedName } from "../machines.js";
 import { sleep } from "../watch.js";
 
 const LOOK_SECONDS = 2;
@@ -19,7 +20,7 @@ export async function requestApproval({ api, machines }, place, signal, say, pau
   const list = `/apis/console.twisted-exec.dev/v1alpha1/namespaces/${encodeURIComponent(place.namespace)}/consolerequests`;
   const spec = {
     machine,
-    machineResource: `${kind.plural}.${kind.group}`,
+    machineResource: qualifiedName(kind),
     right: RIGHTS[place.mode] ?? "drive",
     ...(place.reason && { reason: place.reason }),
   };

@@ -2,6 +2,7 @@
 
 import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
+import { qualifiedName } from "../machines.js";
 import { presentText, recordedFor, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
@@ -126,7 +127,7 @@ export class StatusLine {
     const { name, kind } = machines.parse(this._place.name);
     const path = `/apis/console.twisted-exec.dev/v1alpha1/namespaces/${encodeURIComponent(namespace)}/consolesessions`;
     const { items } = await api.list(path, { query: { fieldSelector: `spec.machine=${name}` } });
-    const resource = `${kind.plural}.${kind.group}`;
+    const resource = qualifiedName(kind);
     return items
       .filter(({ spec }) => !spec.machineResource || spec.machineResource === resource)
       .map(({ spec, status = {} }) => ({

@@ -1,6 +1,7 @@
 /** Console alerts: unhealthy consoles, what has matched, and the alerts themselves. */
 
 import { fill, h, printable } from "../dom.js";
+import { qualifiedName } from "../machines.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
 import { listPath } from "./objects.js";
@@ -93,7 +94,7 @@ class Alerts extends ListView {
     const route = machines.routeName(kind, name);
     const log = link(namespace, route, "logs");
     return {
-      key: `${kind.plural}.${kind.group}/${namespace}/${name}`, namespace, name, ...health,
+      key: `${qualifiedName(kind)}/${namespace}/${name}`, namespace, name, ...health,
       age: age(health.since, now),
       log: health.offset === null ? log : `${log}?offset=${health.offset}`,
       console: link(namespace, route),

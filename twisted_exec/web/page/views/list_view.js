@@ -187,8 +187,8 @@ export class ListView {
    */
   machineLink({ namespace, machine, machineResource, group }, part = "") {
     const { machines, link } = this.context;
-    const isIts = (each) => (machineResource ? `${each.plural}.${each.group}` === machineResource : each.group === group);
-    const kind = machines.kinds.find(isIts) ?? machines.resource;
+    const inGroup = machines.kinds.find((each) => each.group === group) ?? machines.resource;
+    const kind = machineResource ? machines.kindOf(machineResource) : inGroup;
     return link(namespace, machines.routeName(kind, machine), part);
   }
 

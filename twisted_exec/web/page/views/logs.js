@@ -405,21 +405,10 @@ class LogView {
     const { signal } = this.#stopped;
     try {
       const all = { ...query, ...(this.source.boot !== null && { boot: String(this.source.boot) }) };
-      const response = await this.context.api.fetch(this.source.path, { query: all, signal, headers: { Accept: "*/*" } });
-      const pieces = [];
-      let bytes = 0;
-      for (const reader = response.body.getReader(); ; ) {
-        const { done, value } = await reader.read();
-        if (done) break;
-        pieces.push(value);
-        bytes += value.length;
-        if (bytes < MOST_DOWNLOAD_BYTES) continue;
-        await reader.cancel();
-        fill(this.problem, notice("warning", `Only the first ${size(bytes)} are saved; twisted-exec logs has no such limit.`));
-        break;
-      }
-      save(`${this.name}.${suffix}`, pieces, "text/plain");
-      this.context.announce(`Saved ${size(bytes)}.`);
+      const { blob, isWhole } = await this.context.api.blob(this.source.path, MOST_DOWNLOAD_BYTES, { query: all, signal });
+      if (!isWhole) fill(this.problem, notice("warning", `Only the first ${size(blob.size)} are saved; twisted-exec logs has no such limit.`));
+      save(`${this.name}.${suffix}`, [blob], "text/plain");
+      this.context.announce(`Saved ${size(blob.size)}.`);
     } catch (error) {
       if (!signal.aborted) this.#failed(error);
     }

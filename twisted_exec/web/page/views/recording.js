@@ -94,30 +94,15 @@ class RecordingView {
   /** Load the content, at most a bounded part of it. */
   async #load(signal) {
     const path = itemPath("consolerecordings", this.namespace, this.name, "content");
-    const response = await this.context.api.fetch(path, { signal, headers: { Accept: "*/*" } });
-    const reader = response.body.getReader();
-    const pieces = [];
-    let bytes = 0;
-    this.#isWhole = true;
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      pieces.push(value);
-      bytes += value.length;
-      if (bytes >= MOST_CONTENT_BYTES) {
-        this.#isWhole = false;
-        await reader.cancel();
-        break;
-      }
-    }
-    this.#bytes = new Blob(pieces);
-    this.#cast = parseCast(await this.#bytes.text());
+    const { blob, isWhole } = await this.context.api.blob(path, MOST_CONTENT_BYTES, { signal });
+    this.#bytes = blob;
+    this.#isWhole = isWhole;
+    this.#cast = parseCast(await blob.text());
   }
 
   #showFacts(row) {
     const { link, machines } = this.context;
-    const kind = machines.kinds.find((each) => `${each.plural}.${each.group}` === row.machineResource) ?? machines.resource;
-    const machine = machines.routeName(kind, row.machine);
+    const machine = machines.routeName(machines.kindOf(row.machineResource), row.machine);
     const facts = [
       ["Machine", h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
       ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],

@@ -2,6 +2,7 @@
 
 import { confirmed } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
+import { qualifiedName } from "../machines.js";
 import { ListView } from "./list_view.js";
 import { itemPath, listPath } from "./objects.js";
 import { badge, countOf, field, Table } from "./parts.js";
@@ -39,7 +40,7 @@ class Recordings extends ListView {
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
     const machine = parameters.part ? context.machines.parse(parameters.name) : null;
-    this.machine = machine && { name: machine.name, resource: `${machine.kind.plural}.${machine.kind.group}` };
+    this.machine = machine && { name: machine.name, resource: qualifiedName(machine.kind) };
     this.count = h("span", { class: "dim" });
     this.hint = h("div");
     this.table = new Table("Console recordings", this.#columns());
