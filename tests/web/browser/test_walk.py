@@ -100,10 +100,12 @@ class WalkTests(WebTestCase):
         body = {"metadata": {"name": "seen"}, "spec": spec}
         await self.deployment.client.create(RECORDINGS, body, "default")
         await self.recording_is("Recording")
+        await ada.until_page(r"recorded for \S+ \(input: none\)")
         await ada.type_line("echo recorded-$((6*7))")
         await ada.until_terminal("recorded-42")
         await self.deployment.client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
         await self.recording_is("Closed")
+        await ada.until_page("not recorded any more")
         await ada.open("recordings/default/seen")
         await ada.until_page("a <b>test</b>")
         await ada.page.focus("input[placeholder='1:30 or 90']")
@@ -137,6 +139,14 @@ class WalkTests(WebTestCase):
         await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
         await ada.page.press("Control+]")
         await ada.page.until("document.querySelector('dialog[open]')")
+        await ada.page.press("e")
+        await ada.until_page("Round trip")
+        await ada.page.press("Enter")
+        await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
+        await ada.page.type("seq 200\n")
+        await ada.until_terminal("200\n.*$")
+        await ada.page.press("Control+]")
+        await ada.page.until("document.querySelector('dialog[open]')")
         await ada.page.press("l")
         await ada.page.until("location.hash === '#/machines'")
 
@@ -159,7 +169,7 @@ class WalkTests(WebTestCase):
         await ada.until_page('"nonsense" is not a time')
 
     async def visit_on_phone(self, ada: User) -> None:
-        """No view is wider than a phone."""
+        """No view is wider than a phone, and a terminal that was hidden meanwhile shows its newest output."""
         await ada.page.resize(*PHONE)
         for route in (
             *("machines", VM, f"{VM}/logs", f"{VM}/screen", f"{VM}/recordings"),
@@ -168,6 +178,8 @@ class WalkTests(WebTestCase):
             await ada.open(route)
             await ada.page.until("document.querySelector('#view > .view')?.innerText")
             await ada.page.evaluate("new Promise(requestAnimationFrame)")
+            if route == VM:
+                await ada.page.until(_AT_END)
             wide = await ada.page.evaluate(_TOO_WIDE)
             self.assertEqual(wide, [], route)
         await ada.page.resize(1280, 800)
@@ -186,6 +198,12 @@ class WalkTests(WebTestCase):
         self.assertLess(size, LARGEST_TRANSFER_BYTES)
 
 
+# The terminal has as many rows as there is space for, and its last row is in sight.
+_AT_END = """(() => {
+    const terminal = self.terminals.find((each) => each.element?.offsetParent);
+    const {viewportY, baseY} = terminal.buffer.active;
+    return terminal.cols < 60 && baseY > 0 && viewportY === baseY;
+})()"""
 # Elements that reach beyond the window and that no ancestor lets the user scroll to.
 _TOO_WIDE = """(() => {
     const scrolls = (each) => each && each !== document.documentElement && each !== document.body &&

@@ -68,11 +68,6 @@ export class Console {
     else this._screen?.focus();
   }
 
-  /** Adapt to another size, or to being shown again. */
-  fit() {
-    this._screen?.fit();
-  }
-
   /** End the session and forget it. */
   close() {
     this.context.api.removeEventListener("authorized", this._login);
@@ -375,6 +370,12 @@ export class Console {
     } catch {
       this._tell("The browser refuses to copy: use its menu instead.", "warning");
     }
+    this.focus();
+  }
+
+  /** Show who is connected, and how fast the session is. */
+  async showDetails() {
+    await this._status.showDetails();
     this.focus();
   }
 

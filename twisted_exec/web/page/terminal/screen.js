@@ -119,6 +119,8 @@ export class Screen {
     this._element = element;
     this.terminal.open(element);
     this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
+    // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
+    // would keep the height that it had before.
     this._observer = new ResizeObserver(() => {
       clearTimeout(this._timer);
       this._timer = setTimeout(() => this.fit(), RESIZE_MILLISECONDS);

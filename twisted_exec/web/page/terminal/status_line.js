@@ -23,12 +23,12 @@ export class StatusLine {
     this._stateText = h("span", { class: "badge waiting" });
     this._reconnect = button("Reconnect now", reconnect, { class: "small", hidden: true });
     this._roleText = h("span", { class: "role-text" });
-    this._viewers = button("", () => this._showDetails(), {
+    this._viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
       title: "Sessions at this console, with this one, and their users",
       hidden: true,
     });
-    this._recorded = button("", () => this._showDetails(), {
+    this._recorded = button("", () => this.showDetails(), {
       class: "quiet small recorded",
       title: "What the machine prints is kept; of what is typed: nothing (none), what the machine echoes (masked), or all",
       hidden: true,
@@ -36,7 +36,7 @@ export class StatusLine {
     this._names = h("span", { class: "names" });
     this._speed = h("span", { class: "speed dim", title: SPEED });
     this._position = h("span", { class: "offset dim", title: "How much the machine has printed, as its log counts" });
-    this._details = button("Details", () => this._showDetails(), { class: "quiet small" });
+    this._details = button("Details", () => this.showDetails(), { class: "quiet small" });
     this.element = h(
       "footer",
       { class: "status-line" },
@@ -132,13 +132,14 @@ export class StatusLine {
       .filter(({ spec }) => !spec.machineResource || spec.machineResource === resource)
       .map(({ spec, status = {} }) => ({
         user: spec.user ?? "",
+        isOwn: Boolean(spec.session) && spec.session === this._session,
         role: status.role ?? "",
         address: spec.address ?? "",
         away: status.awaySince ?? "",
       }));
   }
 
-  async _showDetails() {
+  async showDetails() {
     const { viewers, echo, roundTrip, columns, rows } = this._facts;
     const people = await this._people().catch((problem) => problem);
     const offset = this._offset();
@@ -191,11 +192,11 @@ function peopleTable(people) {
     h(
       "tbody",
       {},
-      people.map(({ user, role, address, away }) =>
+      people.map(({ user, isOwn, role, address, away }) =>
         h(
           "tr",
           {},
-          h("td", {}, printable(user)),
+          h("td", {}, printable(user) + (isOwn ? " (this console)" : "")),
           h("td", {}, role + (away ? " (connection lost)" : "")),
           h("td", { class: "mono" }, printable(address)),
         ),

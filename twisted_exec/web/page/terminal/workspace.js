@@ -79,7 +79,6 @@ class Workspace {
   select(console) {
     this.active = console;
     this._draw();
-    console?.fit();
     console?.focus();
   }
 
@@ -103,7 +102,6 @@ class Workspace {
   toggleSplit() {
     this._isSplit = !this._isSplit;
     this._draw();
-    for (const each of this._consoles) each.fit();
     this.active?.focus();
   }
 
@@ -186,6 +184,7 @@ class Workspace {
       { key: "s", label: "Send SysRq …", action: () => console.sysrq(), disabled: !drives },
       { key: "]", label: "Send Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
       { key: "z", label: "Type the terminal's size (stty)", action: () => console.typeSize(), disabled: !drives },
+      { key: "e", label: "Details: users, recordings, speed", action: () => console.showDetails() },
       { key: "g", label: "Log of this machine", action: link("logs"), disabled: !machines.has(kind, "logs") },
       { key: "d", label: "Screen of this machine", action: link("screen"), disabled: !machines.has(kind, "screen") },
       { key: "+", label: "Larger text", action: () => console.changeFontSize(1) },

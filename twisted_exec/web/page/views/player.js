@@ -51,6 +51,10 @@ export async function openPlayer(stage, cast, options) {
       keystrokeOverlay: options.showsKeys,
     },
   );
+  // The library lets it have the focus.
+  const screen = stage.querySelector("pre");
+  screen?.setAttribute("role", "group");
+  screen?.setAttribute("aria-label", "Recorded screen");
   if (options.position > 0) player.seek(options.position + MARGIN);
   let at = options.position;
   let isPlaying = false;
