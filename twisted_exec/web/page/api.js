@@ -33,25 +33,29 @@ export class ApiError extends Error {
  * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
  */
 export class Api extends EventTarget {
+  #token;
+  #fetch;
+  #reviews;
+
   constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket }) {
     super();
     this.origin = origin;
     this.WebSocket = WebSocket;
     this.group = ""; // of machines; set by discovery
-    this._token = token;
-    this._fetch = fetch;
-    this._reviews = new Map();
+    this.#token = token;
+    this.#fetch = fetch;
+    this.#reviews = new Map();
   }
 
   /** Return the response; @throws {ApiError} for a status of 400 or more, and without a server. */
   async fetch(path, { method = "GET", body, headers = {}, query, signal } = {}) {
-    const token = this._token();
+    const token = this.#token();
     const all = { Accept: "application/json", ...headers };
     if (token) all.Authorization = `Bearer ${token}`;
     if (body !== undefined) all["Content-Type"] ??= "application/json";
     let response;
     try {
-      response = await this._fetch.call(globalThis, this.origin + withQuery(path, query), {
+      response = await this.#fetch.call(globalThis, this.origin + withQuery(path, query), {
         method,
         headers: all,
         body: body === undefined ? undefined : JSON.stringify(body),
@@ -65,7 +69,7 @@ export class Api extends EventTarget {
       throw new ApiError(0, "the server cannot be reached");
     }
     if (response.ok) return response;
-    if (response.status === 401) this._unauthorized(token);
+    if (response.status === 401) this.#unauthorized(token);
     throw await refusal(response);
   }
 
@@ -129,7 +133,7 @@ export class Api extends EventTarget {
 
   /** Return the subprotocols of a WebSocket: those given, and the user's token. */
   webSocketProtocols(...protocols) {
-    const token = this._token();
+    const token = this.#token();
     return token ? [BEARER + base64url(token), ...protocols] : protocols;
   }
 
@@ -144,8 +148,8 @@ export class Api extends EventTarget {
       namespace,
       name,
     };
-    const key = JSON.stringify([this._token(), attributes]);
-    const cached = this._reviews.get(key);
+    const key = JSON.stringify([this.#token(), attributes]);
+    const cached = this.#reviews.get(key);
     if (cached && cached.until > Date.now()) return cached.answer;
     const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     const body = {
@@ -156,19 +160,19 @@ export class Api extends EventTarget {
     const answer = this.request(path, { method: "POST", body }).then(
       (review) => Boolean(review.status?.allowed),
     );
-    this._reviews.set(key, { answer, until: Date.now() + REVIEW_SECONDS * 1000 });
-    answer.catch(() => this._reviews.delete(key));
+    this.#reviews.set(key, { answer, until: Date.now() + REVIEW_SECONDS * 1000 });
+    answer.catch(() => this.#reviews.delete(key));
     return answer;
   }
 
   /** Forget answers about rights, for example after a login. */
   forget() {
-    this._reviews.clear();
+    this.#reviews.clear();
   }
 
-  _unauthorized(token) {
+  #unauthorized(token) {
     // A request with the former token may be answered after a new login.
-    if (token === this._token()) this.dispatchEvent(new Event("unauthorized"));
+    if (token === this.#token()) this.dispatchEvent(new Event("unauthorized"));
   }
 }
 

@@ -17,19 +17,24 @@ const PARTS = [
 ];
 
 export class Frame {
+  #announcements;
+  #links;
+  #count;
+  #user;
+
   /**
    * @param {object} config of the page
    * @param {import("./theme.js").Theme} theme
    * @param {() => void} logout
    */
   constructor(config, theme, logout) {
-    this._announcements = document.getElementById("notices");
-    this._links = new Map(
+    this.#announcements = document.getElementById("notices");
+    this.#links = new Map(
       LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]),
     );
-    this._count = h("span", { class: "count", hidden: true });
-    this._links.get("consoles").append(this._count);
-    this._user = h("span", { class: "user dim" });
+    this.#count = h("span", { class: "count", hidden: true });
+    this.#links.get("consoles").append(this.#count);
+    this.#user = h("span", { class: "user dim" });
     const cluster = config.cluster ? h("span", { class: "cluster" }, printable(config.cluster)) : null;
     const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
     const show = () => {
@@ -49,9 +54,9 @@ export class Frame {
       skip,
       h("a", { class: "brand", href: "#/machines", title: `twisted-exec ${config.version ?? ""}` }, "twisted-exec"),
       cluster,
-      h("nav", { "aria-label": "Views" }, [...this._links.values()]),
+      h("nav", { "aria-label": "Views" }, [...this.#links.values()]),
       h("span", { class: "grow" }),
-      this._user,
+      this.#user,
       appearance,
       leave,
     );
@@ -59,7 +64,7 @@ export class Frame {
 
   /** Mark the view in the navigation. */
   select(view) {
-    for (const [name, link] of this._links) {
+    for (const [name, link] of this.#links) {
       if (name === view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
@@ -68,27 +73,27 @@ export class Frame {
   /** Hide the views of resources that the server does not have. */
   hideMissing(machines) {
     for (const view of ["sessions", "recordings", "alerts"]) {
-      this._links.get(view).hidden = !machines.serves(`console${view}`);
+      this.#links.get(view).hidden = !machines.serves(`console${view}`);
     }
   }
 
   /** Show how many consoles are open. */
   count(number) {
-    this._count.hidden = !number;
-    this._count.textContent = number ? String(number) : "";
-    this._count.setAttribute("aria-label", `${number} open`);
+    this.#count.hidden = !number;
+    this.#count.textContent = number ? String(number) : "";
+    this.#count.setAttribute("aria-label", `${number} open`);
   }
 
   user(name) {
-    this._user.textContent = name ? printable(name) : "";
+    this.#user.textContent = name ? printable(name) : "";
   }
 
   /** Let screen readers say a text. */
   announce(text) {
     // The same text again is a change only if the region was empty before.
-    this._announcements.textContent = "";
+    this.#announcements.textContent = "";
     setTimeout(() => {
-      this._announcements.textContent = printable(text);
+      this.#announcements.textContent = printable(text);
     }, 50);
   }
 }

@@ -198,87 +198,95 @@ function renewal(token, message) {
 }
 
 class Dialog {
+  #store;
+  #keepsPage;
+  #done;
+  #isDone;
+  #problem;
+  #certificate;
+  #dialog;
+
   /**
    * @param {boolean} keepsPage the page must not be left: issuers get a window of their own
    * @param {() => void} done
    */
   constructor(config, context, keepsPage, done) {
-    this._store = context.store;
-    this._keepsPage = keepsPage;
-    this._done = done;
-    this._isDone = false;
-    this._problem = h("div", {});
-    this._certificate = h("div", {});
+    this.#store = context.store;
+    this.#keepsPage = keepsPage;
+    this.#done = done;
+    this.#isDone = false;
+    this.#problem = h("div", {});
+    this.#certificate = h("div", {});
     const place = printable(config.cluster || location.host);
-    this._dialog = h(
+    this.#dialog = h(
       "dialog",
       {
         class: "login",
         "aria-labelledby": "login-title",
         oncancel: (event) => event.preventDefault(),
         // A browser closes the dialog at the second Escape in any case.
-        onclose: () => this._isDone || this._dialog.showModal(),
+        onclose: () => this.#isDone || this.#dialog.showModal(),
       },
       h("h2", { id: "login-title" }, "Log in to ", place),
       h(
         "div",
         { class: "stack" },
-        this._problem,
-        config.local ? this._addressForm() : this._hostedForms(config),
+        this.#problem,
+        config.local ? this.#addressForm() : this.#hostedForms(config),
       ),
     );
   }
 
   show(problem) {
-    this._say(this._keepsPage ? "warning" : "error", problem);
-    document.body.append(this._dialog);
-    this._dialog.showModal();
+    this.#say(this.#keepsPage ? "warning" : "error", problem);
+    document.body.append(this.#dialog);
+    this.#dialog.showModal();
   }
 
-  _hostedForms(config) {
+  #hostedForms(config) {
     const ways = config.login ?? ["token"];
-    if (ways.includes("certificate")) this._offerCertificate();
+    if (ways.includes("certificate")) this.#offerCertificate();
     return [
       (config.oidc ?? []).map((offer) =>
-        button(`Log in with ${printable(offer.name)}`, () => this._try(() => this._issuer(offer)), {
+        button(`Log in with ${printable(offer.name)}`, () => this.#try(() => this.#issuer(offer)), {
           class: "primary",
         }),
       ),
-      this._certificate,
-      ways.includes("token") ? this._tokenForm() : null,
+      this.#certificate,
+      ways.includes("token") ? this.#tokenForm() : null,
     ];
   }
 
-  _tokenForm() {
+  #tokenForm() {
     const input = secretInput("token");
-    return form("Token", input, () => this._try(() => this._token(input.value.trim())));
+    return form("Token", input, () => this.#try(() => this.#token(input.value.trim())));
   }
 
-  _addressForm() {
+  #addressForm() {
     const input = secretInput("address");
     const hint = "To log in, press Enter in the terminal where the web console runs, and open the new URL, or paste it here.";
     return [
       h("p", {}, hint),
       form("URL", input, () =>
-        this._try(async () => this._finish(TOKEN, await exchangeSecret(secretOf(input.value)))),
+        this.#try(async () => this.#finish(TOKEN, await exchangeSecret(secretOf(input.value)))),
       ),
     ];
   }
 
-  async _offerCertificate() {
+  async #offerCertificate() {
     const name = await userOf("").catch(() => null);
     if (name === null) return;
     const label = `Continue as ${printable(name) || "its user"} (client certificate)`;
-    this._certificate.replaceWith(button(label, () => this._finish(CERTIFICATE, true)));
+    this.#certificate.replaceWith(button(label, () => this.#finish(CERTIFICATE, true)));
   }
 
-  async _token(token) {
-    this._finish(TOKEN, await accepted(token));
+  async #token(token) {
+    this.#finish(TOKEN, await accepted(token));
   }
 
-  async _issuer(offer) {
+  async #issuer(offer) {
     // Opened at once: browsers allow a window only while they handle the click.
-    const popup = this._keepsPage ? window.open("", "_blank", "popup,width=520,height=680") : null;
+    const popup = this.#keepsPage ? window.open("", "_blank", "popup,width=520,height=680") : null;
     try {
       const { endpoint } = await call(`oidc/authorization?issuer=${encodeURIComponent(offer.issuer)}`);
       const redirectUri = location.origin + location.pathname;
@@ -286,10 +294,10 @@ class Dialog {
       const url = authorizationURL(endpoint, query);
       if (popup) {
         popup.location.replace(url);
-        await this._token(await exchangeCode(await answered(pending.state), pending));
+        await this.#token(await exchangeCode(await answered(pending.state), pending));
         return;
       }
-      this._store.set(PENDING, { ...pending, hash: location.hash });
+      this.#store.set(PENDING, { ...pending, hash: location.hash });
       location.assign(url);
       await new Promise(() => {});
     } catch (problem) {
@@ -298,25 +306,25 @@ class Dialog {
     }
   }
 
-  async _try(way) {
-    this._say("", "Please wait …");
+  async #try(way) {
+    this.#say("", "Please wait …");
     try {
       await way();
     } catch (problem) {
-      this._say("error", problem.message);
+      this.#say("error", problem.message);
     }
   }
 
-  _say(kind, text) {
-    fill(this._problem, text ? notice(kind, printable(text.replace(REMEDY, "."))) : null);
+  #say(kind, text) {
+    fill(this.#problem, text ? notice(kind, printable(text.replace(REMEDY, "."))) : null);
   }
 
-  _finish(key, value) {
-    this._store.set(key, value);
-    this._isDone = true;
-    this._dialog.close();
-    this._dialog.remove();
-    this._done();
+  #finish(key, value) {
+    this.#store.set(key, value);
+    this.#isDone = true;
+    this.#dialog.close();
+    this.#dialog.remove();
+    this.#done();
   }
 }
 

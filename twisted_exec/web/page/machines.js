@@ -46,6 +46,8 @@ export function qualifiedName({ plural, group }) {
 
 /** The machines of one API server. The first kind is the default of all routes. */
 export class Machines {
+  #served;
+
   /**
    * @param {object[]} kinds as {@link discover} returns them
    * @param {Set<string>|null} served resources of the group of recordings; null if unknown
@@ -53,7 +55,7 @@ export class Machines {
   constructor(kinds, served = null) {
     this.kinds = kinds;
     this.resource = kinds[0];
-    this._served = served;
+    this.#served = served;
   }
 
   /** Tell whether the server has a view of the machines of a kind: logs, screen or recordings. */
@@ -64,7 +66,7 @@ export class Machines {
 
   /** Tell whether the server has a resource such as `consolesessions`. */
   serves(resource) {
-    return this._served?.has(resource) ?? true;
+    return this.#served?.has(resource) ?? true;
   }
 
   /** Return the kind and the name in a route: `vm-1`, or `vm-1.instances.core.spheric.cloud`. */

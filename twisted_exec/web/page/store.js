@@ -8,15 +8,17 @@
 const PREFIX = "twisted-exec.";
 
 export class Store {
+  #storage;
+
   /** @param {Storage} storage of the browser, or an object with the same three methods */
   constructor(storage) {
-    this._storage = storage;
+    this.#storage = storage;
   }
 
   /** Return a value; `fallback` if there is none or if it cannot be read. */
   get(key, fallback = null) {
     try {
-      const text = this._storage.getItem(PREFIX + key);
+      const text = this.#storage.getItem(PREFIX + key);
       return text === null ? fallback : JSON.parse(text);
     } catch {
       return fallback;
@@ -26,7 +28,7 @@ export class Store {
   /** Keep a value. A full or forbidden storage costs only the memory of it. */
   set(key, value) {
     try {
-      this._storage.setItem(PREFIX + key, JSON.stringify(value));
+      this.#storage.setItem(PREFIX + key, JSON.stringify(value));
       return true;
     } catch {
       return false;
@@ -35,7 +37,7 @@ export class Store {
 
   remove(key) {
     try {
-      this._storage.removeItem(PREFIX + key);
+      this.#storage.removeItem(PREFIX + key);
     } catch {
       // A storage that is forbidden holds nothing.
     }
@@ -43,7 +45,7 @@ export class Store {
 
   /** Forget all values of this page. */
   clear() {
-    for (const key of Object.keys(this._storage)) {
+    for (const key of Object.keys(this.#storage)) {
       if (key.startsWith(PREFIX)) this.remove(key.slice(PREFIX.length));
     }
   }

@@ -3,33 +3,36 @@
 const CHOICES = ["system", "light", "dark"];
 
 export class Theme extends EventTarget {
+  #preferences;
+  #system;
+
   /** @param {import("./store.js").Store} preferences */
   constructor(preferences) {
     super();
-    this._preferences = preferences;
-    this._system = matchMedia("(prefers-color-scheme: dark)");
-    this._system.addEventListener("change", () => this._apply());
-    this._apply();
+    this.#preferences = preferences;
+    this.#system = matchMedia("(prefers-color-scheme: dark)");
+    this.#system.addEventListener("change", () => this.#apply());
+    this.#apply();
   }
 
   get choice() {
-    const choice = this._preferences.get("theme");
+    const choice = this.#preferences.get("theme");
     return CHOICES.includes(choice) ? choice : "system";
   }
 
   get isDark() {
-    return this.choice === "system" ? this._system.matches : this.choice === "dark";
+    return this.choice === "system" ? this.#system.matches : this.choice === "dark";
   }
 
   /** Choose the other appearance; the system's again if that is the same. */
   toggle() {
     const dark = !this.isDark;
-    const choice = dark === this._system.matches ? "system" : dark ? "dark" : "light";
-    this._preferences.set("theme", choice);
-    this._apply();
+    const choice = dark === this.#system.matches ? "system" : dark ? "dark" : "light";
+    this.#preferences.set("theme", choice);
+    this.#apply();
   }
 
-  _apply() {
+  #apply() {
     document.documentElement.dataset.theme = this.isDark ? "dark" : "light";
     this.dispatchEvent(new Event("change"));
   }
