@@ -73,7 +73,7 @@ export function fakeWebSockets() {
       this.closedWith = code ?? 1005;
     }
 
-    // What the server and the network do.
+    // Acts of the server and the network.
 
     accept() {
       this.readyState = 1;
@@ -98,7 +98,7 @@ export function fakeWebSockets() {
       this.onclose?.({ code: 1006, reason });
     }
 
-    /** What the page has typed since the last call. */
+    /** The bytes that the page has typed since the last call. */
     typed() {
       const messages = this.#take((message) => message[0] === 0);
       return messages.map((each) => Buffer.from(each.subarray(1)).toString("latin1")).join("");

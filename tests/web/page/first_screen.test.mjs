@@ -1,4 +1,4 @@
-/** Which output is shown before and behind the state of the console's terminal. */
+/** Output before and behind the state of the console's terminal. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-/** Which screens the page asks for again. */
+/** Screens that the server renders, and those that it does not. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -50,7 +50,7 @@ export async function login(config, context, { reason }) {
     }
     if (!problem && (store.get(TOKEN) || store.get(CERTIFICATE))) return;
   }
-  // What was refused must not be tried again after a reload.
+  // A reload must not try a refused credential again.
   logout(store);
   await new Promise((resolve) => new Dialog(config, context, Boolean(reason), resolve).show(problem));
 }

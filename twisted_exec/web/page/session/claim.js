@@ -1,10 +1,10 @@
-/** Which of several tabs has a session. */
+/** The claim of one tab on a session. */
 
 const WAIT_MILLISECONDS = 2_000;
 
 /**
- * The claim of a page on one session of this browser: a duplicated tab has a copy of the storage of its
- * tab, and only one of them goes on.
+ * The claim of a page on one session of this browser. A duplicated tab has a copy of the storage of the
+ * first, and only one of the two may continue the session.
  */
 export class Claim {
   #release = null;
@@ -13,7 +13,7 @@ export class Claim {
   /**
    * Claim a session for this page until {@link release}, or until the page is gone.
    *
-   * A page that is loaded again may come before the lock of its predecessor has gone, so this waits.
+   * After a reload the former page may still hold its lock for a moment, so this waits.
    *
    * @param {string} id of the session in this browser.
    * @param {object} locks `navigator.locks`; without it every claim succeeds.

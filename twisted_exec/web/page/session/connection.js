@@ -1,4 +1,4 @@
-/** One WebSocket of a session: messages are read, a status is put together, and the end is told once. */
+/** One WebSocket of a session: reads its messages, puts its status together, and reports its end once. */
 
 import * as channel from "./channel.js";
 import { ProtocolError } from "./channel.js";

@@ -1,5 +1,5 @@
 /**
- * When to open the next connection.
+ * The waits between attempts to connect.
  *
  * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; a random part of up to a fifth is
  * added, so that the clients of a server that was restarted do not return at once.

@@ -1,7 +1,7 @@
 /**
- * A session that outlives its connections: where its output is, what its input has reached.
+ * A session that outlives its connections: the position of its output, and the input that the server has settled.
  *
- * No sockets and no timers: the caller tells what arrives and sends what it is given.
+ * No sockets and no timers: the caller passes on what arrives, and sends what the methods return.
  * docs/explanation/resume.rst describes the protocol, and why no byte is lost and none comes twice.
  */
 

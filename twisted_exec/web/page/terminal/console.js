@@ -141,7 +141,7 @@ export class Console {
       this._screen = new Screen(loaded, {
         theme: this.context.theme,
         preferences: this.context.preferences,
-        // That before a reload: a console in a hidden tab must not get another size.
+        // The size before a reload: a console in a hidden tab must not get another one.
         size: this.place.size ?? [80, 24],
         typed: (bytes) => this._typed(this._keys.apply(bytes)),
         resized: (columns, rows) => {
@@ -311,7 +311,7 @@ export class Console {
 
   _gap({ bytes, exact }) {
     const what = bytes === null ? "an unknown amount of output" : exact === false ? `about ${amount(bytes)}` : amount(bytes);
-    // A mark in the output, and then the screen as it is: what was drawn before is out of date.
+    // A mark in the output, and then the present screen: the former one is out of date.
     const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
     this._screen.write(new TextEncoder().encode(mark));
     this._tell(`${what} skipped.`, "warning");

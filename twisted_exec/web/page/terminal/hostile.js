@@ -1,5 +1,5 @@
 /**
- * What a machine must not do with the user's terminal.
+ * Limits for the output of a machine in the user's terminal.
  *
  * A machine prints what an attacker may have written. Sequences that set titles, links, colours of the page
  * or the clipboard are dropped, and a terminal's answers to queries never become input of the machine.

@@ -1,4 +1,4 @@
-/** How to open a console, with the rights that its user has. */
+/** The request that opens a console, by the rights of its user. */
 
 import { UPGRADE_REQUIRED, causesOf, has } from "../causes.js";
 

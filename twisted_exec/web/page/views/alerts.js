@@ -1,4 +1,4 @@
-/** Console alerts: unhealthy consoles, what has matched, and the alerts themselves. */
+/** Console alerts: unhealthy consoles, the latest matches, and the alerts themselves. */
 
 import { fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";

@@ -1,4 +1,4 @@
-/** What a user types above a list. */
+/** The filter and the namespaces that a user types above a list. */
 
 /**
  * Whether each word of a filter is in one of the texts.

@@ -165,7 +165,7 @@ export class ListView {
     this.#typing = setTimeout(() => this.#follow(), TYPED_MILLISECONDS);
   }
 
-  /** What the user may do with the objects of a namespace; empty until the server has answered, then `draw()` follows. */
+  /** Return the rights to the objects of a namespace; empty until the server has answered, and then `draw()` follows. */
   rightsIn(namespace) {
     const known = this.#rights.get(namespace);
     if (known) return known;

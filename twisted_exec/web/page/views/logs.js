@@ -378,7 +378,7 @@ class LogView {
     this.#pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
     if (this.#following.signal.aborted) return;
     if (skipped) {
-      // What is shown stays without gaps: the rows before are left out as well.
+      // The shown lines have no gaps: the rows before are left out as well.
       this.window.clear();
     }
     this.window.grow(lines, changed, end);

@@ -233,7 +233,7 @@ function lastNotAfter(numbers, value) {
 }
 
 /**
- * What may be said about the proof of a recording.
+ * Return sentences about the proof of a recording, and the command that verifies it.
  *
  * @param {any} recording the object.
  * @param {ReturnType<typeof parseCast> | null} cast its content, as far as it was loaded.

@@ -84,7 +84,7 @@ export function screenOf(answer) {
 }
 
 /**
- * How long to wait before the screen is read again: each reading is on record, so less often while nothing changes.
+ * Return the seconds until the screen is read again. Each reading is on record, so they grow while nothing changes.
  *
  * @param {number} seconds of the wait before.
  * @param {boolean} isChanged

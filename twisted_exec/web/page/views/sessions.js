@@ -1,4 +1,4 @@
-/** Console sessions: who is connected to which console, and how to end a session. */
+/** The list of console sessions, with a button that ends one. */
 
 import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";

@@ -1,5 +1,5 @@
 /**
- * Times: what users type, and what they read.
+ * Times and durations as users type and read them.
  */
 
 const UNITS = { s: 1, m: 60, h: 3600, d: 86400 };
@@ -8,7 +8,7 @@ const CLOCK = /^(\d{1,2}):(\d\d)(?::(\d\d))?$/;
 const LOCAL = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?$/;
 const ZONED = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)$/;
 
-/** What {@link parseTime} reads, for the user. */
+/** The forms that {@link parseTime} reads, for messages. */
 export const TIME_FORMS = "2026-11-20 08:38, 08:38, 2026-11-20T08:38:20Z, or 1h30m for a time ago";
 
 /**
@@ -142,7 +142,7 @@ export function duration(milliseconds) {
 }
 
 /**
- * How long ago a time was.
+ * Return how long ago a time was.
  *
  * @param {string | undefined} time
  * @param {number} now

@@ -57,7 +57,7 @@ export async function deletedLog(api, namespace, machine, signal) {
 
 /** The log of one machine, or one boot of it. */
 export class LogSource {
-  /** What is retained, or the chosen boot: offsets and epoch. Null if the server sends no offsets. */
+  /** The range of the retained output, or of the chosen boot: offsets and epoch. Null if the server sends no offsets. */
   range = null;
   /** The chosen boot: 0 is the newest, -1 the one before it; null for all output. */
   boot = null;

@@ -28,7 +28,7 @@ export class LogWindow {
     return this.#pieces[0]?.start ?? NaN;
   }
 
-  /** Where reading continues: a last line that has no end is read again. */
+  /** The offset at which reading continues: a last line without its end is read again. */
   get end() {
     const last = this.#pieces[this.#pieces.length - 1];
     const line = last?.rows[last.rows.length - 1]?.line;
