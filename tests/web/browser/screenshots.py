@@ -108,7 +108,9 @@ class Photographer:
         await ada.type_line(_COLOURS)
         await bob.until_terminal("#### ?\nweb-1:~#$")
         await ada.click_text("button", "Split view")
-        await ada.until_page("2 viewers: ")
+        await ada.until_page("2 viewers")
+        for user in (ada, bob):
+            await user.click_text("button", "Dismiss this message")
         await self._save(ada, "consoles")
 
     async def _phone(self, bob: User) -> None:

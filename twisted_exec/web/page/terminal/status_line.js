@@ -28,7 +28,8 @@ export class StatusLine {
       title: "Sessions at this console, with this one, and their users",
       hidden: true,
     });
-    this._recorded = button("", () => this.showDetails(), {
+    this._recordedFor = h("span", { class: "recorded-for" });
+    this._recorded = button(["recorded", this._recordedFor], () => this.showDetails(), {
       class: "quiet small recorded",
       title: "What the machine prints is kept; of what is typed: nothing (none), what the machine echoes (masked), or all",
       hidden: true,
@@ -86,7 +87,7 @@ export class StatusLine {
     this._facts.viewers = { ...viewers, at: Date.now() };
     this._viewers.hidden = false;
     this._recorded.hidden = !viewers.recordings?.length;
-    this._recorded.textContent = `recorded for ${printable(recordedFor(viewers.recordings ?? []))}`;
+    this._recordedFor.textContent = `for ${printable(recordedFor(viewers.recordings ?? []))}`;
     const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
     fill(this._viewers, count, this._names);
     clearTimeout(this._namesTimer);
