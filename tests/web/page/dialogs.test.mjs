@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { confirmed } from "../../../twisted_exec/web/page/dialogs.js";
+import { confirmed, insist } from "../../../twisted_exec/web/page/dialogs.js";
 import { confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
 import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
@@ -48,4 +48,18 @@ test("what cannot be undone is done by its button alone", async () => {
   const escaped = confirmed("End it?", "End");
   document.body.lastChild.close(); // as the Escape key does
   assert.equal(await escaped, false);
+});
+
+test("a dialog that the page needs an answer to stays open", async () => {
+  let close;
+  const answer = insist("Log in", (done) => {
+    close = done;
+    return [];
+  });
+  const dialog = document.body.lastChild;
+  dialog.close(); // as the Escape key does
+  assert.equal(dialog.open, true);
+  close("token");
+  assert.equal(await answer, "token");
+  assert.deepEqual([dialog.open, document.body.children], [false, []]);
 });

@@ -4,18 +4,41 @@ import { button, fill, h } from "./dom.js";
 
 let numbers = 0;
 
-/** Open a dialog; `build(close)` returns its content. Resolves with the argument of `close`, or with null. */
+/**
+ * Open a dialog that the user may leave without an answer.
+ *
+ * @param {string} title
+ * @param {(close: (answer: any) => void, dialog: HTMLElement) => any} build returns its content
+ * @returns {Promise<any>} the argument of `close`; null without an answer
+ */
 export function ask(title, build) {
+  return open(title, build, false);
+}
+
+/** As {@link ask}, but the user cannot leave it: the page is of no use without the answer. */
+export function insist(title, build) {
+  return open(title, build, true);
+}
+
+function open(title, build, stays) {
   return new Promise((resolve) => {
     const id = `dialog-${++numbers}`;
     let answer = null;
+    let isAnswered = false;
     const dialog = h("dialog", { "aria-labelledby": id });
     const close = (value) => {
       answer = value;
+      isAnswered = true;
       dialog.close();
     };
     fill(dialog, h("h2", { id }, title), build(close, dialog));
+    dialog.addEventListener("cancel", (event) => stays && event.preventDefault());
     dialog.addEventListener("close", () => {
+      // Chromium closes a dialog at the second Escape in any case.
+      if (stays && !isAnswered) {
+        dialog.showModal();
+        return;
+      }
       dialog.remove();
       resolve(answer);
     });

@@ -3,7 +3,8 @@
 import { Api } from "./api.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
-import { login, userOf } from "./login.js";
+import { login } from "./login/login.js";
+import { userOf } from "./login/requests.js";
 import { Machines, discover } from "./machines.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";

@@ -5,7 +5,7 @@
  * use to them.  The state ties the answer to this page, the nonce ties the token to this login.
  */
 
-import { base64url, bytesOf } from "./base64url.js";
+import { base64url, bytesOf } from "../base64url.js";
 
 const POPUP = "popup.";
 const PARAMETERS = ["code", "state", "session_state", "iss", "error", "error_description", "error_uri", "scope"];

@@ -1,0 +1,186 @@
+/** The dialogs of a login, which stay until the user has logged in. */
+
+import { insist } from "../dialogs.js";
+import { button, fill, h, notice, printable } from "../dom.js";
+import { authorizationURL, begin } from "./oidc.js";
+import { accepted, call, exchangeCode, exchangeSecret, refusalOf, userOf } from "./requests.js";
+
+/** Keys of the store: the user's token; that the browser's certificate was chosen; the login at an issuer that has begun. */
+export const [TOKEN, CERTIFICATE, PENDING] = ["token", "certificate", "login"];
+
+// The local command's instruction, which the form below the problem gives, too.
+const REMEDY = /: press Enter in the terminal where .*$/;
+
+/** Return the secret in a fragment, or in a whole address that the user has pasted. */
+export function secretOf(text) {
+  return new URLSearchParams(text.slice(text.indexOf("#") + 1)).get("secret") ?? "";
+}
+
+/** Resolve when the API server accepts the kubeconfig of the local command again. */
+export function renewal(token, message) {
+  const problem = h("div", {});
+  const say = (text) => fill(problem, notice("warning", printable(text || "the server answered 401")));
+  say(message);
+  return insist("Renew your credentials", (close) => {
+    const again = async () => {
+      try {
+        const refused = await refusalOf(token);
+        if (refused === null) close();
+        else say(refused.message);
+      } catch (error) {
+        say(error.message);
+      }
+    };
+    return [
+      problem,
+      h("p", {}, "The API server refuses the credentials in your kubeconfig. Renew them in a terminal; open consoles stay."),
+      h("div", { class: "actions" }, button("Try again", again, { class: "primary" })),
+    ];
+  });
+}
+
+/**
+ * Resolve when the user has logged in.
+ *
+ * @param {object} config of the page
+ * @param {import("../store.js").Store} store gets the token
+ * @param {{problem: string, keepsPage: boolean}} options `keepsPage`: the page must not be left, so issuers get a
+ *     window of their own
+ */
+export function askForLogin(config, store, { problem, keepsPage }) {
+  const place = printable(config.cluster || location.host);
+  return insist(`Log in to ${place}`, (close, dialog) => {
+    dialog.classList.add("login");
+    return new Forms(store, keepsPage, close).build(config, problem);
+  });
+}
+
+class Forms {
+  #store;
+  #keepsPage;
+  #close;
+  #problem = h("div", {});
+  #certificate = h("div", {});
+
+  constructor(store, keepsPage, close) {
+    this.#store = store;
+    this.#keepsPage = keepsPage;
+    this.#close = close;
+  }
+
+  build(config, problem) {
+    this.#say(this.#keepsPage ? "warning" : "error", problem);
+    const forms = config.local ? this.#addressForm() : this.#hostedForms(config);
+    return h("div", { class: "stack" }, this.#problem, forms);
+  }
+
+  #hostedForms(config) {
+    const ways = config.login ?? ["token"];
+    if (ways.includes("certificate")) this.#offerCertificate();
+    return [
+      (config.oidc ?? []).map((offer) =>
+        button(`Log in with ${printable(offer.name)}`, () => this.#try(() => this.#issuer(offer)), {
+          class: "primary",
+        }),
+      ),
+      this.#certificate,
+      ways.includes("token") ? this.#tokenForm() : null,
+    ];
+  }
+
+  #tokenForm() {
+    const input = secretInput("token");
+    return form("Token", input, () => this.#try(() => this.#token(input.value.trim())));
+  }
+
+  #addressForm() {
+    const input = secretInput("address");
+    const hint = "To log in, press Enter in the terminal where the web console runs, and open the new URL, or paste it here.";
+    return [
+      h("p", {}, hint),
+      form("URL", input, () =>
+        this.#try(async () => this.#finish(TOKEN, await exchangeSecret(secretOf(input.value)))),
+      ),
+    ];
+  }
+
+  async #offerCertificate() {
+    const name = await userOf("").catch(() => null);
+    if (name === null) return;
+    const label = `Continue as ${printable(name) || "its user"} (client certificate)`;
+    this.#certificate.replaceWith(button(label, () => this.#finish(CERTIFICATE, true)));
+  }
+
+  async #token(token) {
+    this.#finish(TOKEN, await accepted(token));
+  }
+
+  async #issuer(offer) {
+    // Opened at once: browsers allow a window only while they handle the click.
+    const popup = this.#keepsPage ? window.open("", "_blank", "popup,width=520,height=680") : null;
+    try {
+      const { endpoint } = await call(`oidc/authorization?issuer=${encodeURIComponent(offer.issuer)}`);
+      const redirectUri = location.origin + location.pathname;
+      const { pending, query } = await begin(offer, redirectUri, { isPopup: Boolean(popup) });
+      const url = authorizationURL(endpoint, query);
+      if (popup) {
+        popup.location.replace(url);
+        await this.#token(await exchangeCode(await answered(pending.state), pending));
+        return;
+      }
+      this.#store.set(PENDING, { ...pending, hash: location.hash });
+      location.assign(url);
+      await new Promise(() => {});
+    } catch (problem) {
+      popup?.close();
+      throw problem;
+    }
+  }
+
+  async #try(way) {
+    this.#say("", "Please wait …");
+    try {
+      await way();
+    } catch (problem) {
+      this.#say("error", problem.message);
+    }
+  }
+
+  #say(kind, text) {
+    fill(this.#problem, text ? notice(kind, printable(text.replace(REMEDY, "."))) : null);
+  }
+
+  #finish(key, value) {
+    this.#store.set(key, value);
+    this.#close();
+  }
+}
+
+/** Return the answer that another window reports. */
+function answered(state) {
+  return new Promise((resolve) => {
+    const channel = new BroadcastChannel(state);
+    channel.onmessage = ({ data }) => {
+      channel.close();
+      resolve(data);
+    };
+  });
+}
+
+function secretInput(id) {
+  return h("input", { type: "password", id, autocomplete: "off", spellcheck: "false", required: true });
+}
+
+function form(label, input, onsubmit) {
+  return h(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        onsubmit();
+      },
+    },
+    h("label", { class: "field" }, h("span", {}, label), input),
+    h("div", { class: "actions" }, button("Log in", null, { type: "submit" })),
+  );
+}

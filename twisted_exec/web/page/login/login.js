@@ -1,0 +1,80 @@
+/**
+ * Login: the secret of the local command, an OIDC issuer, a pasted token, or the browser's certificate.
+ *
+ * A dialog lies over the page, so that consoles stay open while their user logs in again.
+ */
+
+import { fill, notice } from "../dom.js";
+import { CERTIFICATE, PENDING, TOKEN, askForLogin, renewal, secretOf } from "./dialogs.js";
+import { answerOf, isForOpener, withoutAnswer } from "./oidc.js";
+import { accepted, exchangeCode, exchangeSecret, refusalOf } from "./requests.js";
+
+/** Forget the user of this tab. */
+export function logout(store) {
+  for (const key of [TOKEN, CERTIFICATE, PENDING]) store.remove(key);
+}
+
+/**
+ * Resolve when the user is logged in: the store has a token, or the certificate was chosen.
+ *
+ * @param {object} config of the page
+ * @param {object} context
+ * @param {{reason: string}} options `reason`: why the user has to log in again; empty at the start
+ */
+export async function login(config, context, { reason }) {
+  const { store } = context;
+  if (config.local && reason && store.get(TOKEN)) {
+    const refused = await refusalOf(store.get(TOKEN)).catch(() => null);
+    if (refused === null) return; // the kubeconfig was renewed meanwhile
+    if (!refused.isOfCommand) {
+      await renewal(store.get(TOKEN), refused.message);
+      return;
+    }
+  }
+  let problem = reason;
+  if (!reason) {
+    try {
+      if (await completed(config, context)) return;
+    } catch (error) {
+      problem = error.message;
+    }
+    if (!problem && (store.get(TOKEN) || store.get(CERTIFICATE))) return;
+  }
+  // A reload must not try a refused credential again.
+  logout(store);
+  await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
+}
+
+/** Complete a login that the page's address brings back. @returns {Promise<boolean>} there was one */
+async function completed(config, { link, store }) {
+  const secret = config.local ? secretOf(location.hash) : "";
+  if (secret) {
+    const { machine } = config;
+    address(location.search, machine ? link(machine.namespace, machine.name) : "");
+    store.set(TOKEN, await exchangeSecret(secret));
+    return true;
+  }
+  const answer = config.local ? null : answerOf(location.search);
+  if (!answer) return false;
+  if (isForOpener(answer)) await report(answer);
+  const pending = store.get(PENDING);
+  store.remove(PENDING);
+  address(withoutAnswer(location.search), pending?.hash ?? "");
+  store.set(TOKEN, await accepted(await exchangeCode(answer, pending)));
+  return true;
+}
+
+/** Give the answer to the window that waits for it, and close this one. */
+async function report(answer) {
+  const channel = new BroadcastChannel(answer.state);
+  channel.postMessage(answer);
+  address("", "");
+  window.close();
+  fill(document.getElementById("view"), notice("", "The login goes on in the window of the console. Close this one."));
+  await new Promise(() => {});
+}
+
+/** Replace the page's address, which must not keep a secret or a code. */
+function address(search, hash) {
+  history.replaceState(null, "", location.pathname + search + hash);
+}

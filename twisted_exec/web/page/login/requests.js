@@ -1,0 +1,82 @@
+/** Requests of a login: they carry another token than the page's, or none, and an answer 401 asks for no login. */
+
+import { checkToken, codeOf } from "./oidc.js";
+
+const REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const REVIEW = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+const UNREACHABLE = "the server cannot be reached; try again";
+
+/** Return the token for the secret in the URL of the local command. */
+export async function exchangeSecret(secret) {
+  return (await call("login", { secret })).token;
+}
+
+/** Return the token for the code in an issuer's answer. */
+export async function exchangeCode(answer, pending) {
+  const code = codeOf(answer, pending);
+  const { issuer, verifier, redirectUri } = pending;
+  const { token } = await call("oidc/token", { issuer, code, verifier, redirectUri });
+  checkToken(token, pending);
+  return token;
+}
+
+/** Send a request to the page's own server, without credentials; @throws {Error} with its message. */
+export async function call(path, body) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method: body ? "POST" : "GET",
+      headers: body ? { "Content-Type": "application/json" } : {},
+      body: body ? JSON.stringify(body) : undefined,
+      cache: "no-store",
+      redirect: "error",
+    });
+  } catch {
+    throw new Error(UNREACHABLE);
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.message ?? `the server answered ${response.status}`);
+  return answer;
+}
+
+/**
+ * Return the name of the user of a token, or of the certificate without one; null if it is refused, and "" if
+ * the server is too old to know.
+ */
+export async function userOf(token) {
+  const response = await review(token);
+  if (response.status === 401) return null;
+  const answer = await response.json().catch(() => ({}));
+  return answer.status?.userInfo?.username ?? "";
+}
+
+/** Return a token that the server accepts; @throws {Error} it does not. */
+export async function accepted(token) {
+  if ((await userOf(token)) !== null) return token;
+  throw new Error("the server does not accept this token; it may have expired, and the server's log says more");
+}
+
+/** Return why a token is refused, and whether by the local command or by the API server behind it; null if it is not. */
+export async function refusalOf(token) {
+  const response = await review(token);
+  if (response.status !== 401) return null;
+  const { message } = await response.json().catch(() => ({}));
+  // The command drops this header from answers of the API server.
+  return { isOfCommand: response.headers.has("WWW-Authenticate"), message };
+}
+
+async function review(token) {
+  try {
+    return await fetch(REVIEWS, {
+      method: "POST",
+      headers: {
+        "Content-Type": "application/json",
+        ...(token && { Authorization: `Bearer ${token}` }),
+      },
+      body: JSON.stringify(REVIEW),
+      redirect: "error",
+    });
+  } catch {
+    throw new Error(UNREACHABLE);
+  }
+}
