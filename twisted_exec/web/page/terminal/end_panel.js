@@ -7,8 +7,11 @@ import { demands, endText, isMachineMissing, mayOpenAgain } from "./texts.js";
 const NO_SESSION = "No session";
 
 export class EndPanel {
+  #owner;
+  #waiting;
+
   constructor(owner) {
-    this._owner = owner;
+    this.#owner = owner;
     this.element = h("div", { class: "end-panel", hidden: true, role: "group", "aria-label": "End of the session" });
   }
 
@@ -21,10 +24,10 @@ export class EndPanel {
   }
 
   hide() {
-    this._waiting?.abort();
+    this.#waiting?.abort();
     const hadFocus = this.element.contains(document.activeElement);
     this.element.hidden = true;
-    if (hadFocus) this._owner.focus();
+    if (hadFocus) this.#owner.focus();
   }
 
   /** @param {object} ending as ConsoleSession says */
@@ -32,28 +35,28 @@ export class EndPanel {
     const required = demands(ending);
     const text = endText(ending);
     if (required.reason || required.approval) {
-      this._showForm(text, required);
+      this.#showForm(text, required);
     } else if (isMachineMissing(ending)) {
-      const close = button("Close this console", () => this._owner.leave(), { class: "primary" });
+      const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
       const machines = h("a", { class: "button", href: "#/machines" }, "List of machines");
-      this._fill("There is no such machine", h("p", {}, printable(text)), h("div", { class: "actions" }, close, machines));
+      this.#fill("There is no such machine", h("p", {}, printable(text)), h("div", { class: "actions" }, close, machines));
     } else {
       const again = mayOpenAgain(ending)
-        ? button("Open again", () => this._owner.reopen(), { class: "primary" })
+        ? button("Open again", () => this.#owner.reopen(), { class: "primary" })
         : null;
       const observe =
         ending.code === 403 && !isReadOnly && !rights.drives
-          ? button("Open as observer", () => this._owner.reopen({ mode: "observe" }))
+          ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }))
           : null;
-      this._fill(NO_SESSION, h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
+      this.#fill(NO_SESSION, h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
     }
-    if (this._owner.isActive) this.focus();
+    if (this.#owner.isActive) this.focus();
   }
 
   /** xterm.js is not part of this installation, or cannot be loaded. */
   showMissing(problem) {
-    const isMissing = this._owner.context.config.vendor === false;
-    this._fill(
+    const isMissing = this.#owner.context.config.vendor === false;
+    this.#fill(
       NO_SESSION,
       h("p", {}, isMissing ? "This installation has no terminal: xterm.js was not built into it." : `The terminal cannot be loaded: ${printable(problem.message)}.`),
       isMissing
@@ -63,8 +66,8 @@ export class EndPanel {
     );
   }
 
-  _showForm(text, required) {
-    const { place } = this._owner;
+  #showForm(text, required) {
+    const { place } = this.#owner;
     const input = h("input", {
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket",
@@ -72,25 +75,25 @@ export class EndPanel {
     const status = h("p", { class: "dim", role: "status" });
     const open = (event) => {
       event?.preventDefault();
-      this._owner.reopen({ reason: input.value.trim() });
+      this.#owner.reopen({ reason: input.value.trim() });
     };
     const request = async () => {
       if (!input.reportValidity()) return; // the approval would not be enough
-      this._waiting?.abort();
-      this._waiting = new AbortController();
+      this.#waiting?.abort();
+      this.#waiting = new AbortController();
       const reason = input.value.trim();
       const say = (message) => {
         status.textContent = printable(message);
-        this._owner.context.announce(message);
+        this.#owner.context.announce(message);
       };
       try {
-        await requestApproval(this._owner.context, { ...place, reason }, this._waiting.signal, say);
-        this._owner.reopen({ reason });
+        await requestApproval(this.#owner.context, { ...place, reason }, this.#waiting.signal, say);
+        this.#owner.reopen({ reason });
       } catch (problem) {
-        if (!this._waiting.signal.aborted) say(problem.message);
+        if (!this.#waiting.signal.aborted) say(problem.message);
       }
     };
-    this._fill(
+    this.#fill(
       NO_SESSION,
       h("p", {}, printable(text)),
       h(
@@ -108,7 +111,7 @@ export class EndPanel {
     );
   }
 
-  _fill(title, ...children) {
+  #fill(title, ...children) {
     fill(this.element, h("h3", {}, title), ...children);
     this.element.hidden = false;
   }

@@ -26,17 +26,19 @@ export function withControl(text) {
 }
 
 export class KeyBar {
+  #control;
+
   /** Whether the next typed character is a control character. */
   isControl = false;
 
   /** @param {object} on `type(text)`; `isApplication()`: the machine wants other sequences of arrow keys */
   constructor({ type, isApplication }) {
-    this._control = button("Ctrl", () => this._set(!this.isControl), { "aria-pressed": "false" });
+    this.#control = button("Ctrl", () => this.#set(!this.isControl), { "aria-pressed": "false" });
     const keys = KEYS.map(([label, name, text]) => {
       const send = () => type(/^[A-D]$/.test(text) ? arrow(text, isApplication()) : text);
       return button(label, send, { "aria-label": name });
     });
-    this.element = h("div", { class: "key-bar", role: "group", "aria-label": "Keys" }, this._control, keys);
+    this.element = h("div", { class: "key-bar", role: "group", "aria-label": "Keys" }, this.#control, keys);
     // The keyboard of the phone stays open: the terminal keeps the focus.
     this.element.addEventListener("pointerdown", (event) => event.preventDefault());
   }
@@ -44,12 +46,12 @@ export class KeyBar {
   /** Return what is typed, with Ctrl if its button was pressed before. */
   apply(bytes) {
     if (!this.isControl) return bytes;
-    this._set(false);
+    this.#set(false);
     return new TextEncoder().encode(withControl(new TextDecoder().decode(bytes)));
   }
 
-  _set(isControl) {
+  #set(isControl) {
     this.isControl = isControl;
-    this._control.setAttribute("aria-pressed", String(isControl));
+    this.#control.setAttribute("aria-pressed", String(isControl));
   }
 }

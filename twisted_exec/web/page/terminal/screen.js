@@ -73,15 +73,26 @@ export function load() {
 }
 
 export class Screen {
+  #theme;
+  #preferences;
+  #resized;
+  #fit;
+  #search;
+  #recolour;
+  #resize;
+  #element;
+  #observer;
+  #timer;
+
   /**
    * @param {Array} loaded what {@link load} resolved with
    * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
    *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine
    */
   constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key }) {
-    this._theme = theme;
-    this._preferences = preferences;
-    this._resized = resized;
+    this.#theme = theme;
+    this.#preferences = preferences;
+    this.#resized = resized;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.terminal = new Terminal({
       allowProposedApi: true, // the search addon marks matches
@@ -89,7 +100,7 @@ export class Screen {
       rows: size[1],
       cursorBlink: !calm,
       fontFamily: FONT,
-      fontSize: this._size(),
+      fontSize: this.#size(),
       lineHeight: 1.15, // else some fonts lose their underscore
       linkHandler: { activate: () => {}, allowNonHttpProtocols: false },
       minimumContrastRatio: 4.5,
@@ -102,41 +113,41 @@ export class Screen {
     guard(this.terminal);
     onTyped(this.terminal, typed);
     this.terminal.attachCustomKeyEventHandler(key);
-    this._fit = new FitAddon();
-    this._search = new SearchAddon({ highlightLimit: 500 });
-    this.terminal.loadAddon(this._fit);
-    this.terminal.loadAddon(this._search);
-    this._recolour = () => {
+    this.#fit = new FitAddon();
+    this.#search = new SearchAddon({ highlightLimit: 500 });
+    this.terminal.loadAddon(this.#fit);
+    this.terminal.loadAddon(this.#search);
+    this.#recolour = () => {
       this.terminal.options.theme = theme.isDark ? DARK : LIGHT;
     };
-    this._resize = () => this.setFontSize(this._size(), false);
-    theme.addEventListener("change", this._recolour);
-    addEventListener("twisted-exec-font", this._resize);
+    this.#resize = () => this.setFontSize(this.#size(), false);
+    theme.addEventListener("change", this.#recolour);
+    addEventListener("twisted-exec-font", this.#resize);
   }
 
   /** Show the terminal in an element, from now on in its size. */
   open(element) {
-    this._element = element;
+    this.#element = element;
     this.terminal.open(element);
     this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
     // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
     // would keep the height that it had before.
-    this._observer = new ResizeObserver(() => {
-      clearTimeout(this._timer);
-      this._timer = setTimeout(() => this.fit(), RESIZE_MILLISECONDS);
+    this.#observer = new ResizeObserver(() => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.fit(), RESIZE_MILLISECONDS);
     });
-    this._observer.observe(element);
+    this.#observer.observe(element);
     this.fit();
   }
 
   /** Adapt columns and rows to the element. */
   fit() {
-    const size = this._fit.proposeDimensions();
-    if (!size?.cols || !size.rows || !this._element.offsetParent) return; // hidden
+    const size = this.#fit.proposeDimensions();
+    if (!size?.cols || !size.rows || !this.#element.offsetParent) return; // hidden
     const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
     const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
     if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.terminal.resize(columns, rows);
-    this._resized(columns, rows);
+    this.#resized(columns, rows);
   }
 
   get columns() {
@@ -162,17 +173,17 @@ export class Screen {
   /** Find a text; @returns {boolean} whether there is one. */
   find(text, { backwards = false, incremental = false } = {}) {
     const decorations = {
-      matchBackground: this._theme.isDark ? "#5c4a12" : "#ffe79a",
+      matchBackground: this.#theme.isDark ? "#5c4a12" : "#ffe79a",
       matchOverviewRuler: "#c69026",
-      activeMatchBackground: this._theme.isDark ? "#9a6700" : "#ffb84d",
+      activeMatchBackground: this.#theme.isDark ? "#9a6700" : "#ffb84d",
       activeMatchColorOverviewRuler: "#f47067",
     };
     const options = { decorations, incremental };
-    return backwards ? this._search.findPrevious(text, options) : this._search.findNext(text, options);
+    return backwards ? this.#search.findPrevious(text, options) : this.#search.findNext(text, options);
   }
 
   endFind() {
-    this._search.clearDecorations();
+    this.#search.clearDecorations();
     this.terminal.clearSelection();
   }
 
@@ -182,8 +193,8 @@ export class Screen {
 
   /** Change the size of the font in all terminals: 0 is the usual one. */
   changeFontSize(step) {
-    const size = step ? this._size() + step : SIZES.usual;
-    this._preferences.set("fontSize", Math.max(SIZES.least, Math.min(size, SIZES.most)));
+    const size = step ? this.#size() + step : SIZES.usual;
+    this.#preferences.set("fontSize", Math.max(SIZES.least, Math.min(size, SIZES.most)));
     dispatchEvent(new Event("twisted-exec-font"));
   }
 
@@ -194,21 +205,21 @@ export class Screen {
 
   toggleScreenReader() {
     const on = !this.terminal.options.screenReaderMode;
-    this._preferences.set("screenReader", on);
+    this.#preferences.set("screenReader", on);
     this.terminal.options.screenReaderMode = on;
     return on;
   }
 
   close() {
-    this._theme.removeEventListener("change", this._recolour);
-    removeEventListener("twisted-exec-font", this._resize);
-    this._observer?.disconnect();
-    clearTimeout(this._timer);
+    this.#theme.removeEventListener("change", this.#recolour);
+    removeEventListener("twisted-exec-font", this.#resize);
+    this.#observer?.disconnect();
+    clearTimeout(this.#timer);
     this.terminal.dispose();
   }
 
-  _size() {
-    const size = this._preferences.get("fontSize", SIZES.usual);
+  #size() {
+    const size = this.#preferences.get("fontSize", SIZES.usual);
     return Number.isInteger(size) ? size : SIZES.usual;
   }
 }

@@ -30,16 +30,24 @@ export function restore(context) {
 }
 
 class Workspace {
+  #context;
+  #consoles;
+  #isSplit = false;
+  #tabs;
+  #split;
+  #panes;
+  #empty;
+
   constructor(context) {
-    this._context = context;
-    this._consoles = []; // in the order of their tabs
+    this.#context = context;
+    this.#consoles = []; // in the order of their tabs
     this.active = null;
     const kept = context.store.get("consoles", { places: [], active: 0, isSplit: false });
-    this._isSplit = kept.isSplit;
-    this._tabs = h("ul", { class: "tabs" });
-    this._split = button("Split view", () => this.toggleSplit(), { class: "quiet split-button" });
-    this._panes = h("div", { class: "panes" });
-    this._empty = h(
+    this.#isSplit = kept.isSplit;
+    this.#tabs = h("ul", { class: "tabs" });
+    this.#split = button("Split view", () => this.toggleSplit(), { class: "quiet split-button" });
+    this.#panes = h("div", { class: "panes" });
+    this.#empty = h(
       "div",
       { class: "notice empty" },
       h("p", {}, "No console is open."),
@@ -51,103 +59,103 @@ class Workspace {
       h(
         "div",
         { class: "tab-bar" },
-        h("nav", { "aria-label": "Open consoles" }, this._tabs),
+        h("nav", { "aria-label": "Open consoles" }, this.#tabs),
         h("a", { class: "button quiet icon", href: "#/machines", "aria-label": "Open another console", title: "Open another console" }, "+"),
         h("span", { class: "grow" }),
-        this._split,
+        this.#split,
       ),
-      this._panes,
-      this._empty,
+      this.#panes,
+      this.#empty,
     );
     // Also beside the terminals, which handle these keys themselves.
     this.element.addEventListener("keydown", (event) => {
-      if (opensMenu(event)) this._key(event);
+      if (opensMenu(event)) this.#key(event);
     });
-    for (const place of kept.places) this._add(place);
-    this.active = this._consoles[kept.active] ?? this._consoles[0] ?? null;
-    this._draw();
+    for (const place of kept.places) this.#add(place);
+    this.active = this.#consoles[kept.active] ?? this.#consoles[0] ?? null;
+    this.#draw();
   }
 
   /** Open a console, or select it if it is open. */
   open(place) {
-    const known = this._consoles.find(
+    const known = this.#consoles.find(
       ({ place: { namespace, name } }) => namespace === place.namespace && name === place.name,
     );
-    this.select(known ?? this._add(place));
+    this.select(known ?? this.#add(place));
   }
 
   select(console) {
     this.active = console;
-    this._draw();
+    this.#draw();
     console?.focus();
   }
 
   close(console) {
-    const at = this._consoles.indexOf(console);
+    const at = this.#consoles.indexOf(console);
     if (at < 0) return;
-    this._consoles.splice(at, 1);
+    this.#consoles.splice(at, 1);
     console.close();
-    const next = this._consoles[Math.min(at, this._consoles.length - 1)] ?? null;
+    const next = this.#consoles[Math.min(at, this.#consoles.length - 1)] ?? null;
     if (this.active === console) this.active = next;
-    this._draw();
-    if (!next) this._context.navigate("#/consoles");
-    else this._go(this.active);
+    this.#draw();
+    if (!next) this.#context.navigate("#/consoles");
+    else this.#go(this.active);
   }
 
   /** End all sessions, before the user logs out. */
   leaveAll() {
-    for (const each of [...this._consoles]) each.close();
+    for (const each of [...this.#consoles]) each.close();
   }
 
   toggleSplit() {
-    this._isSplit = !this._isSplit;
-    this._draw();
+    this.#isSplit = !this.#isSplit;
+    this.#draw();
     this.active?.focus();
   }
 
-  _add(place) {
-    const added = new Console(this._context, place, {
-      key: (event) => this._key(event),
-      menu: () => this._menu(),
+  #add(place) {
+    const added = new Console(this.#context, place, {
+      key: (event) => this.#key(event),
+      menu: () => this.#menu(),
       close: () => this.close(added),
-      active: () => this._activate(added),
+      active: () => this.#activate(added),
       isActive: () =>
         this.active === added && this.element.isConnected && !document.querySelector("dialog[open]"),
-      keep: () => this._keep(),
+      keep: () => this.#keep(),
     });
-    this._consoles.push(added);
-    this._panes.append(added.element);
+    this.#consoles.push(added);
+    this.#panes.append(added.element);
     return added;
   }
 
   /** The user has moved the focus into a console of the split view. */
-  _activate(console) {
+  #activate(console) {
     if (this.active === console) return;
     this.active = console;
-    this._draw();
+    this.#draw();
     const { namespace, name } = console.place;
-    history.replaceState(null, "", this._context.link(namespace, name));
+    history.replaceState(null, "", this.#context.link(namespace, name));
   }
 
-  _go(console) {
-    const hash = this._context.link(console.place.namespace, console.place.name);
+  #go(console) {
+    const hash = this.#context.link(console.place.namespace, console.place.name);
     if (location.hash === hash) this.select(console);
-    else this._context.navigate(hash);
+    else this.#context.navigate(hash);
   }
 
-  _step(by) {
-    const count = this._consoles.length;
-    const at = this._consoles.indexOf(this.active);
-    if (count) this._go(this._consoles[(at + by + count) % count]);
+  #step(by) {
+    const count = this.#consoles.length;
+    const at = this.#consoles.indexOf(this.active);
+    if (count) this.#go(this.#consoles[(at + by + count) % count]);
   }
 
   /** Return false for keys of the page. All others belong to the machine, also Tab and Ctrl-C. */
-  _key(event) {
+  #key(event) {
     if (event.type !== "keydown") return true;
     const { key, ctrlKey, shiftKey, altKey, metaKey } = event;
     let action = null;
     if (opensMenu(event)) {
-      action = () => this._menu();
+      action = () => this.#menu();
     } else if (ctrlKey && !altKey && !metaKey) {
       if (shiftKey && key === "C") action = () => this.active?.copy();
       else if (!shiftKey && key === "Insert") action = () => this.active?.copy();
@@ -162,19 +170,19 @@ class Workspace {
     return false;
   }
 
-  async _menu() {
+  async #menu() {
     const console = this.active;
     if (!console) return;
     const { place, drives, isObserver } = console;
-    const { machines } = this._context;
+    const { machines } = this.#context;
     const { kind } = machines.parse(place.name);
-    const link = (part) => () => this._context.navigate(this._context.link(place.namespace, place.name, part));
-    const alone = this._consoles.length < 2;
+    const link = (part) => () => this.#context.navigate(this.#context.link(place.namespace, place.name, part));
+    const alone = this.#consoles.length < 2;
     const commands = [
-      { key: "l", label: "List of machines", action: () => this._context.navigate("#/machines") },
-      { key: "n", label: "Next console", action: () => this._step(1), disabled: alone },
-      { key: "p", label: "Previous console", action: () => this._step(-1), disabled: alone },
-      { key: "v", label: this._isSplit ? "One console at a time" : "Split view", action: () => this.toggleSplit() },
+      { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
+      { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
+      { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
+      { key: "v", label: this.#isSplit ? "One console at a time" : "Split view", action: () => this.toggleSplit() },
       { key: "f", label: "Find text", action: () => console.find() },
       { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.copy() },
       { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.paste(), disabled: !drives },
@@ -198,39 +206,39 @@ class Workspace {
     else console.focus();
   }
 
-  _draw() {
-    const count = this._consoles.length;
-    const isSplit = this._isSplit && count > 1;
-    fill(this._tabs, this._consoles.map((each) => this._tab(each)));
-    this._panes.classList.toggle("split", isSplit);
-    for (const each of this._consoles) {
+  #draw() {
+    const count = this.#consoles.length;
+    const isSplit = this.#isSplit && count > 1;
+    fill(this.#tabs, this.#consoles.map((each) => this.#tab(each)));
+    this.#panes.classList.toggle("split", isSplit);
+    for (const each of this.#consoles) {
       each.element.hidden = !isSplit && each !== this.active;
       each.element.classList.toggle("active", each === this.active);
     }
-    this._split.setAttribute("aria-pressed", String(this._isSplit));
-    this._split.hidden = count < 2;
-    this._empty.hidden = count > 0;
-    this._panes.hidden = !count;
-    this._context.frame.count(count);
-    this._keep();
+    this.#split.setAttribute("aria-pressed", String(this.#isSplit));
+    this.#split.hidden = count < 2;
+    this.#empty.hidden = count > 0;
+    this.#panes.hidden = !count;
+    this.#context.frame.count(count);
+    this.#keep();
   }
 
-  _tab(each) {
+  #tab(each) {
     const { namespace, name } = each.place;
     const label = printable(name);
     return h(
       "li",
       { class: each === this.active ? "selected" : "" },
-      h("a", { href: this._context.link(namespace, name), "aria-current": each === this.active ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
+      h("a", { href: this.#context.link(namespace, name), "aria-current": each === this.active ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );
   }
 
-  _keep() {
-    this._context.store.set("consoles", {
-      places: this._consoles.map((each) => each.place),
-      active: Math.max(0, this._consoles.indexOf(this.active)),
-      isSplit: this._isSplit,
+  #keep() {
+    this.#context.store.set("consoles", {
+      places: this.#consoles.map((each) => each.place),
+      active: Math.max(0, this.#consoles.indexOf(this.active)),
+      isSplit: this.#isSplit,
     });
   }
 }

@@ -54,29 +54,31 @@ export function order(column, isDescending) {
 
 /** The rows of several watches. */
 export class Rows {
+  #bySource;
+
   constructor() {
-    this._bySource = new Map();
+    this.#bySource = new Map();
   }
 
   /** Apply an event of the watch `source`. */
   apply(source, kind, event) {
-    const rows = event.type === "RESET" ? new Map() : (this._bySource.get(source) ?? new Map());
+    const rows = event.type === "RESET" ? new Map() : (this.#bySource.get(source) ?? new Map());
     const objects = event.type === "RESET" ? event.items : [event.object];
     for (const object of objects) {
       const row = rowOf(object, kind);
       if (event.type === "DELETED") rows.delete(row.key);
       else rows.set(row.key, row);
     }
-    this._bySource.set(source, rows);
+    this.#bySource.set(source, rows);
   }
 
   get size() {
-    return [...this._bySource.values()].reduce((sum, rows) => sum + rows.size, 0);
+    return [...this.#bySource.values()].reduce((sum, rows) => sum + rows.size, 0);
   }
 
   /** Return the rows that match a filter, in order. */
   select(filter, compare) {
-    const all = [...this._bySource.values()].flatMap((rows) => [...rows.values()]);
+    const all = [...this.#bySource.values()].flatMap((rows) => [...rows.values()]);
     return all.filter((row) => matches(textsOf(row), filter)).sort(compare);
   }
 }
