@@ -45,6 +45,7 @@ export function guard(terminal) {
     terminal.parser.registerCsiHandler({ final }, ([count]) => count > MOST_REPEATED);
   }
   for (const id of DCS) terminal.parser.registerDcsHandler(id, drop);
+  // The public API registers widths, but gives nobody those of xterm.js.
   const provider = fewMarks(terminal._core.unicodeService._activeProvider);
   terminal.unicode.register(provider);
   terminal.unicode.activeVersion = provider.version;
