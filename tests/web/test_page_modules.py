@@ -21,7 +21,7 @@ class PageModulesTests(TestCase):
 
     def test_pass(self) -> None:
         """All of them pass, and there are some."""
-        tests = sorted(map(str, PAGE.glob("*.test.mjs")))
+        tests = sorted(map(str, PAGE.rglob("*.test.mjs")))
         self.assertTrue(tests)
         result = subprocess.run(
             ["node", "--test", "--test-reporter=spec", *tests],

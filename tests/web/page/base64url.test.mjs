@@ -1,3 +1,5 @@
+/** Base64url as OIDC and WebSockets need it. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 

@@ -1,9 +1,9 @@
-/** Elements and style sheets of the page, with a document in memory. */
+/** Elements, style sheets and texts of the page, with a document in memory. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { loadStyles } from "../../../twisted_exec/web/page/dom.js";
+import { loadStyles, printable } from "../../../twisted_exec/web/page/dom.js";
 import { install } from "./dom.mjs";
 
 install();
@@ -23,4 +23,11 @@ test("a style sheet that is missing is named, and may be loaded again", async ()
   document.head.lastChild.send("error");
   await assert.rejects(loading, /vendor\/y.css cannot be loaded/);
   assert.equal(document.head.children.length, before);
+});
+
+test("a text with controls, bidi marks or invisible characters is shown with escapes", () => {
+  assert.equal(printable("a\u001b[31m\u202eb"), "a\\x1b[31m\\u202eb");
+  assert.equal(printable("a\u200b\u{e0041}\n"), "a\\u200b\\u{e0041}\\x0a");
+  assert.equal(printable("Zürich 日本 👍🏽"), "Zürich 日本 👍🏽");
+  assert.equal(printable("<b>\ud800"), "<b>\\ud800");
 });

@@ -1,5 +1,7 @@
 /** A clock, WebSockets, locks and events in memory, for the tests of the page. */
 
+import { Api } from "../../../twisted_exec/web/page/api.js";
+
 /** A clock that moves when the test says so. */
 export class FakeClock {
   time = 1_000_000;
@@ -135,4 +137,37 @@ export class FakeLocks {
     this.#holders.set(name, held);
     return held;
   }
+}
+
+/** A WebSocket of a watch; the newest ones are in `made`. */
+export class FakeSocket {
+  static made = [];
+
+  constructor(url, protocols) {
+    Object.assign(this, { url, protocols });
+    FakeSocket.made.push(this);
+  }
+
+  close() {
+    queueMicrotask(() => this.onclose({ code: 1000 }));
+  }
+}
+
+/**
+ * Return an Api of a server that answers by path, and its calls.
+ *
+ * @param {(path: string, options: object) => object|string|Error|[number, object|string]} answers
+ */
+export function fakeApi(answers, token = () => "secret") {
+  const calls = [];
+  const fetch = async (url, options) => {
+    const path = url.replace("https://server.example", "");
+    calls.push({ path, ...options });
+    const answer = answers(path, options);
+    if (answer instanceof Error) throw answer;
+    const [code, body] = Array.isArray(answer) ? answer : [200, answer];
+    return new Response(typeof body === "string" ? body : JSON.stringify(body), { status: code });
+  };
+  const api = new Api({ origin: "https://server.example", token, fetch, WebSocket: FakeSocket });
+  return { api, calls };
 }

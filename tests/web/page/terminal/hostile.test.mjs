@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { fewMarks } from "../../../twisted_exec/web/page/terminal/hostile.js";
+import { fewMarks } from "../../../../twisted_exec/web/page/terminal/hostile.js";
 
 const MARK = 0x301;
 // As xterm.js has it: a mark of no width joins whatever precedes it.

@@ -1,7 +1,9 @@
+/** Messages of v5.channel.k8s.io. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import * as channel from "../../../twisted_exec/web/page/session/channel.js";
+import * as channel from "../../../../twisted_exec/web/page/session/channel.js";
 
 const bytes = (text) => new TextEncoder().encode(text);
 

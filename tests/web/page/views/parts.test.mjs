@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { countOf, Table } from "../../../twisted_exec/web/page/views/parts.js";
-import { install } from "./dom.mjs";
+import { countOf, Table } from "../../../../twisted_exec/web/page/views/parts.js";
+import { install } from "../dom.mjs";
 
 install();
 

@@ -1,8 +1,10 @@
+/** A session over fake WebSockets. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ConsoleSession } from "../../../twisted_exec/web/page/session/session.js";
-import { FakeClock, FakeLocks, fakeWebSockets, turn } from "./fakes.mjs";
+import { ConsoleSession } from "../../../../twisted_exec/web/page/session/session.js";
+import { FakeClock, FakeLocks, fakeWebSockets, turn } from "../fakes.mjs";
 
 const EPOCH = "9f3c22d10b7a4e55";
 const bytes = (text) => new TextEncoder().encode(text);

@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Machines } from "../../../twisted_exec/web/page/machines.js";
-import { ListView } from "../../../twisted_exec/web/page/views/list_view.js";
-import { install } from "./dom.mjs";
-import { turn } from "./fakes.mjs";
+import { Machines } from "../../../../twisted_exec/web/page/machines.js";
+import { ListView } from "../../../../twisted_exec/web/page/views/list_view.js";
+import { install } from "../dom.mjs";
+import { turn } from "../fakes.mjs";
 
 install();
 

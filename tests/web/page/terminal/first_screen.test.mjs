@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { FirstScreen, stateOutput } from "../../../twisted_exec/web/page/terminal/first_screen.js";
+import { FirstScreen, stateOutput } from "../../../../twisted_exec/web/page/terminal/first_screen.js";
 
 const bytes = (text) => new TextEncoder().encode(text);
 const settle = () => new Promise((resolve) => setImmediate(resolve));

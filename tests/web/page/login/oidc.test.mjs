@@ -13,7 +13,7 @@ import {
   codeOf,
   isForOpener,
   withoutAnswer,
-} from "../../../twisted_exec/web/page/login/oidc.js";
+} from "../../../../twisted_exec/web/page/login/oidc.js";
 
 const OFFER = { issuer: "https://id.example", clientId: "page", scopes: ["openid", "groups"] };
 const PAGE = "https://api.example/console/";

@@ -1,10 +1,12 @@
+/** A session that outlives its connections. */
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ProtocolError } from "../../../twisted_exec/web/page/session/channel.js";
-import { LIMIT_PIECES, WINDOW_PIECES } from "../../../twisted_exec/web/page/session/input.js";
-import { CREDIT_BYTES, SessionState } from "../../../twisted_exec/web/page/session/resume.js";
-import { ModelServer, numbers } from "./model.mjs";
+import { ProtocolError } from "../../../../twisted_exec/web/page/session/channel.js";
+import { LIMIT_PIECES, WINDOW_PIECES } from "../../../../twisted_exec/web/page/session/input.js";
+import { CREDIT_BYTES, SessionState } from "../../../../twisted_exec/web/page/session/resume.js";
+import { ModelServer, numbers } from "../model.mjs";
 
 const EPOCH = "9f3c22d10b7a4e55";
 const KEYS = ["a", "b", "c", "d"].map((letter) => letter.repeat(43));

@@ -1,0 +1,34 @@
+/** Routes in the address of the page. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { machineLink, parse } from "../../../twisted_exec/web/page/routes.js";
+
+function machine(name, { state = "Running", ready = "True", message = "", line = "" } = {}) {
+  return {
+    metadata: { name, namespace: "default", uid: `uid-${name}` },
+    spec: { machinePoolRef: { name: "rack-7" } },
+    status: {
+      state,
+      conditions: [
+        { type: "Ready", status: ready, message },
+        { type: "ConsoleOutput", status: "True", message: line },
+      ],
+    },
+  };
+}
+
+test("routes name a view, a machine and its part", () => {
+  assert.equal(parse("").view, "machines");
+  assert.equal(parse("#/sessions").view, "sessions");
+  assert.equal(parse("#/../../etc").view, "machines");
+  for (const hash of ["#/machines/../vm", "#/machines/a/%2e%2e/logs", "#/recordings/./x"]) {
+    assert.deepEqual(Object.keys(parse(hash).parameters), ["query"], hash);
+  }
+  const { view, parameters } = parse("#/machines/team%2Fa/vm-1/logs?boot=-1");
+  assert.deepEqual([view, parameters.namespace, parameters.name], ["logs", "team/a", "vm-1"]);
+  assert.equal(parameters.query.get("boot"), "-1");
+  assert.equal(parse(machineLink("a b", "vm-1")).parameters.namespace, "a b");
+  assert.equal(parse("#/machines/a/%E0%A4%A").view, "console");
+});

@@ -1,0 +1,53 @@
+/** Requests that open a console, and their refusals. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { explain, opening } from "../../../../twisted_exec/web/page/terminal/rights.js";
+
+const KIND = { group: "g", version: "v1", plural: "machines", subresources: ["console", "exec"] };
+
+function context(...allowed) {
+  return {
+    api: { can: async (verb, resource, subresource) => allowed.includes(`${verb} ${subresource}`) },
+    machines: {
+      parse: (name) => ({ kind: KIND, name }),
+      path: (namespace, name) => `/${namespace}/${name}`,
+    },
+  };
+}
+
+test("a console is opened with as much as its user may do", async () => {
+  const all = await opening(context("drive console", "takeover console", "get exec"), "a", "vm", "drive");
+  assert.deepEqual(all, {
+    drives: true,
+    takesOver: true,
+    mayType: true,
+    path: "/a/vm/exec",
+    query: { stdin: "true", stdout: "true", tty: "true" },
+  });
+  const forced = await opening(context("drive console"), "a", "vm", "takeover");
+  assert.equal(forced.query.force, "true");
+  const watching = await opening(context("get exec"), "a", "vm", "observe");
+  assert.deepEqual([watching.path, watching.query.readOnly, watching.mayType], ["/a/vm/exec", "true", true]);
+  const observer = await opening(context("observe console"), "a", "vm", "drive");
+  assert.deepEqual([observer.path, observer.query.readOnly, observer.mayType], ["/a/vm/console", "true", false]);
+});
+
+test("a kube-apiserver that knows no verbs decides by machines/exec", async () => {
+  const host = await opening(context("get exec"), "a", "vm", "drive");
+  assert.deepEqual([host.path, host.query.stdin], ["/a/vm/exec", "true"]);
+});
+
+test("the reason of a refusal is asked with an ordinary request", async () => {
+  const failing = (code, message, cause = "C") => ({
+    request: async () => {
+      const status = { details: { causes: [{ reason: cause, message }, { field: "x" }, null] } };
+      throw Object.assign(new Error(message), { code, reason: "R", status });
+    },
+  });
+  const refusal = await explain(failing(403, "no"), "/x", {});
+  assert.deepEqual([refusal.code, refusal.message, refusal.causes], [403, "no", [{ reason: "C", message: "no" }]]);
+  assert.equal(await explain(failing(400, "other words", "UpgradeRequired"), "/x", {}), null);
+  assert.equal(await explain(failing(0, "the server cannot be reached"), "/x", {}), null);
+});

@@ -1,0 +1,78 @@
+/** Texts about a console and its end. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { amount, demands, duration, endText, isMachineMissing, mayOpenAgain, presentText, recordedFor, recordingNews, stateText, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+
+test("durations and amounts have the units of all views", () => {
+  assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
+  assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
+});
+
+test("each state has a text", () => {
+  const lost = stateText("reconnecting", { since: 1000 }, 4200);
+  assert.deepEqual(lost, { kind: "bad", text: "connection lost for 3.2s; reconnecting" });
+  assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
+  assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "reconnected after 3.2s; 5.0 KiB of output followed");
+  assert.equal(stateText("open", { resumable: true }, 0).text, "connected");
+});
+
+test("a connection that came back is soon an ordinary one, and the writer's time goes on", () => {
+  const state = { name: "resumed", detail: { seconds: 3, missed: 0 }, at: 1000 };
+  assert.match(presentText(state, 2000).text, /^reconnected after 3/);
+  assert.equal(presentText(state, 60_000).text, "connected");
+  const viewers = { count: 1, writer: "ada", seconds: 5, at: 1000 };
+  assert.match(writerText(viewers, 31_000), /^ada, for 35/);
+  assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "nobody");
+  assert.equal(writerText(undefined, 0), "unknown");
+});
+
+test("the user reads when a recording begins or ends, and whose it is", () => {
+  const ada = { input: "masked", user: "ada" };
+  const both = [ada, { input: "all", user: "" }];
+  assert.equal(recordedFor(both), "ada (input: masked), somebody (input: all)");
+  assert.equal(recordingNews(null, []), "");
+  assert.equal(recordingNews(null, null), "");
+  assert.equal(recordingNews(null, [ada]), "This console is recorded for ada (input: masked).");
+  assert.equal(recordingNews([ada], [ada]), "");
+  assert.match(recordingNews([ada], both), /for ada .*, somebody /);
+  assert.equal(recordingNews([ada], []), "This console is not recorded any more.");
+});
+
+test("a console is offered again only where that may help", () => {
+  assert.ok(!mayOpenAgain({ reason: "NotFound", code: 404, message: 'machines "vm" not found' }));
+  assert.ok(!mayOpenAgain({ reason: "ShuttingDown", message: "the web console was stopped; start it again and open its new URL" }));
+  assert.ok(mayOpenAgain({ reason: "ShuttingDown", message: "the poollet is shutting down" }));
+  assert.ok(mayOpenAgain({ reason: "NotFound", code: 404, message: "the session is unknown" }));
+  assert.ok(mayOpenAgain({ reason: "Completed", message: "" }));
+  assert.ok(isMachineMissing({ reason: "NotFound", code: 404, message: 'machines "vm" not found' }));
+  assert.ok(!isMachineMissing({ reason: "NotFound", code: 404, message: "the session is unknown" }));
+});
+
+test("the end of a session has the server's words", () => {
+  assert.equal(endText({ reason: "SessionDeleted", message: "ada deleted it" }), "ada deleted it");
+  assert.match(endText({ exitCode: 3, message: "" }), /exit code 3/);
+  assert.match(endText({ reason: "UserLeft", message: "" }), /closed/);
+});
+
+test("a policy's demands become a form, without the commands in the message", () => {
+  const causes = [
+    { reason: "ReasonRequired", message: 'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"' },
+    { reason: "ApprovalRequired", message: 'ConsolePolicy "default/q" requires the approval of another user' },
+  ];
+  const refusal = { code: 403, reason: "Forbidden", message: "…: use kubectl console --reason TICKET vm-1", causes };
+  assert.deepEqual(demands(refusal), { reason: true, approval: true });
+  assert.equal(
+    endText(refusal),
+    'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, not "x"; ConsolePolicy "default/q" requires the approval of another user.',
+  );
+});
+
+test("a refusal that no reason and no approval helps has the server's words", () => {
+  const message = 'ConsolePolicy "default/p" does not allow this console at this hour';
+  const refusal = { code: 403, reason: "Forbidden", message, causes: [{ reason: "ConsolePolicyNotMet", message }] };
+  assert.deepEqual(demands(refusal), { reason: false, approval: false });
+  assert.equal(endText(refusal), message);
+  assert.deepEqual(demands({ code: 403, message: "forbidden" }), { reason: false, approval: false });
+});

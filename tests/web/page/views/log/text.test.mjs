@@ -1,0 +1,65 @@
+/** Text of a log, with its styles. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { cssColour, decoded, plain, runsOf, styled } from "../../../../../twisted_exec/web/page/views/log/text.js";
+import { from } from "../../../../../twisted_exec/web/page/views/log/ranges.js";
+
+const STAMP = "2026-11-20T08:38:20.104595125Z ";
+const TIME = STAMP.trimEnd();
+const bytes = (text) => new TextEncoder().encode(text);
+const line = (offset, text, isComplete = true) => ({ offset, time: TIME, bytes: bytes(text), isComplete });
+
+test("escape sequences are removed, whatever they ask for", () => {
+  const cases = [
+    ["\x1b[31mred\x1b[0m", "red"],
+    ["\x1b]0;title\x07text", "text"],
+    ["\x1b]8;;http://evil.example/\x1b\\link\x1b]8;;\x1b\\", "link"],
+    ["\x1b]52;c;ZXZpbA==\x07x", "x"],
+    ["\x1b]52;c;no end", ""],
+    ["\x1bP+q544e\x1b\\x\x1b[c\x1b[6n\x1b[>0q", "x"],
+    ["\x1b[2J\x1b[H\x1b(Bhome", "home"],
+    ["\x1b[?1049h\x1b[>4;2mfull", "full"],
+    ["a\x00\x07\x08b\x7f\x9b31mc", "ab31mc"],
+    ["cut \x1b[3", "cut "],
+    ["cut \x1b", "cut "],
+    ["tab\there", "tab\there"],
+    ["line\r", "line"],
+    ["10%\r20%\r\r100%\r", "10%\n20%\n100%"],
+    ["\rfirst", "first"],
+  ];
+  for (const [text, shown] of cases) assert.equal(plain(text), shown, JSON.stringify(text));
+});
+
+test("colours become styles and continue on the next line", () => {
+  const { runs, style } = runsOf("a\x1b[1;31mb\x1b[38;5;196mc\x1b[48;2;1;2;300md\x1b[22;39me");
+  assert.deepEqual(runs, [
+    { text: "a", style: {} },
+    { text: "b", style: { bold: true, foreground: 1 } },
+    { text: "c", style: { bold: true, foreground: 196 } },
+    { text: "d", style: { bold: true, foreground: 196 } },
+    { text: "e", style: {} },
+  ]);
+  assert.deepEqual(style, {});
+  assert.deepEqual(runsOf("x", { foreground: 2 }).runs[0].style, { foreground: 2 });
+  assert.deepEqual(styled({ bold: true }, ""), {});
+  assert.deepEqual(styled({}, "38;2;1;2;3;97;4"), { foreground: 15, underline: true });
+  assert.deepEqual(styled({}, ">4;2"), {});
+  assert.deepEqual(styled({}, "38;5"), {});
+  assert.deepEqual(styled({}, "1;".repeat(10_000)), { bold: true });
+});
+
+test("only colours of the palette reach CSS", () => {
+  assert.equal(cssColour(1), "#cd0000");
+  assert.equal(cssColour(196), "rgb(255, 0, 0)");
+  assert.equal(cssColour(255), "rgb(238, 238, 238)");
+  assert.equal(cssColour("#01fe02"), "#01fe02");
+  for (const wrong of [256, -1, 1.5, "red", "#12345", "url(x)", "#000000;x", null, undefined, {}]) {
+    assert.equal(cssColour(wrong), null);
+  }
+});
+
+test("bytes that are not UTF-8 become the replacement character", () => {
+  assert.equal(decoded(Uint8Array.from([0x61, 0xff, 0xc3, 0x62])), "a\ufffd\ufffdb");
+});

@@ -1,0 +1,58 @@
+/** Rows of the list of machines. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Rows, order, rowOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
+
+const KIND = { plural: "machines" };
+
+function machine(name, { state = "Running", ready = "True", message = "", line = "" } = {}) {
+  return {
+    metadata: { name, namespace: "default", uid: `uid-${name}` },
+    spec: { machinePoolRef: { name: "rack-7" } },
+    status: {
+      state,
+      conditions: [
+        { type: "Ready", status: ready, message },
+        { type: "ConsoleOutput", status: "True", message: line },
+      ],
+    },
+  };
+}
+
+test("a row has the state, the pool and the last line", () => {
+  const row = rowOf(machine("vm-1", { line: "login:" }), KIND);
+  assert.deepEqual(
+    [row.name, row.state, row.health, row.pool, row.line, row.problem],
+    ["vm-1", "Running", "good", "rack-7", "login:", ""],
+  );
+});
+
+test("a machine that runs but is not ready says why", () => {
+  const row = rowOf(machine("vm-1", { ready: "False", message: "the line is lost" }), KIND);
+  assert.deepEqual([row.health, row.problem], ["bad", "the line is lost"]);
+});
+
+test("a machine without a status is a row", () => {
+  assert.equal(rowOf({ metadata: { name: "a" } }, KIND).state, "Unknown");
+});
+
+test("rows are in natural order", () => {
+  const rows = ["vm-10", "vm-9", "vm-1"].map((name) => rowOf(machine(name), KIND));
+  assert.deepEqual(rows.sort(order("name", false)).map((row) => row.name), ["vm-1", "vm-9", "vm-10"]);
+  assert.deepEqual(rows.sort(order("name", true)).map((row) => row.name), ["vm-10", "vm-9", "vm-1"]);
+});
+
+test("rows follow the events of their watches", () => {
+  const rows = new Rows();
+  rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), machine("vm-2")] });
+  rows.apply("b", KIND, { type: "RESET", items: [machine("vm-3")] });
+  rows.apply("a", KIND, { type: "MODIFIED", object: machine("vm-1", { state: "Shutdown" }) });
+  rows.apply("a", KIND, { type: "DELETED", object: machine("vm-2") });
+  rows.apply("a", KIND, { type: "ADDED", object: machine("vm-4") });
+  const shown = rows.select("", order("name", false)).map((row) => `${row.name} ${row.state}`);
+  assert.deepEqual(shown, ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
+  rows.apply("a", KIND, { type: "RESET", items: [] });
+  assert.equal(rows.size, 1);
+});

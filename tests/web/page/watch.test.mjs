@@ -1,0 +1,79 @@
+/** Watches against a fake server. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { FakeSocket, fakeApi } from "./fakes.mjs";
+
+const MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines";
+const object = (name, version) => ({ metadata: { name, resourceVersion: version } });
+
+/** Start a watch; `next()` resolves with the next event, problem or pause. */
+function watching(answers) {
+  FakeSocket.made = [];
+  const { api: client, calls } = fakeApi(answers);
+  const controller = new AbortController();
+  const seen = [];
+  let wake = () => {};
+  const put = (entry) => {
+    seen.push(entry);
+    wake();
+  };
+  const next = async () => {
+    while (!seen.length) await new Promise((resolve) => (wake = resolve));
+    return seen.shift();
+  };
+  const ended = client.watch(MACHINES, put, {
+    query: { labelSelector: "a=b" },
+    signal: controller.signal,
+    onProblem: (error) => error && put({ problem: error.message }),
+    pause: async (seconds) => put({ pause: Math.floor(seconds) }),
+  });
+  return { next, calls, ended, stop: () => controller.abort() };
+}
+
+const settle = () => new Promise((resolve) => setImmediate(resolve));
+
+test("a watch follows its list over a WebSocket, and ends with the signal", async () => {
+  const { next, ended, stop } = watching(() => ({ items: [object("a", "3")], metadata: { resourceVersion: "5" } }));
+  assert.deepEqual((await next()).type, "RESET");
+  await settle();
+  const [socket] = FakeSocket.made;
+  assert.match(socket.url, /^wss:.*labelSelector=a%3Db&resourceVersion=5&watch=true/);
+  socket.onopen();
+  socket.onmessage({ data: JSON.stringify({ type: "ADDED", object: object("b", "6") }) });
+  assert.deepEqual(await next(), { type: "ADDED", object: object("b", "6") });
+  stop();
+  await ended;
+});
+
+test("a watch lists again after an expired version, and waits longer each time", async () => {
+  const { next, ended, stop } = watching(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+  for (const seconds of [1, 2, 4]) {
+    assert.equal((await next()).type, "RESET");
+    await settle();
+    const socket = FakeSocket.made.at(-1);
+    socket.onopen();
+    socket.onmessage({ data: JSON.stringify({ type: "ERROR", object: { code: 410 } }) });
+    assert.deepEqual(await next(), { pause: seconds });
+  }
+  stop();
+  await settle();
+  FakeSocket.made.at(-1).close();
+  await ended;
+});
+
+test("a WebSocket that cannot be opened is explained by the list", async () => {
+  let refused = false;
+  const { next, ended, stop } = watching(() =>
+    refused ? [403, { message: "forbidden" }] : { items: [], metadata: { resourceVersion: "5" } },
+  );
+  assert.equal((await next()).type, "RESET");
+  await settle();
+  refused = true;
+  FakeSocket.made[0].onclose({ code: 1006 });
+  assert.deepEqual(await next(), { pause: 1 });
+  assert.deepEqual(await next(), { problem: "forbidden" });
+  stop();
+  await ended;
+});
