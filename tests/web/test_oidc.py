@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.apiserver.support import APITestCase
 from twisted_exec.auth.oidc.issuer import Claim, Issuer
 from twisted_exec.auth.oidc.keys import PAUSE_SECONDS, Unpublished
-from twisted_exec.testing.http import Response
+from twisted_exec.testing.http import MemoryClient, Response
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.web.hosted import HostedPage
 from twisted_exec.web.oidc import IssuerLogin, WebClient
@@ -215,24 +216,31 @@ class LoginTests(APITestCase):
         self.assertEqual(response.code, 200)
 
     def test_few_at_once(self) -> None:
-        """Nobody can make the server send many requests to the issuer at once."""
+        """Nobody can make the server send many requests at once, or keep other hosts from logging in."""
         self.ask("GET", ASK, user="")
         self.fetcher.waiting = []
-        clients = [self.server.connect() for _ in range(9)]
-        body = json.dumps(FORM).encode()
-        head = (
-            "POST /console/oidc/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        for client in clients:
-            client.send(head.encode() + body)
-        self.assertEqual(len(self.fetcher.waiting), 8)
+        clients = [self.post_from("192.0.2.1") for _ in range(9)]
         self.assertEqual([each.code for each in clients[8].responses()], [429])
+        others = [self.post_from(f"192.0.2.{number}") for number in range(2, 11)]
+        self.assertEqual(len(self.fetcher.waiting), 16)
+        self.assertEqual([each.code for each in others[8].responses()], [429])
         for waiting in self.fetcher.waiting:
             waiting.callback((200, b'{"id_token": "a.b.c"}'))
         self.assertEqual([each.code for each in clients[0].responses()], [200])
         self.fetcher.waiting = None
         self.assertEqual(self.post().code, 200)
+
+    def post_from(self, host: str) -> MemoryClient:
+        """Send a request for a token from a host."""
+        client = self.server.connect()
+        client.transport.peerAddr = IPv4Address("TCP", host, 50000)
+        body = json.dumps(FORM).encode()
+        head = (
+            "POST /console/oidc/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        client.send(head.encode() + body)
+        return client
 
 
 class SecretTests(LoginTests):

@@ -13,6 +13,7 @@ configured issuers, over verified TLS and without redirects, and few are sent at
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -54,8 +55,10 @@ SCOPES = ("openid", "email", "profile")
 _LIMIT_BYTES = 16 << 10
 _LIMIT_TEXT = 8 << 10
 _LIMIT_REASON = 300
-_AT_ONCE = 8
+_AT_ONCE = 16
 """Requests to issuers at once, for all pages together."""
+_AT_ONCE_OF_HOST = 8
+"""The same for pages on one host, which could otherwise keep all others from logging in."""
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _FIELDS = ("issuer", "code", "verifier", "redirectUri")
 
@@ -123,7 +126,7 @@ class IssuerLogin:
         self._client, self._read_issuers, self._fetcher = client, issuers, fetcher
         self._clock, self._allowed = clock, allowed_origins
         self._discovered: dict[Issuer, _Endpoints] = {}
-        self._sending = 0
+        self._sending: Counter[str] = Counter()
 
     def offers(self) -> list[dict[str, Any]]:
         """Return the issuers for ``config.json``."""
@@ -160,7 +163,8 @@ class IssuerLogin:
         """``GET``: the authorization endpoint of ``?issuer=URL``."""
         protect(context.request.responseHeaders)
         url = (context.request.args or {}).get(b"issuer", [b""])[0]
-        endpoints = await self._endpoints(self._issuer(url.decode("utf-8", "replace")))
+        issuer = self._issuer(url.decode("utf-8", "replace"))
+        endpoints = await self._endpoints(issuer, context.request.client_host)
         context.request.setHeader(b"Cache-Control", b"no-store")
         respond_json(context.request, 200, {"endpoint": endpoints.authorization})
 
@@ -171,28 +175,29 @@ class IssuerLogin:
         refuse_other_sites(request, self._allowed)
         fields = _fields(request)
         issuer = self._issuer(fields["issuer"])
-        endpoints = await self._endpoints(issuer)
-        token = await self._exchange(issuer, endpoints.token, fields)
+        endpoints = await self._endpoints(issuer, request.client_host)
+        token = await self._exchange(issuer, endpoints.token, fields, request.client_host)
         request.setHeader(b"Cache-Control", b"no-store")
         respond_json(request, 200, {"token": token})
 
-    async def _endpoints(self, issuer: Issuer) -> _Endpoints:
+    async def _endpoints(self, issuer: Issuer, host: str) -> _Endpoints:
         """
         Return the endpoints of an issuer.
 
+        :param host: of the page.
         :raises BadGateway: the issuer does not publish them.
         """
         cached = self._discovered.get(issuer)
         if cached is None or self._clock.seconds() >= cached.until:
-            cached = self._discovered[issuer] = await self._discover(issuer)
+            cached = self._discovered[issuer] = await self._discover(issuer, host)
         if cached.problem:
             raise BadGateway(f"the identity provider cannot be used: {cached.problem}")
         return cached
 
-    async def _discover(self, issuer: Issuer) -> _Endpoints:
+    async def _discover(self, issuer: Issuer, host: str) -> _Endpoints:
         try:
             document, seconds = await self._limited(
-                lambda: self._fetcher.fetch(issuer.discovery, issuer.ca_pem)
+                host, lambda: self._fetcher.fetch(issuer.discovery, issuer.ca_pem)
             )
             discovery = discovered(document, issuer.url)
             authorization, token = (
@@ -206,7 +211,9 @@ class IssuerLogin:
         until = self._clock.seconds() + max(seconds, SHORTEST_SECONDS)
         return _Endpoints(until, authorization, token)
 
-    async def _exchange(self, issuer: Issuer, url: str, fields: Mapping[str, str]) -> str:
+    async def _exchange(
+        self, issuer: Issuer, url: str, fields: Mapping[str, str], host: str
+    ) -> str:
         """
         Exchange a code for the ID token.
 
@@ -223,7 +230,7 @@ class IssuerLogin:
         }
         try:
             code, document = await self._limited(
-                lambda: self._fetcher.post(url, issuer.ca_pem, form)
+                host, lambda: self._fetcher.post(url, issuer.ca_pem, form)
             )
         except Unpublished as problem:
             raise BadGateway(f"the identity provider cannot be used: {problem}") from None
@@ -250,14 +257,16 @@ class IssuerLogin:
             raise BadGateway("the server cannot read its client secret, see its log") from None
         return {"client_secret": secret}
 
-    async def _limited(self, send: Callable[[], Deferred[Any]]) -> Any:
-        if self._sending >= _AT_ONCE:
+    async def _limited(self, host: str, send: Callable[[], Deferred[Any]]) -> Any:
+        if self._sending.total() >= _AT_ONCE or self._sending[host] >= _AT_ONCE_OF_HOST:
             raise TooManyRequests("too many people log in at this moment, please try again")
-        self._sending += 1
+        self._sending[host] += 1
         try:
             return await send()
         finally:
-            self._sending -= 1
+            self._sending[host] -= 1
+            if not self._sending[host]:
+                del self._sending[host]
 
 
 def _fields(request: Request) -> dict[str, str]:
