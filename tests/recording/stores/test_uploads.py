@@ -5,7 +5,7 @@ Uploads of closed recordings: :mod:`twisted_exec.recording.stores.uploads`.
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -124,6 +124,31 @@ class UploadsTests(SynchronousTestCase):
         self.assertGreater(self.metric("failures_total", kind="source"), 1)
         self.assertIn("the recording a cannot be read", self.uploads.problem)
         self.assertGreater(len(self.flushLoggedErrors(OSError)), 1)
+
+    def test_unreadable_among_others(self) -> None:
+        """Recordings that cannot be read hold no others up."""
+        for number in range(50):
+            self.uploads.store(f"bad-{number}", text_of(b"abc", until=0))
+        done = self.uploads.store("good", text_of(b"abc"))
+        self.clock.advance(1)
+        self.successResultOf(done)
+        for _ in range(20):
+            self.clock.advance(LONGEST_DELAY_SECONDS)
+        done = self.uploads.store("late", text_of(b"abc"))
+        self.clock.advance(LONGEST_DELAY_SECONDS)
+        self.successResultOf(done)
+        self.flushLoggedErrors(OSError)
+
+    def test_without_end(self) -> None:
+        """A store whose content has no end is not read for ever."""
+
+        class Endless(MemoryStore):
+            def read(self, name: str, offset: int, limit: int) -> Deferred[bytes]:
+                return succeed(b"x" * limit)
+
+        self.store = Endless()
+        self.assertNoResult(self.make_uploads().store("a", text_of(b"abc")))
+        self.assertEqual(self.metric("failures_total", kind="answer"), 1)
 
     def test_deleted(self) -> None:
         """A recording is deleted when the store can do it."""

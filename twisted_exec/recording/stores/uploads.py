@@ -61,10 +61,12 @@ class UploadMetrics:
 class _Job:
     """
     :ivar read: ``None`` to delete the recording.
+    :ivar is_unreadable: the last attempt could not read the recording.
     """
 
     name: str
     read: ReadText | None
+    is_unreadable: bool = False
     done: Deferred[Any] = field(default_factory=Deferred)
 
 
@@ -139,7 +141,7 @@ class Uploads(BackgroundTask):
 
     async def _work(self) -> None:
         while self._jobs:
-            job = next(iter(self._jobs.values()))
+            job = self._next()
             working = Deferred.fromCoroutine(self._run(job))
             self._current = job, working
             try:
@@ -161,12 +163,17 @@ class Uploads(BackgroundTask):
                 self._current = None
         self._is_working = False
 
+    def _next(self) -> _Job:
+        """Return a job; one that could not be read before only if there is no other."""
+        jobs = self._jobs.values()
+        return next((each for each in jobs if not each.is_unreadable), next(iter(jobs)))
+
     async def _run(self, job: _Job) -> Stored | None:
         if job.read is None:
             await self.backend.delete(job.name)
             return None
         stored: Stored = await self.backend.put(job.name, job.read)
-        if await digest(reader(self.backend, job.name)) != stored:
+        if await digest(reader(self.backend, job.name), stored.size) != stored:
             raise StoreError("answer", f"{self.backend.location(job.name)} is not as it was sent")
         return stored
 
@@ -197,6 +204,9 @@ class Uploads(BackgroundTask):
             self._jobs[job.name] = self._jobs.pop(job.name)
             if job.read is not None:
                 self.failing(job.name, why)
+        job.is_unreadable = kind == _READING
+        if job.is_unreadable and not self._next().is_unreadable:
+            return
         self._delay_seconds = min(
             max(FIRST_DELAY_SECONDS, self._delay_seconds * 2), LONGEST_DELAY_SECONDS
         )

@@ -141,7 +141,8 @@ class BucketTests(LoopbackCase):
     async def test_other_answers(self) -> None:
         """An answer that is not one of S3, or has entities, is an error."""
         entities = b'<!DOCTYPE a [<!ENTITY b "c">]><a><IsTruncated>&b;</IsTruncated></a>'
-        for body in (b"", b"<html>", b"{}", b"\xff", entities, b"<a/>"):
+        hidden = entities.decode().encode("utf-16")
+        for body in (b"", b"<html>", b"{}", b"\xff", entities, hidden, b"<a/>"):
             store = await self.store(Answering(200, body))
             with self.assertRaisesRegex(StoreError, "not one of S3"):
                 await store.list()
@@ -152,6 +153,15 @@ class BucketTests(LoopbackCase):
         store = await self.store(Answering(200, body))
         with self.assertRaisesRegex(StoreError, "InternalError"):
             await store.list()
+
+    async def test_much_markup(self) -> None:
+        """An answer whose parsing would hold everybody up is not parsed."""
+        end = b"<IsTruncated>false</IsTruncated></a>"
+        attributes = b" ".join(b'a%d=""' % number for number in range(100_000))
+        for body in (b"<a>" + b"<b/>" * 100_000 + end, b"<a %s>%s" % (attributes, end)):
+            store = await self.store(Answering(200, body))
+            with self.assertRaisesRegex(StoreError, "not one of S3"):
+                await store.list()
 
     async def test_large_answers(self) -> None:
         """An answer is not read beyond its limit."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory
 
 from tests.contracts.recording_store import RecordingStoreContract, stored, text_of
@@ -201,3 +201,35 @@ class PartsTests(S3Case, RecordingStoreContract):
         self.assertEqual(error.kind, "unreachable")
         self.assertIn(f"http://127.0.0.1:{self.port}", str(error))
         self.assertNotIn("Signature", str(error))
+
+
+class Endless:
+    """A bucket that lists one more part, again and again."""
+
+    async def collect(
+        self, request: Request, **limits: Any
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        query = dict(parse_qsl(urlsplit(request.target).query, keep_blank_values=True))
+        if request.method == "POST":
+            return 200, {}, b"<a><UploadId>u</UploadId></a>"
+        if "uploads" in query:
+            return 200, {}, b"<a><IsTruncated>false</IsTruncated></a>"
+        if "uploadId" not in query:
+            return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+        number = int(query.get("part-number-marker", "0")) + 1
+        part = b"<Part><PartNumber>%d</PartNumber><Size>1</Size><ETag>e</ETag></Part>" % number
+        return 200, {}, b"<a>%s<IsTruncated>true</IsTruncated></a>" % part
+
+    def close(self) -> Deferred[None]:
+        return succeed(None)
+
+
+class HostileTests(S3Case):
+    """Buckets that lie."""
+
+    async def test_parts_without_end(self) -> None:
+        """More parts than an upload can have are an error."""
+        self.patch(store_module, "_MOST_PARTS", 20)
+        store = self.make_store(Endless())
+        with self.assertRaisesRegex(StoreError, "more parts than an upload can have"):
+            await store.put("a", text_of(b"x" * PART_BYTES))

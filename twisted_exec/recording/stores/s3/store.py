@@ -135,13 +135,12 @@ class S3Store:
         if await self._exists(name):
             # The answer to the last request of an earlier attempt was lost, or has not arrived.
             stored = await digest(read)
-            if await digest(reader(self, name)) == stored:
+            if await digest(reader(self, name), stored.size) == stored:
                 await self._abort(await self._uploads(key), key)
                 return stored
         first = await fill(read, 0, self._part_bytes)
         if len(first) < self._part_bytes:
-            await self._send(Call("PUT", key, body=first))
-            return Stored(len(first), sha256(first).hexdigest())
+            return Stored(len(first), await self._send(Call("PUT", key, body=first)))
         return await self._put_parts(key, first, read)
 
     async def _exists(self, name: str) -> bool:
@@ -177,8 +176,8 @@ class S3Store:
         )
         return Stored(offset, whole.hexdigest())
 
-    async def _send(self, call: Call) -> None:
-        """Send a part, or a whole object, with a hash that the bucket compares."""
+    async def _send(self, call: Call) -> str:
+        """Send a part, or a whole object, with hashes that the bucket compares; return the SHA-256."""
         payload, check = await self._in_thread(_checksums, call.body)
         # Buckets that lock their objects demand Content-MD5.
         await self._require(
@@ -191,6 +190,7 @@ class S3Store:
                 payload,
             )
         )
+        return str(payload)
 
     async def _new_upload(self, key: str) -> str:
         body = await self._require(Call("POST", key, {"uploads": ""}))
@@ -222,6 +222,8 @@ class S3Store:
             for each in listed.elements:
                 part = Part(_number(each.get("Size", "")), each.get("ETag", "").strip('"'))
                 parts[_number(each.get("PartNumber", ""))] = part
+            if len(parts) > _MOST_PARTS:
+                raise StoreError("answer", "the bucket lists more parts than an upload can have")
             if listed.is_last or len(parts) == before:
                 return parts
 
