@@ -11,6 +11,9 @@ import { InputQueue } from "./input.js";
 /** Bytes of output that the server may send before the page has shown those before. */
 export const CREDIT_BYTES = 128 * 1024;
 
+/** Marks that have arrived on a connection, in the order in which they do: none, Session, Ack, At. */
+const [UNMARKED, KEPT, READY, PLACED] = [0, 1, 2, 3];
+
 const EPOCH = /^[0-9a-f]{16}$/;
 const KEY = /^[A-Za-z0-9_-]{43,128}$/;
 const INPUTS = ["none", "masked", "all"];
@@ -45,9 +48,7 @@ export class SessionState {
   #usesCredit = true;
   #first = null; // the position of the session's first output
   #isRestored = false;
-  #isResumable = false;
-  #isReady = false;
-  #isPlaced = false;
+  #phase = UNMARKED; // of this connection
   #received = 0; // bytes of output of this connection
   #total = 0; // bytes of output of all connections, at the beginning of this one
   #taken = 0; // bytes of output of all connections that the page has shown
@@ -87,7 +88,7 @@ export class SessionState {
 
   /** Whether the server of this connection keeps the session after a loss. */
   get isResumable() {
-    return this.#isResumable;
+    return this.#phase >= KEPT;
   }
 
   /** Whether the next connection goes on with a session that exists. */
@@ -97,12 +98,12 @@ export class SessionState {
 
   /** Whether input may be sent. */
   get isReady() {
-    return this.#isReady;
+    return this.#phase >= READY;
   }
 
   /** Begin another connection; return the value of X-Twisted-Exec-Resume for its request. */
   connect() {
-    this.#isResumable = this.#isReady = this.#isPlaced = false;
+    this.#phase = UNMARKED;
     this.#total += this.#received;
     this.#received = this.#reported = 0;
     const credit = this.#usesCredit ? `; credit=${CREDIT_BYTES}` : "";
@@ -135,7 +136,7 @@ export class SessionState {
 
   /** Return whether a status Resumed is the late arrival of an attempt of this page. */
   get mayResumeAgain() {
-    return this.#isReady && this.#keys.length > 1;
+    return this.isReady && this.#keys.length > 1;
   }
 
   /** Count output.  Throws ProtocolError if its position is unknown. */
@@ -143,8 +144,8 @@ export class SessionState {
     if (bytes.length === 0) {
       return;
     }
-    if (this.#isResumable) {
-      if (!this.#isPlaced) {
+    if (this.isResumable) {
+      if (this.#phase !== PLACED) {
         throw new ProtocolError("output without a position");
       }
       this.position = { ...this.position, offset: this.position.offset + bytes.length };
@@ -160,7 +161,7 @@ export class SessionState {
   take(count) {
     this.#taken += count;
     const taken = Math.max(0, this.#taken - this.#total);
-    if (!this.#isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 4) {
+    if (!this.isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 4) {
       return null;
     }
     this.#reported = taken;
@@ -169,7 +170,7 @@ export class SessionState {
 
   /** Return the input that is to be sent now. */
   takeInput() {
-    return this.#isReady ? this.input.take() : [];
+    return this.isReady ? this.input.take() : [];
   }
 
   /**
@@ -182,13 +183,13 @@ export class SessionState {
     if ("Session" in mark) {
       return this.#adopt(mark);
     }
-    if (!this.#isResumable) {
+    if (!this.isResumable) {
       return {};
     }
     if ("Ack" in mark) {
       return this.#settle(mark.Ack);
     }
-    if (!this.#isReady) {
+    if (!this.isReady) {
       throw new ProtocolError("the first mark is not Ack");
     }
     if ("At" in mark) {
@@ -215,7 +216,7 @@ export class SessionState {
   #adopt(mark) {
     const { Session: session, Key: key, Seconds: seconds } = mark;
     const isValid = typeof key === "string" && KEY.test(key) && typeof session === "string";
-    if (!isValid || !SESSION.test(session) || !isCount(seconds) || this.#isResumable) {
+    if (!isValid || !SESSION.test(session) || !isCount(seconds) || this.isResumable) {
       throw new ProtocolError("a mark Session is not valid");
     }
     const before = this.#keys[this.#usesEarlier ? 1 : 0];
@@ -224,7 +225,7 @@ export class SessionState {
     this.session = session;
     this.seconds = seconds;
     this.hops = typeof mark.Hops === "string" ? mark.Hops : "";
-    this.#isResumable = true;
+    this.#phase = KEPT;
     return { key: true };
   }
 
@@ -232,7 +233,7 @@ export class SessionState {
     if (count !== null && !isCount(count)) {
       throw new ProtocolError("a mark Ack has no valid number");
     }
-    if (this.#isReady) {
+    if (this.isReady) {
       if (count === null) {
         throw new ProtocolError("an Ack without a number is not at the beginning");
       }
@@ -249,7 +250,7 @@ export class SessionState {
       this.input.sendAgain(count);
     }
     this.#isRestored = false;
-    this.#isReady = true;
+    this.#phase = READY;
     return uncertain ? { ready: true, uncertain } : { ready: true };
   }
 
@@ -260,7 +261,7 @@ export class SessionState {
     }
     const before = this.position;
     const exact = mark.Exact !== false;
-    this.#isPlaced = true;
+    this.#phase = PLACED;
     this.position = { epoch, offset };
     this.#first ??= this.position;
     const placed = { epoch, offset, exact, end: isCount(mark.End) ? mark.End : null };
