@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { fewMarks } from "../../../../twisted_exec/web/page/terminal/hostile.js";
+import { fewMarks, onTyped } from "../../../../twisted_exec/web/page/terminal/hostile.js";
 
 const MARK = 0x301;
 // As xterm.js has it: a mark of no width joins whatever precedes it.
@@ -39,4 +39,31 @@ test("too many marks get cells of their own", () => {
 test("widths are those of the terminal", () => {
   assert.equal(fewMarks(WIDTHS).wcwidth(0x61), 1);
   assert.equal(fewMarks(WIDTHS).charProperties(0x61, 0), 2);
+});
+
+/** Return what a page sends when its user types these pieces, and the terminal answers between them. */
+function sent(...pieces) {
+  const [inputs, data] = [[], []];
+  const terminal = {
+    _core: { coreService: { onUserInput: (listener) => inputs.push(listener) } },
+    onData: (listener) => data.push(listener),
+    onBinary: () => {},
+  };
+  const bytes = [];
+  onTyped(terminal, (piece) => bytes.push(...piece));
+  for (const piece of pieces) {
+    inputs.forEach((listener) => listener());
+    data.forEach((listener) => listener(piece));
+    data.forEach((listener) => listener("\x1b[1;1R"));
+  }
+  return new TextDecoder().decode(new Uint8Array(bytes));
+}
+
+test("keys are sent, and answers of the terminal are not", () => {
+  assert.equal(sent("a", "\r"), "a\r");
+});
+
+test("a character beyond U+FFFF that comes as two keys is sent whole", () => {
+  assert.equal(sent("\ud83d", "\ude00", "x"), "😀x");
+  assert.equal(sent("a😀"), "a😀");
 });

@@ -83,8 +83,14 @@ export function onTyped(terminal, callback) {
   terminal._core.coreService.onUserInput(() => {
     isTyped = true;
   });
+  let half = ""; // of a character beyond U+FFFF, which Firefox reports as two keys
   terminal.onData((data) => {
-    if (isTyped) callback(new TextEncoder().encode(data));
+    if (isTyped) {
+      const text = half + data;
+      half = /[\ud800-\udbff]$/.test(text) ? text.slice(-1) : "";
+      const whole = text.slice(0, text.length - half.length);
+      if (whole) callback(new TextEncoder().encode(whole));
+    }
     isTyped = false;
   });
   // Positions of the mouse in the oldest protocol: bytes, not characters.
