@@ -219,6 +219,27 @@ def chromium_program() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def firefox() -> str | None:
+    """Why the page cannot be tried in Firefox here, or ``None``."""
+    return None if firefox_program() else "firefox is not on PATH (firefox-esr)"
+
+
+def firefox_program() -> str | None:
+    """A Firefox, under one of the names that distributions use."""
+    return next((path for name in ("firefox-esr", "firefox") if (path := shutil.which(name))), None)
+
+
+def webkit() -> str | None:
+    """Why the page cannot be tried in WebKit here, or ``None``."""
+    missing = [each for each in ("WebKitWebDriver", "Xvfb") if not shutil.which(each)]
+    return f"{', '.join(missing)} not on PATH (webkit2gtk-driver, xvfb)" if missing else None
+
+
+def webkit_program() -> str | None:
+    """The WebDriver of WebKitGTK."""
+    return shutil.which("WebKitWebDriver")
+
+
 def certificate_store() -> str | None:
     """Why certificates cannot be imported into a browser here, or ``None``."""
     missing = [each for each in ("certutil", "pk12util", "openssl") if not shutil.which(each)]

@@ -16,6 +16,8 @@ kubectl.newest            KUBECTL_NEWEST            cd tests/interop/kubectl && 
                                                     -X $v.gitMinor=37" -o WHERE/kubectl.newest .
 kubectl.1.20              KUBECTL_OLDEST            Debian's kubernetes-client
 chromium                                            Debian's chromium
+firefox-esr                                         Debian's firefox-esr
+WebKitWebDriver, Xvfb                               Debian's webkit2gtk-driver, xvfb
 promtool, prometheus                                Debian's prometheus; its service is not needed
                           XTERM_HEADLESS            npm install --prefix WHERE
                                                     @xterm/headless@6.0.0; the variable is WHERE
@@ -92,6 +94,8 @@ Web console
       load, 50 tabs, and a line of 100 MB.
     * ``browser_certificate`` (the same, certutil and pk12util of Debian's libnss3-tools, and root for a
       policy): a login with a client certificate in the browser's store.
+    * ``browser_engines`` (firefox-esr; WebKitWebDriver and Xvfb; page/vendor; 2 min): the page of
+      ``twisted-exec web`` in the engines of Firefox and of Safari.
     * ``browser_oidc`` (the same as ``browser``, and dex; 1 min): logins at an identity provider, with the
       configuration of ``docs/deploy/dex``, whose tokens expire while consoles are open.
 

@@ -16,6 +16,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from .abstract_page import PageError
+
 READ, WRITE = 3, 4
 """Descriptors of Chromium."""
 DESCRIPTORS: dict[int, str | int] = {0: "w", 1: "r", 2: "r", READ: "w", WRITE: "r"}
@@ -24,7 +26,7 @@ Message = dict[str, Any]
 Listener = Callable[[str, Message], None]
 
 
-class DevToolsError(Exception):
+class DevToolsError(PageError):
     """The browser refused a command, or the page threw an exception."""
 
 

@@ -1,5 +1,5 @@
 """
-One page of a browser: what a user does in it, and everything that goes wrong in it.
+One page of Chromium: what a user does in it, and everything that goes wrong in it.
 """
 
 from __future__ import annotations
@@ -11,47 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 
+from .abstract_page import AbstractPage
 from .devtools import DevTools, DevToolsError, Message
 from .keys import key_event
 
 reactor: Any = _reactor
 
-SECONDS = 30
-"""How long a test waits for a condition."""
 _DOMAINS = ("Page", "Runtime", "Network", "Log", "Audits", "DOM")
-# A navigation replaces the context of scripts; the condition is then asked of the new one.
-_NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
-# The promise is fulfilled as soon as the expression is true.  Each change of the document, and each
-# event that can change what no observer sees (values, focus, the address), is a reason to look.
-_UNTIL = """new Promise((resolve, reject) => {
-    const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message'];
-    const look = () => {
-        try {
-            const value = (%s);
-            if (!value) return;
-            observer.disconnect();
-            events.forEach((each) => removeEventListener(each, look, true));
-            resolve(value);
-        } catch (error) { reject(error); }
-    };
-    const observer = new MutationObserver(look);
-    observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
-    events.forEach((each) => addEventListener(each, look, true));
-    look();
-})"""
-# The centre of an element, after it has been scrolled into view.
-_CENTRE = """((element) => {
-    if (!element) throw Error('no such element: ' + %(selector)s);
-    element.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
-    const {left, top, width, height} = element.getBoundingClientRect();
-    const [x, y] = [left + width / 2, top + height / 2];
-    const hit = document.elementFromPoint(x, y);
-    if (!hit || !(element.contains(hit) || hit.contains(element)))
-        throw Error(%(selector)s + ' is covered by ' + (hit ? hit.outerHTML.slice(0, 200) : 'nothing'));
-    return [x, y];
-})(document.querySelector(%(selector)s))"""
 
 
 @dataclass
@@ -68,26 +36,19 @@ class Transfer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Page:
+class Page(AbstractPage):
     """
-    A tab.
+    A tab of Chromium.
 
     :param context: identifies the profile, if it is not the default one.
-    :ivar messages: texts of the console, each with its type, such as ``error: ...``.
-    :ivar exceptions: exceptions that no script has caught.
-    :ivar violations: violations of the content security policy.
     :ivar transfers: responses by the request's id.
-    :ivar dialogs: texts of ``alert`` and its like, which are dismissed.
     :ivar frames: all messages of WebSockets that arrived, in order.
     """
 
     def __init__(self, devtools: DevTools, target: str, context: str = "") -> None:
+        super().__init__()
         self._devtools, self._target, self._session = devtools, target, ""
         self._context = context
-        self.messages: list[str] = []
-        self.exceptions: list[str] = []
-        self.violations: list[str] = []
-        self.dialogs: list[str] = []
         self.transfers: dict[str, Transfer] = {}
         self.frames: list[bytes] = []
         self._recorders: dict[str, Callable[[str], None]] = {}
@@ -164,11 +125,6 @@ class Page:
     # Scripts.
 
     async def evaluate(self, expression: str) -> Any:
-        """
-        Return the value of an expression, or of the promise that it is, as JSON has it.
-
-        :raises DevToolsError: it threw an exception.
-        """
         result = await self.call(
             "Runtime.evaluate",
             expression=expression,
@@ -180,53 +136,16 @@ class Page:
             raise DevToolsError(_described(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    async def until(self, expression: str, *, seconds: float = SECONDS) -> Any:
-        """
-        Wait until an expression is true, also across navigations.
-
-        :return: its value.
-        :raises AssertionError: it was not true in time; the message shows the page.
-        """
-        waiting = Deferred.fromCoroutine(self._until(expression))
-        waiting.addTimeout(seconds, reactor)
-        try:
-            return await waiting
-        except TimeoutError:
-            raise AssertionError(
-                f"not true within {seconds} s: {expression}\n{await self.report()}"
-            ) from None
-
-    async def _until(self, expression: str) -> Any:
-        while True:
-            try:
-                return await self.evaluate(_UNTIL % expression)
-            except DevToolsError as error:
-                if not any(each in str(error) for each in _NAVIGATED):
-                    raise
-
-    async def report(self) -> str:
-        """Return the page's text and everything that went wrong in it."""
-        text = await self.evaluate("document.body ? document.body.innerText : ''")
-        wrong = [*self.messages, *self.exceptions, *self.violations, *self.dialogs]
-        return "\n".join([await self.evaluate("location.href"), text, *wrong])
-
     async def before_scripts(self, script: str) -> None:
-        """Run a script in each document of the page before the document's own scripts."""
         await self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     async def record(self, name: str, receiver: Callable[[str], None]) -> None:
-        """Give scripts a function ``name(text)`` that calls ``receiver``; it outlives documents."""
         self._recorders[name] = receiver
         await self.call("Runtime.addBinding", name=name)
 
     # What a user does.
 
     async def goto(self, url: str) -> None:
-        """
-        Open a URL; fires when the document has been received.
-
-        :raises DevToolsError: there was no answer.
-        """
         result = await self.call("Page.navigate", url=url)
         if result.get("errorText"):
             raise DevToolsError(f"{url}: {result['errorText']}")
@@ -234,41 +153,24 @@ class Page:
     async def reload(self) -> None:
         await self.call("Page.reload")
 
-    async def click(self, selector: str) -> None:
-        """Wait for an element that is not disabled, and click in its centre."""
-        quoted = json.dumps(selector)
-        await self.until(f"document.querySelector({quoted})?.matches(':not(:disabled)')")
-        await self.click_at(*await self.evaluate(_CENTRE % {"selector": quoted}))
-
     async def click_at(self, x: float, y: float) -> None:
-        """Click at a point of the window."""
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = "none" if kind == "mouseMoved" else "left"
             await self.call(
                 "Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1
             )
 
-    async def type(self, text: str) -> None:
-        """Type into the element that has the focus; a line feed is the Enter key."""
-        for character in text:
-            await self.press("Enter" if character == "\n" else character)
-
     async def press(self, key: str) -> None:
-        """Press a key, such as ``a``, ``Enter`` or ``Control+Shift+C``."""
         event = key_event(key)
         kind = "keyDown" if "text" in event else "rawKeyDown"
         await self.call("Input.dispatchKeyEvent", type=kind, **event)
         event.pop("text", None)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
-    async def focus(self, selector: str) -> None:
-        """Wait until an element is visible, and give it the focus."""
-        quoted = json.dumps(selector)
-        await self.until(f"document.querySelector({quoted})?.offsetParent")
-        await self.evaluate(f"document.querySelector({quoted}).focus()")
+    async def insert(self, text: str) -> None:
+        await self.call("Input.insertText", text=text)
 
     async def resize(self, width: int, height: int) -> None:
-        """Give the window another size, in CSS pixels."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

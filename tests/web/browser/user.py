@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
+from .abstract_page import AbstractPage
 from .chromium import Chromium
-from .page import Page
 
 # Each write to a terminal is reported with its document and number, before the page's own modules run.
 _RECORD_WRITES = """
@@ -41,19 +41,32 @@ _TEXT = """(() => {
 _UNTIL_TEXT = """(() => { const text = %s; return new RegExp(%s).test(text) && text; })()"""
 
 
-class User:
+AnyPage = TypeVar("AnyPage", bound=AbstractPage)
+
+
+class Browser(Protocol[AnyPage]):
+    """Chromium, or a browser of another make."""
+
+    async def page(
+        self, *, width: int = ..., height: int = ..., private: bool = ...
+    ) -> AnyPage: ...
+
+
+class User(Generic[AnyPage]):
     """
     :ivar page: the user's page.
     :ivar written: what each terminal got, by document and number; a reload begins a new document.
     """
 
-    def __init__(self, page: Page, url: str) -> None:
+    def __init__(self, page: AnyPage, url: str) -> None:
         self.page, self._url = page, url
         self.written: list[dict[int, list[bytes]]] = []
         self._documents: list[str] = []
 
     @classmethod
-    async def visit(cls, browser: Chromium, url: str, *, private: bool = True, **size: int) -> User:
+    async def visit(
+        cls, browser: Browser[AnyPage], url: str, *, private: bool = True, **size: int
+    ) -> User[AnyPage]:
         """Open the page in a new tab, with a profile of its own or with the browser's."""
         page = await browser.page(private=private, **size)
         user = cls(page, url)
@@ -73,7 +86,7 @@ class User:
     async def log_in(self, token: str) -> None:
         """Paste a token into the dialog."""
         await self.page.focus("dialog[open] input[type=password]")
-        await self.page.call("Input.insertText", text=token)
+        await self.page.insert(token)
         await self.page.press("Enter")
         await self.page.until("!document.querySelector('dialog[open]')")
 

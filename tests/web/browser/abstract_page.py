@@ -1,0 +1,167 @@
+"""
+A page in any browser: what a user does in it, and waits for.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, TimeoutError
+
+reactor: Any = _reactor
+
+SECONDS = 30
+"""How long a test waits for a condition."""
+# A navigation replaces the context of scripts; the condition is then asked of the new one.
+_NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
+# The promise is fulfilled as soon as the expression is true.  Each change of the document, and each
+# event that can change what no observer sees (values, focus, the address), is a reason to look.
+_UNTIL = """new Promise((resolve, reject) => {
+    const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message'];
+    const look = () => {
+        try {
+            const value = (%s);
+            if (!value) return;
+            observer.disconnect();
+            events.forEach((each) => removeEventListener(each, look, true));
+            resolve(value);
+        } catch (error) { reject(error); }
+    };
+    const observer = new MutationObserver(look);
+    observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
+    events.forEach((each) => addEventListener(each, look, true));
+    look();
+})"""
+# The centre of an element, after it has been scrolled into view.
+_CENTRE = """((element) => {
+    if (!element) throw Error('no such element: ' + %(selector)s);
+    element.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
+    const {left, top, width, height} = element.getBoundingClientRect();
+    const [x, y] = [left + width / 2, top + height / 2];
+    const hit = document.elementFromPoint(x, y);
+    if (!hit || !(element.contains(hit) || hit.contains(element)))
+        throw Error(%(selector)s + ' is covered by ' + (hit ? hit.outerHTML.slice(0, 200) : 'nothing'));
+    return [x, y];
+})(document.querySelector(%(selector)s))"""
+
+
+class PageError(Exception):
+    """The browser refused a command, or the page threw an exception."""
+
+
+class AbstractPage(ABC):
+    """
+    A tab.
+
+    :ivar messages: texts of the console, each with its type, such as ``error: ...``.
+    :ivar exceptions: exceptions that no script has caught.
+    :ivar violations: violations of the content security policy.
+    :ivar dialogs: texts of ``alert`` and its like, which are dismissed.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.exceptions: list[str] = []
+        self.violations: list[str] = []
+        self.dialogs: list[str] = []
+
+    # What a browser implements.
+
+    @abstractmethod
+    async def evaluate(self, expression: str) -> Any:
+        """
+        Return the value of an expression, or of the promise that it is, as JSON has it.
+
+        :raises PageError: it threw an exception.
+        """
+
+    @abstractmethod
+    async def goto(self, url: str) -> None:
+        """
+        Open a URL; fires when the document has been received.
+
+        :raises PageError: there was no answer.
+        """
+
+    @abstractmethod
+    async def reload(self) -> None:
+        """Load the document again."""
+
+    @abstractmethod
+    async def before_scripts(self, script: str) -> None:
+        """Run a script in each document of the page before the document's own scripts."""
+
+    @abstractmethod
+    async def record(self, name: str, receiver: Callable[[str], None]) -> None:
+        """Give scripts a function ``name(text)`` that calls ``receiver``; it outlives documents."""
+
+    @abstractmethod
+    async def press(self, key: str) -> None:
+        """Press a key, such as ``a``, ``Enter`` or ``Control+Shift+C``."""
+
+    @abstractmethod
+    async def click_at(self, x: float, y: float) -> None:
+        """Click at a point of the window."""
+
+    @abstractmethod
+    async def resize(self, width: int, height: int) -> None:
+        """Give the window another size, in CSS pixels."""
+
+    # Scripts.
+
+    async def until(self, expression: str, *, seconds: float = SECONDS) -> Any:
+        """
+        Wait until an expression is true, also across navigations.
+
+        :return: its value.
+        :raises AssertionError: it was not true in time; the message shows the page.
+        """
+        waiting = Deferred.fromCoroutine(self._until(expression))
+        waiting.addTimeout(seconds, reactor)
+        try:
+            return await waiting
+        except TimeoutError:
+            raise AssertionError(
+                f"not true within {seconds} s: {expression}\n{await self.report()}"
+            ) from None
+
+    async def _until(self, expression: str) -> Any:
+        while True:
+            try:
+                return await self.evaluate(_UNTIL % expression)
+            except PageError as error:
+                if not any(each in str(error) for each in _NAVIGATED):
+                    raise
+
+    async def report(self) -> str:
+        """Return the page's text and everything that went wrong in it."""
+        text = await self.evaluate("document.body ? document.body.innerText : ''")
+        wrong = [*self.messages, *self.exceptions, *self.violations, *self.dialogs]
+        return "\n".join([await self.evaluate("location.href"), text, *wrong])
+
+    # What a user does.
+
+    async def click(self, selector: str) -> None:
+        """Wait for an element that is not disabled, and click in its centre."""
+        quoted = json.dumps(selector)
+        await self.until(f"document.querySelector({quoted})?.matches(':not(:disabled)')")
+        await self.click_at(*await self.evaluate(_CENTRE % {"selector": quoted}))
+
+    async def type(self, text: str) -> None:
+        """Type into the element that has the focus; a line feed is the Enter key."""
+        for character in text:
+            await self.press("Enter" if character == "\n" else character)
+
+    async def focus(self, selector: str) -> None:
+        """Wait until an element is visible, and give it the focus."""
+        quoted = json.dumps(selector)
+        await self.until(f"document.querySelector({quoted})?.offsetParent")
+        await self.evaluate(f"document.querySelector({quoted}).focus()")
+
+    async def insert(self, text: str) -> None:
+        """Insert a text into the element that has the focus, as a paste does."""
+        await self.type(text)
