@@ -196,6 +196,37 @@ class TroubleTests(RecordingCase):
         recorder.end("client closed")
         self.assertEqual((recordings.files(), recordings.store.content), ([], {}))
 
+    def test_much_output(self) -> None:
+        """A session with much output takes half of what is left, and others go on."""
+        recordings = Recordings(self.directory, is_required=True, limit_bytes=200_000)
+        noisy, quiet = self.begin(recordings), self.begin(recordings)
+        while (ending := noisy.output(Channel.STDOUT, b"x" * 1000)) is None:
+            pass
+        self.assertIn("must be recorded", ending.message)
+        (content,) = recordings.store.content.values()
+        self.assertIn(len(content), range(90_000, 110_000))
+        self.assertIsNone(quiet.output(Channel.STDOUT, b"quiet"))
+        for each in (noisy, quiet, self.begin(recordings)):
+            each.end("client closed")
+        reports = [Stored(each).report for each in recordings.store.content.values()]
+        self.assertEqual(sorted(each.is_closed for each in reports), [False, True, True])
+        self.assertEqual(recordings.made.bytes, 0)
+
+    def test_away_for_long(self) -> None:
+        """Recordings that the store does not take count; with too many of them a session is refused."""
+        recordings = Recordings(self.directory, is_required=True, limit_bytes=100_000)
+        recordings.store.problem = StoreError("unreachable", "away")
+        with self.assertRaisesRegex(ServiceUnavailable, r"100000 bytes .*--recording-bytes"):
+            while True:
+                recorder = self.begin(recordings)
+                recorder.output(Channel.STDOUT, b"x" * 1000)
+                recorder.end("client closed")
+        before = recordings.made.bytes
+        again = Recordings(self.directory, is_required=True, limit_bytes=100_000)
+        self.assertEqual(before, recordings.made.bytes)
+        self.assertEqual(again.made.bytes, 0)
+        self.begin(again).end("client closed")
+
     def test_full_disk_at_the_begin(self) -> None:
         """A full disk refuses a session, too; no file is left."""
         recordings = Recordings(self.directory, is_required=True)

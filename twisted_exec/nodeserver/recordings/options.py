@@ -15,7 +15,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError
-from twisted_exec.program.options import ProgramOptions
+from twisted_exec.program.options import ProgramOptions, size
 from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.option import FORMS, store_option
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
@@ -45,6 +45,13 @@ class RecordingOptions(ProgramOptions):
         ["recorder-key", None, "", "Its private key."],
         ["recording-dir", None, "", "Directory of recordings that are not stored yet."],
         ["recording-store", None, "", f"Where recordings are stored: {FORMS}."],
+        [
+            "recording-bytes",
+            None,
+            None,
+            "Limit of recordings that are not stored yet.  [default: half of the file system]",
+            size,
+        ],
     ]
     optFlags = [
         ["recording-required", None, "Refuse and end sessions that cannot be recorded."],
@@ -54,7 +61,7 @@ class RecordingOptions(ProgramOptions):
         """:raises UsageError: an option is missing, has no use, or is not valid."""
         super().postOptions()
         if not self["record-namespaces"]:
-            for name in ("record-selector", *_REQUIRED, "recording-required"):
+            for name in ("record-selector", *_REQUIRED, "recording-required", "recording-bytes"):
                 if self[name]:
                     raise UsageError(f"--{name} needs --record-namespaces")
             return
@@ -89,6 +96,7 @@ class RecordingOptions(ProgramOptions):
             self._recorded_pods(),
             self["record-input"],
             bool(self["recording-required"]),
+            self["recording-bytes"] or 0,
         )
         signer = SignerFiles(
             self["recorder-certificate"],

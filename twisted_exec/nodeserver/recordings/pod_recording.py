@@ -92,6 +92,7 @@ class PodRecording:
 
     :param name: of the recording.
     :ivar is_dirty: there is text that is not signed.
+    :ivar bytes: the size of its text.
     """
 
     def __init__(self, owner: PodRecordings, name: str, session: PodSession, input: str) -> None:
@@ -104,6 +105,7 @@ class PodRecording:
         self._sizes = SizeDecoder()
         self._echo = Echo()
         self.is_dirty = False
+        self.bytes = 0
 
     # IStreamRecorder
 
@@ -111,6 +113,7 @@ class PodRecording:
         """See :meth:`IStreamRecorder.begin`."""
         now = self._owner.now()
         try:
+            self._owner.require_space(self)
             self._signer = self._owner.signer()
             self._signer.require_valid(now // MILLISECOND)
             info = Info(
@@ -145,11 +148,10 @@ class PodRecording:
         if channel is Channel.RESIZE:
             for size in self._sizes.feed(data):
                 if isinstance(size, TerminalSize):
-                    self._attempt(
-                        self._event, Kind.SIZE, {"rows": size.rows, "columns": size.columns}
-                    )
+                    fields = {"rows": size.rows, "columns": size.columns}
+                    self._attempt(self._more, self._event, Kind.SIZE, fields)
         elif self._input == ALL:
-            self._attempt(self._typed, data, False)
+            self._attempt(self._more, self._typed, data, False)
         elif self._input == MASKED and self.session.has_terminal:
             self._echo.typed(self.session.id, data, self._owner.now() / _NANOSECONDS)
         return self._ending_if_lost()
@@ -157,7 +159,7 @@ class PodRecording:
     def output(self, channel: Channel, data: bytes) -> Ending | None:
         """See :meth:`IStreamRecorder.output`."""
         if channel in (Channel.STDOUT, Channel.STDERR) and data:
-            self._attempt(self._printed, data)
+            self._attempt(self._more, self._printed, data)
         return self._ending_if_lost()
 
     def end(self, reason: str) -> None:
@@ -176,6 +178,13 @@ class PodRecording:
         """:raises OSError: the disk is full, or the file cannot be written."""
         assert self._file is not None
         self._file.write(text)
+        self.bytes += len(text)
+        self._owner.written(self, len(text))
+
+    def _more(self, write: Callable[..., None], *arguments: Any) -> None:
+        """:raises OSError: the recording may not grow, or cannot be written."""
+        self._owner.require_space(self)
+        write(*arguments)
 
     def _printed(self, data: bytes) -> None:
         now = self._owner.now()

@@ -52,6 +52,7 @@ class Settings:
     :param selector: labels of the root's Pods.
     :param input: none, masked or all.
     :param is_required: sessions that cannot be recorded are refused, or end.
+    :param limit_bytes: of the directory; 0 for half of the file system.
     """
 
     directory: str
@@ -59,6 +60,7 @@ class Settings:
     selector: LabelSelector = LabelSelector()
     input: str = NONE
     is_required: bool = False
+    limit_bytes: int = 0
 
 
 class PodRecordings:
@@ -67,6 +69,7 @@ class PodRecordings:
 
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
     :param now: returns nanoseconds since the epoch.
+    :ivar bytes: the size of all recordings that are not stored yet.
     """
 
     _log = Logger()
@@ -86,6 +89,8 @@ class PodRecordings:
         self._uploads, self._reactor = uploads, reactor
         self._in_thread = in_thread or self._defer
         self._open: dict[str, PodRecording] = {}
+        self._sizes: dict[str, int] = {}
+        self._limit_bytes, self.bytes = settings.limit_bytes, 0
         self._jobs: set[Deferred[Any]] = set()
         self._sealing = SingleRun(self._seal_all, "signing recordings")
         self._timer: IDelayedCall | None = None
@@ -119,12 +124,16 @@ class PodRecordings:
 
     def start(self) -> None:
         """Upload what is not stored yet."""
+        if not self._limit_bytes:
+            filesystem = os.statvfs(self.settings.directory)
+            self._limit_bytes = filesystem.f_blocks * filesystem.f_frsize // 2
         for name in sorted(os.listdir(self.settings.directory)):
             base, suffix = os.path.splitext(name)
             if suffix == OPEN:
                 self._log.warn("the recording {name} is not closed: its process died", name=base)
                 os.rename(self._path(base, OPEN), self._path(base, CLOSED))
             if suffix in (OPEN, CLOSED):
+                self._grow(base, os.stat(self._path(base, CLOSED)).st_size)
                 self._upload(base)
         self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
 
@@ -191,6 +200,29 @@ class PodRecordings:
         self._open[recording.name] = recording
         return file
 
+    def require_space(self, recording: PodRecording) -> None:
+        """
+        Check that a recording may grow: one with much output takes at most half of what the others leave.
+
+        :raises OSError: it may not.
+        """
+        if recording.bytes >= self._limit_bytes - self.bytes:
+            raise OSError(
+                f"recordings that are not stored yet may take {self._limit_bytes} bytes (--recording-bytes), "
+                "and one of them half of what is left"
+            )
+
+    def written(self, recording: PodRecording, size: int) -> None:
+        """Count text of a recording."""
+        self._grow(recording.name, size)
+
+    def _grow(self, name: str, size: int) -> None:
+        self._sizes[name] = self._sizes.get(name, 0) + size
+        self.bytes += size
+
+    def _deleted(self, name: str) -> None:
+        self.bytes -= self._sizes.pop(name, 0)
+
     def sync(self, file: RecordingFile) -> None:
         """Force a file to the disk, soon."""
         self._job(file.sync)
@@ -213,6 +245,7 @@ class PodRecordings:
         if file is not None:
             file.close()
             os.unlink(file.path)
+            self._deleted(recording.name)
 
     def failed(self, recording: PodRecording, why: str, file: RecordingFile) -> None:
         """Handle a recording that cannot go on."""
@@ -272,7 +305,11 @@ class PodRecordings:
     def _upload(self, name: str) -> None:
         path = self._path(name, CLOSED)
         stored = self._uploads.store(name, self._read(path))
-        stored.addCallback(lambda _: self._job(partial(os.unlink, path)))
+        stored.addCallback(lambda _: self._delete(name))
+
+    def _delete(self, name: str) -> None:
+        job = self._job(partial(os.unlink, self._path(name, CLOSED)))
+        job.addCallback(lambda is_done: self._deleted(name) if is_done else None)
 
     def _read(self, path: str) -> ReadText:
         def work(offset: int, limit: int) -> bytes:
