@@ -1,24 +1,20 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { ConsoleSession } from "../session/session.js";
 import { button, fill, h, printable } from "../dom.js";
-import { hasNoScreen, readScreen } from "../screens.js";
+import { Attachment, forget } from "./attachment.js";
 import { confirmPaste, chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
 import { buildFinder } from "./finder.js";
-import { FirstScreen } from "./first_screen.js";
 import { KeyBar } from "./key_bar.js";
 import { encode, examine } from "./paste.js";
-import { explain, opening } from "./rights.js";
+import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
 import { amount, endText, recordingNews } from "./texts.js";
 
-const SUBPROTOCOL = "v5.channel.k8s.io";
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
-const REPLAY_BYTES = 256 << 10;
 const MESSAGE_MILLISECONDS = 10_000;
 const MOST_EARLY = 1000; // keys and pastes
 
@@ -26,13 +22,13 @@ let hasToldKeys = false;
 
 export class Console {
   #on;
-  #key;
-  #session;
-  #early;
-  #screen;
-  #openedAgainAt;
-  #roles;
-  #rights;
+  /** @type {Attachment | null} */
+  #attachment = null;
+  #early = null; // what the user types before there is a session
+  #screen = null;
+  #openedAgainAt = 0;
+  #roles = new Roles();
+  #rights = { drives: true, takesOver: false, mayType: true };
   #login;
   #isLoggedOut = false;
   #end;
@@ -45,14 +41,7 @@ export class Console {
   #terminal;
   #message;
   #keys;
-  #isRestored = false;
-  #replayed;
-  #wasOpen = false;
-  #recordings;
-  #request;
-  #first;
-  #token;
-  #isReplacing = false;
+  #recordings = null;
   #isLost = false;
 
   /**
@@ -66,13 +55,6 @@ export class Console {
     this.place = place;
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
-    this.#key = `session.${place.namespace}/${place.name}`;
-    this.#session = null;
-    this.#early = null; // what the user types before there is a session
-    this.#screen = null;
-    this.#openedAgainAt = 0;
-    this.#roles = new Roles();
-    this.#rights = { drives: true, takesOver: false, mayType: true };
     this.#login = () => (this.#isLoggedOut ? this.reopen() : this.#session?.reconnectNow());
     context.api.addEventListener("authorized", this.#login);
     this.#build();
@@ -80,7 +62,11 @@ export class Console {
   }
 
   get isOpen() {
-    return this.#session !== null && this.#session.state !== "ended";
+    return this.#attachment?.isOpen ?? false;
+  }
+
+  get #session() {
+    return this.#attachment?.session ?? null;
   }
 
   /** The terminal; null until xterm.js is loaded. */
@@ -102,7 +88,7 @@ export class Console {
   close() {
     this.context.api.removeEventListener("authorized", this.#login);
     this.#session?.leave();
-    this.context.store.remove(this.#key);
+    forget(this.context, this.place);
     this.#status.stop();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
@@ -193,90 +179,45 @@ export class Console {
 
   /** Open the session, or go on with the saved one. */
   async connect() {
-    const { api, store } = this.context;
     const { namespace, name, mode, reason } = this.place;
-    const saved = store.get(this.#key);
-    this.#isRestored = saved !== null;
-    this.#replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
-    this.#wasOpen = false;
+    this.#attachment = null;
     this.#recordings = null;
     this.#early = [];
     const rights = await opening(this.context, namespace, name, mode);
     if (this.#isClosed) return;
     this.#rights = rights;
-    // Another connection of a session has the path and the query of the first.
-    const request = saved?.request ?? { path: rights.path, query: { ...rights.query, ...(reason && { reason }) } };
-    this.#request = request;
-    const isReadOnly = request.query.readOnly === "true";
-    this.#roles = new Roles(isReadOnly);
     this.#end.hide();
-    this.#first = new FirstScreen({
-      read: () => this.#readState(reason),
-      show: (bytes, count) => this.#screen.write(bytes, () => count && this.#session?.taken(count)),
-    });
-    this.#first.ask();
-    this.#status.begin(isReadOnly);
-    this.#session = new ConsoleSession({
-      url: () => api.webSocketURL(request.path, request.query),
-      protocols: () => {
-        this.#token = store.get("token");
-        return api.webSocketProtocols(SUBPROTOCOL);
-      },
-      saved,
-      keep: (kept) => {
-        if (kept === null) store.remove(this.#key);
-        else store.set(this.#key, { ...kept, request });
-      },
-      replayBytes: REPLAY_BYTES,
-      explain: () => explain(api, request.path, request.query),
+    const attachment = (this.#attachment = new Attachment(this.context, this.place, {
+      request: { path: rights.path, query: { ...rights.query, ...(reason && { reason }) } },
+      screen: this.#screen,
       on: {
-        output: (bytes) => this.#first.output(bytes),
-        placed: (mark) => this.#placed(mark),
-        gap: (gap) => this.#gap(gap),
+        placed: () => this.#status.position(() => this.#session?.save()?.position?.offset ?? null),
         notice: (text) => this.#notice(text),
-        viewers: (viewers) => {
-          this.#status.viewers(viewers);
-          const news = recordingNews(this.#recordings, viewers.recordings);
-          this.#recordings = viewers.recordings ?? this.#recordings;
-          if (news) this.#tell(news, "");
-          if (!viewers.writer) this.#roles.writer = null;
-          this.#showRole();
-        },
+        viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         uncertain: (count) =>
           this.#tell(`${count} ${count === 1 ? "key" : "keys"} may not have reached the machine.`, "warning"),
+        tell: (text, kind) => this.#tell(text, kind),
         state: (state, detail) => this.#changed(state, detail),
       },
-    });
-    this.#session.resize(this.#screen.columns, this.#screen.rows);
+    }));
+    this.#roles = new Roles(attachment.isReadOnly);
+    this.#status.begin(attachment.isReadOnly);
+    attachment.start();
     this.#showRole();
     const early = this.#early;
     this.#early = null;
     for (const bytes of early) this.#typed(bytes);
   }
 
-  async #readState(reason) {
-    // Without this the browser's log has an error for each console.
-    if (hasNoScreen(this.context, this.place)) return null;
-    const size = `${this.#screen.columns}x${this.#screen.rows}`;
-    return readScreen(this.context, this.place, { query: { as: "state", size, reason } });
-  }
-
-  // What the session says.
+  // News of the session.
 
   #changed(state, detail) {
-    if (this.#isReplacing) return;
-    if (state === "resumed" && this.#replayed) {
-      // The output of the former page comes again, so it was not missed.
-      detail = { ...detail, missed: Math.max(0, detail.missed - this.#replayed) };
-      this.#replayed = 0;
-    }
     this.#status.state(state, detail, this.#session?.id ?? "");
-    if (state === "open" && detail.resumable === false) this.#first.cancel();
     if (state === "reconnecting" && detail.unauthorized) {
       // The answer may come after the user has logged in again.
-      if (this.#hasNewToken) this.#session.reconnectNow();
+      if (this.#attachment.hasNewToken) this.#session.reconnectNow();
       else this.context.api.dispatchEvent(new Event("unauthorized"));
     }
     const { announce } = this.context;
@@ -289,14 +230,12 @@ export class Console {
       hasToldKeys = true;
     }
     this.#isLost = state === "reconnecting";
-    if (state === "open" || state === "resumed") this.#wasOpen = true;
     if (state === "open" && this.place.mode === "takeover") {
       this.place.mode = "drive"; // another user may take over, and keeps the floor when this one opens again
       this.#on.keep();
     }
     if (state === "ended") {
-      this.#first.cancel();
-      if (this.#isRestored && !this.#wasOpen && isGone(detail)) {
+      if (this.#attachment.isFormerGone(detail)) {
         this.#tell("The session before the reload is over; this is a new one.", "");
         this.reopen();
         return;
@@ -308,18 +247,12 @@ export class Console {
     this.#showRole();
   }
 
-  /** Whether the user has logged in after the last attempt to connect. */
-  get #hasNewToken() {
-    // There is none while the user is being asked for it; the event "authorized" follows.
-    return ![null, this.#token].includes(this.context.store.get("token"));
-  }
-
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
   async #logInAgain() {
-    const { api } = this.context;
-    if (!this.#hasNewToken) {
+    const attachment = this.#attachment;
+    if (!attachment.hasNewToken) {
       // The answer to any request with this token; if it is 401, the page asks for another one.
-      const refusal = await explain(api, this.#request.path, this.#request.query);
+      const refusal = await attachment.explain();
       if (this.isOpen || this.#isClosed) return;
       if (refusal === null) {
         // Servers accept a token for some seconds after its end, and the local command renews credentials.
@@ -330,22 +263,8 @@ export class Console {
       }
       if (refusal.code !== 401) return;
     }
-    if (this.#hasNewToken) this.reopen();
+    if (attachment.hasNewToken) this.reopen();
     else this.#isLoggedOut = true;
-  }
-
-  #placed(mark) {
-    this.#first.placed(mark);
-    this.#status.position(() => this.#session?.save()?.position?.offset ?? null);
-  }
-
-  #gap({ bytes, exact }) {
-    const what = bytes === null ? "an unknown amount of output" : exact === false ? `about ${amount(bytes)}` : amount(bytes);
-    // A mark in the output, and then the present screen: the former one is out of date.
-    const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
-    this.#screen.write(new TextEncoder().encode(mark));
-    this.#tell(`${what} skipped.`, "warning");
-    this.#first.ask();
   }
 
   #notice(text) {
@@ -354,7 +273,16 @@ export class Console {
     this.#showRole();
   }
 
-  // What the user does.
+  #viewersChanged(viewers) {
+    this.#status.viewers(viewers);
+    const news = recordingNews(this.#recordings, viewers.recordings);
+    this.#recordings = viewers.recordings ?? this.#recordings;
+    if (news) this.#tell(news, "");
+    if (!viewers.writer) this.#roles.writer = null;
+    this.#showRole();
+  }
+
+  // Acts of the user.
 
   #typed(bytes) {
     if (this.#early) {
@@ -470,17 +398,15 @@ export class Console {
   /** Open the session again, with another reason or mode. */
   reopen(changes = {}) {
     this.#isLoggedOut = false;
-    this.#isReplacing = this.isOpen;
-    if (this.isOpen) this.#session.leave();
-    this.#isReplacing = false;
+    if (this.isOpen) this.#attachment.replace();
     Object.assign(this.place, changes);
     this.#on.keep();
-    this.context.store.remove(this.#key);
+    forget(this.context, this.place);
     this.connect().catch((problem) => this.#tell(problem.message, "error"));
     if (this.isActive) this.#screen?.focus();
   }
 
-  // What the user sees.
+  // Parts that the user sees.
 
   /** Whether commands for the writer make sense. */
   get drives() {
@@ -531,13 +457,4 @@ export class Console {
     this.#message.hidden = true;
     this.focus();
   }
-}
-
-/**
- * Whether the server has lost a session, or cannot resume it, so that a new one may begin.
- *
- * @param {{reason: string, code: number}} end of the session; a proxy answers with a code alone
- */
-export function isGone({ reason, code }) {
-  return reason === "CannotResume" || reason === "NotFound" || code === 404;
 }

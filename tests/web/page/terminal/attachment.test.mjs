@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isGone } from "../../../../twisted_exec/web/page/terminal/console.js";
+import { isGone } from "../../../../twisted_exec/web/page/terminal/attachment.js";
 
 test("a session that the server has lost may be followed by a new one", () => {
   assert.ok(isGone({ reason: "CannotResume", code: 0 }));

@@ -1,0 +1,161 @@
+/** One session at a console, from its request to its end. A console that is opened again gets another one. */
+
+import { hasNoScreen, readScreen } from "../screens.js";
+import { ConsoleSession } from "../session/session.js";
+import { FirstScreen } from "./first_screen.js";
+import { explain } from "./rights.js";
+import { amount } from "./texts.js";
+
+const SUBPROTOCOL = "v5.channel.k8s.io";
+const REPLAY_BYTES = 256 << 10;
+
+export class Attachment {
+  /** @type {ConsoleSession | null} null before the start. */
+  session = null;
+  #context;
+  #place;
+  #screen;
+  #on;
+  #request;
+  #token; // of the last attempt to connect
+  #first;
+  #saved; // session of the page before a reload, or null
+  #replayed = 0; // bytes of its output that come again
+  #wasOpen = false;
+  #isReplaced = false;
+
+  /**
+   * @param {object} context of the page
+   * @param {{namespace: string, name: string, reason: string}} place
+   * @param {object} options
+   * @param {{path: string, query: object}} options.request as rights.js returns it
+   * @param {import("./screen.js").Screen} options.screen
+   * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap(); and
+   *     tell(text, kind) for the user
+   */
+  constructor(context, place, { request, screen, on }) {
+    this.#context = context;
+    this.#place = place;
+    this.#screen = screen;
+    this.#on = on;
+    this.#saved = context.store.get(keyOf(place));
+    // Another connection of a session has the path and the query of the first.
+    this.#request = this.#saved?.request ?? request;
+    this.#first = new FirstScreen({
+      read: () => this.#readState(),
+      show: (bytes, count) => screen.write(bytes, () => count && this.session.taken(count)),
+    });
+  }
+
+  /** Open the session, or go on with the one that was saved before a reload. */
+  start() {
+    const { api, store } = this.#context;
+    const { path, query } = this.#request;
+    const saved = this.#saved;
+    this.#replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
+    this.#first.ask();
+    this.session = new ConsoleSession({
+      url: () => api.webSocketURL(path, query),
+      protocols: () => {
+        this.#token = store.get("token");
+        return api.webSocketProtocols(SUBPROTOCOL);
+      },
+      saved,
+      keep: (kept) => {
+        if (kept === null) forget(this.#context, this.#place);
+        else store.set(keyOf(this.#place), { ...kept, request: this.#request });
+      },
+      replayBytes: REPLAY_BYTES,
+      explain: () => this.explain(),
+      on: {
+        ...this.#on,
+        output: (bytes) => this.#first.output(bytes),
+        placed: (mark) => {
+          this.#first.placed(mark);
+          this.#on.placed(mark);
+        },
+        gap: (gap) => this.#gap(gap),
+        state: (state, detail) => this.#changed(state, detail),
+      },
+    });
+    this.session.resize(this.#screen.columns, this.#screen.rows);
+  }
+
+  /** Whether the session can never write. */
+  get isReadOnly() {
+    return this.#request.query.readOnly === "true";
+  }
+
+  get isOpen() {
+    return this.session !== null && this.session.state !== "ended";
+  }
+
+  /** Whether the user has logged in after the last attempt to connect. */
+  get hasNewToken() {
+    // There is none while the user is being asked for it; the event "authorized" follows.
+    return ![null, this.#token].includes(this.#context.store.get("token"));
+  }
+
+  /** Whether it was to go on with a session of the former page, and that one is over. */
+  isFormerGone(end) {
+    return this.#saved !== null && !this.#wasOpen && isGone(end);
+  }
+
+  /** Ask the server why it refuses the session; null if it does not. */
+  explain() {
+    return explain(this.#context.api, this.#request.path, this.#request.query);
+  }
+
+  /** End the session because another one takes its place, of which the owner need not hear. */
+  replace() {
+    this.#isReplaced = true;
+    this.session.leave();
+    this.#first.cancel();
+  }
+
+  #changed(state, detail) {
+    if (this.#isReplaced) return;
+    if (state === "resumed" && this.#replayed) {
+      // The output of the former page comes again, so it was not missed.
+      detail = { ...detail, missed: Math.max(0, detail.missed - this.#replayed) };
+      this.#replayed = 0;
+    }
+    if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
+    if (state === "open" || state === "resumed") this.#wasOpen = true;
+    this.#on.state(state, detail);
+  }
+
+  #gap({ bytes, exact }) {
+    const what = bytes === null ? "an unknown amount of output" : exact === false ? `about ${amount(bytes)}` : amount(bytes);
+    // A mark in the output, and then the present screen: the former one is out of date.
+    const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
+    this.#screen.write(new TextEncoder().encode(mark));
+    this.#on.tell(`${what} skipped.`, "warning");
+    this.#first.ask();
+  }
+
+  async #readState() {
+    // Without this the browser's log has an error for each console.
+    if (hasNoScreen(this.#context, this.#place)) return null;
+    const size = `${this.#screen.columns}x${this.#screen.rows}`;
+    return readScreen(this.#context, this.#place, { query: { as: "state", size, reason: this.#place.reason } });
+  }
+}
+
+/** Forget the session of a console that the store keeps for a reload. */
+export function forget({ store }, place) {
+  store.remove(keyOf(place));
+}
+
+function keyOf({ namespace, name }) {
+  return `session.${namespace}/${name}`;
+}
+
+/**
+ * Whether the server has lost a session, or cannot resume it, so that a new one may begin.
+ *
+ * @param {{reason: string, code: number}} end of the session; a proxy answers with a code alone
+ */
+export function isGone({ reason, code }) {
+  return reason === "CannotResume" || reason === "NotFound" || code === 404;
+}
