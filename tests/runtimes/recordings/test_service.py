@@ -8,7 +8,10 @@ import errno
 import os
 import shutil
 
+from twisted.internet.defer import Deferred
+
 from tests.recording.support import signer
+from tests.recording.test_writer import played
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
 
@@ -258,6 +261,24 @@ class RequiredTests(Case):
         self.signer = signer(days=0)
         self.clock.advance(1)
         self.assertIn("valid from", self.missing())
+
+
+class ReadTests(Case):
+    """Readers of recordings that go on."""
+
+    def test_many_reads(self) -> None:
+        """Readers get what was printed until now, and no reader causes more than a head in a second."""
+        self.set()
+        before = self.recordings.heads
+        reads = []
+        for _ in range(10):
+            self.journal.append(b"x")
+            reads.append(Deferred.fromCoroutine(self.recordings.read(UID)))
+            self.clock.advance(0.05)
+        self.wait(2)
+        for each in reads:
+            self.assertEqual(played(b"".join(self.successResultOf(each))), b"x" * 10)
+        self.assertLessEqual(self.recordings.heads - before, 2)
 
 
 class TroubleTests(Case):

@@ -21,6 +21,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
@@ -46,6 +47,8 @@ SEAL_SECONDS = 60.0
 """Interval of signing the newest head."""
 LOOK_SECONDS = 1.0
 """Interval of looking whether the certificate is still there, while users type."""
+READ_SECONDS = 1.0
+"""Least age of the newest head when a reader causes another one."""
 MOST_RECORDINGS = 10_000
 """Recordings that a runtime retains."""
 _SIZE_BYTES = 1 << 20
@@ -501,7 +504,16 @@ class ConsoleRecordings:
         return recording.facts
 
     async def read(self, uid: str) -> Iterator[bytes]:
-        """Sign what was printed until now, and return :meth:`content`."""
+        """
+        Sign what was printed until now, and return :meth:`content`.
+
+        Readers in quick succession share a head: each is in the text of the recording for ever.
+        """
+        recording = self._recordings.get(uid)
+        if recording is not None and recording.is_open:
+            age_seconds = self._now() / 1e9 - recording.last.time / 1e3
+            if 0 <= age_seconds < READ_SECONDS:
+                await deferLater(self._reactor, READ_SECONDS - age_seconds)
         self._soon(uid)
         await self._heads.ended()
         return self.content(uid)
