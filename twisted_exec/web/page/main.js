@@ -6,11 +6,11 @@ import { Frame, machineHead } from "./frame.js";
 import { login } from "./login/login.js";
 import { userOf } from "./login/requests.js";
 import { Machines, discover } from "./machines.js";
+import { servedResources } from "./objects.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
-import { servedResources } from "./views/objects.js";
 
 // A view is loaded when it is first shown: the terminal and the player are large.
 const VIEWS = {

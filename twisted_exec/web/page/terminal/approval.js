@@ -1,6 +1,7 @@
 /** Ask another user for the approval that a ConsolePolicy demands, and wait for it. */
 
 import { qualifiedName } from "../machines.js";
+import { itemPath, listPath } from "../objects.js";
 import { sleep } from "../watch.js";
 
 const LOOK_SECONDS = 2;
@@ -17,7 +18,7 @@ const RIGHTS = { observe: "observe", takeover: "takeover" };
  */
 export async function requestApproval({ api, machines }, place, signal, say, pause = sleep) {
   const { kind, name: machine } = machines.parse(place.name);
-  const list = `/apis/console.twisted-exec.dev/v1alpha1/namespaces/${encodeURIComponent(place.namespace)}/consolerequests`;
+  const list = listPath("consolerequests", place.namespace);
   const spec = {
     machine,
     machineResource: qualifiedName(kind),
@@ -31,7 +32,7 @@ export async function requestApproval({ api, machines }, place, signal, say, pau
     spec,
   };
   const { metadata } = await api.request(list, { method: "POST", body, signal });
-  const path = `${list}/${encodeURIComponent(metadata.name)}`;
+  const path = itemPath("consolerequests", place.namespace, metadata.name);
   say(
     `Request "${metadata.name}" waits for the approval of another user: ` +
       `twisted-exec request approve -n ${place.namespace} ${metadata.name}`,

@@ -3,6 +3,7 @@
 import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
+import { listPath } from "../objects.js";
 import { presentText, recordedFor, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
@@ -145,7 +146,7 @@ export class StatusLine {
     const { api, machines } = this.#context;
     const { namespace } = this.#place;
     const { name, kind } = machines.parse(this.#place.name);
-    const path = `/apis/console.twisted-exec.dev/v1alpha1/namespaces/${encodeURIComponent(namespace)}/consolesessions`;
+    const path = listPath("consolesessions", namespace);
     const { items } = await api.list(path, { query: { fieldSelector: `spec.machine=${name}` } });
     const resource = qualifiedName(kind);
     return items

@@ -1,7 +1,7 @@
 /** Texts of a console's status, without a DOM. */
 
 import { APPROVAL_REQUIRED, REASON_REQUIRED, has } from "../causes.js";
-import { duration as length, size } from "../views/times.js";
+import { duration as length, size } from "../times.js";
 
 export { size as amount };
 

@@ -2,11 +2,11 @@
 
 import { fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
+import { listPath } from "../objects.js";
+import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { listPath } from "./objects.js";
 import { badge, Table } from "./parts.js";
-import { age, zonedTime } from "./times.js";
 
 const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
 const MOST_MATCHES = 500;

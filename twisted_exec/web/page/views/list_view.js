@@ -1,8 +1,8 @@
 /** The common part of views that follow lists: filter, namespaces, problems, rights, and ages that go on. */
 
 import { fill, h, notice, printable } from "../dom.js";
+import { Objects, may } from "../objects.js";
 import { matches, namespacesOf } from "./filter.js";
-import { Objects, may } from "./objects.js";
 import { field } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;

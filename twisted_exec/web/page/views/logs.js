@@ -1,11 +1,11 @@
 /** The log of a machine's console: by time, by boot and by offset, back and forth, with search and new output. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
+import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
 import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
 import { field, menu, save } from "./parts.js";
-import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "./times.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;

@@ -1,11 +1,11 @@
 /** The machine list: follows the watch, with filters. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
+import { age } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
 import { Rows, order } from "./machine_rows.js";
 import { countOf, field } from "./parts.js";
-import { age } from "./times.js";
 
 const STEP = 200; // rows that are drawn at once; more follow when the user scrolls
 const KEPT = "machines";

@@ -1,11 +1,11 @@
 /** One recording: its facts, its content in a player, and what is known about its proof. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
-import { itemPath, may } from "./objects.js";
+import { itemPath, may } from "../objects.js";
+import { size, zonedTime } from "../times.js";
 import { badge, field, save } from "./parts.js";
 import { openPlayer } from "./player.js";
 import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline } from "./recording_model.js";
-import { size, zonedTime } from "./times.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;

@@ -4,7 +4,7 @@
  * The page does not verify signatures: it says what the recording claims, and which command proves it.
  */
 
-import { dateTime } from "./times.js";
+import { dateTime } from "../times.js";
 
 /** Bytes of content that the page loads; `twisted-exec recording export` has no such limit. */
 export const MOST_CONTENT_BYTES = 32 << 20;

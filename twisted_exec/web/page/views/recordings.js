@@ -3,12 +3,12 @@
 import { confirmed } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
+import { itemPath, listPath } from "../objects.js";
+import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { itemPath, listPath } from "./objects.js";
 import { badge, countOf, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
 import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
-import { age, dateTime, duration, size, zone, zonedTime } from "./times.js";
 
 const OPTIONS = {
   plural: "consolerecordings",

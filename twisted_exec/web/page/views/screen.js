@@ -2,13 +2,13 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { readScreen } from "../screens.js";
+import { parseTime, TIME_FORMS, zonedTime } from "../times.js";
 import { sleep } from "../watch.js";
-import { FORM } from "./log/ranges.js";
 import { parseFraming } from "./log/frames.js";
+import { FORM } from "./log/ranges.js";
 import { field, save } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
-import { parseTime, TIME_FORMS, zonedTime } from "./times.js";
 
 const SLIDE_MS = 250;
 const STEPS = [

@@ -2,11 +2,11 @@
 
 import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
+import { itemPath, listPath } from "../objects.js";
+import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { itemPath, listPath } from "./objects.js";
 import { countOf, Table } from "./parts.js";
 import { connectionOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
-import { age, size, zonedTime } from "./times.js";
 
 const OPTIONS = {
   plural: "consolesessions",

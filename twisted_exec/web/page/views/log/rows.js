@@ -1,8 +1,8 @@
 /** Lines of a log as rows of the page. */
 
 import { button, h, printable } from "../../dom.js";
+import { clockTime, localDay } from "../../times.js";
 import { styledText } from "../styles.js";
-import { clockTime, localDay } from "../times.js";
 import { decoded, runsOf } from "./text.js";
 
 const MOST_CHARACTERS = 4000;

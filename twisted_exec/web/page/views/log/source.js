@@ -2,8 +2,8 @@
  * Reads a machine's log in pieces, and follows it.
  */
 
+import { itemPath, listPath } from "../../objects.js";
 import { sleep } from "../../watch.js";
-import { itemPath, listPath } from "../objects.js";
 import { FrameDecoder, parseFraming } from "./frames.js";
 import { LineReader, linesOf, trimmed } from "./lines.js";
 import { around, before, FORM, from, PIECE_LINES, queryOf } from "./ranges.js";

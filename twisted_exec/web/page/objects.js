@@ -1,9 +1,7 @@
-/**
- * Objects that follow their watch, and the resources that the API server has.
- */
+/** Sessions, recordings, alerts and requests: their paths, their lists, and the server's support for them. */
 
 /** Path of the group with sessions, recordings and alerts. */
-export const CONSOLE_GROUP = "/apis/console.twisted-exec.dev/v1alpha1";
+const GROUP_PATH = "/apis/console.twisted-exec.dev/v1alpha1";
 
 /**
  * @param {string} plural
@@ -12,7 +10,7 @@ export const CONSOLE_GROUP = "/apis/console.twisted-exec.dev/v1alpha1";
  */
 export function listPath(plural, namespace = "") {
   const where = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
-  return `${CONSOLE_GROUP}${where}/${plural}`;
+  return `${GROUP_PATH}${where}/${plural}`;
 }
 
 /**
@@ -70,7 +68,7 @@ const served = new WeakMap();
 export function servedResources(api) {
   let names = served.get(api);
   if (!names) {
-    names = api.request(CONSOLE_GROUP).then(
+    names = api.request(GROUP_PATH).then(
       (answer) => new Set((answer.resources ?? []).map((each) => each.name)),
       (error) => {
         if (error.code === 404) return new Set();

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { age, clockTime, dateTime, duration, parseTime, size, zone, zonedTime } from "../../../../twisted_exec/web/page/views/times.js";
+import { age, clockTime, dateTime, duration, parseTime, size, zone, zonedTime } from "../../../twisted_exec/web/page/times.js";
 
 const NOW = new Date(2026, 10, 20, 12, 0, 0).getTime();
 const local = (...parts) => new Date(...parts).toISOString();

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Objects, itemPath, listPath } from "../../../../twisted_exec/web/page/views/objects.js";
+import { Objects, itemPath, listPath } from "../../../twisted_exec/web/page/objects.js";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
 
