@@ -134,6 +134,10 @@ class _Joined:
             self._data.clear()
 
 
+WITHOUT_CERTIFICATE = b'"certificate":""}\n'
+"""End of the line of a :class:`Seal` without a certificate."""
+
+
 @dataclass(frozen=True)
 class Seal:
     """

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from twisted.logger import Logger
 
 from twisted_exec.journal.layer import opened, sync_directory
 from twisted_exec.recording.chain import Info
-from twisted_exec.recording.ranges import Range, Seal, decode_seal
+from twisted_exec.recording.ranges import WITHOUT_CERTIFICATE, Range, Seal, decode_seal
 from twisted_exec.tls.unix import private_directory
 
 _NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
@@ -125,18 +126,15 @@ class RecordingFiles:
     def _read(self, uid: str) -> Stored:
         with opened(self._layer, self._file(uid, "facts")) as descriptor:
             facts = Facts(**json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0)))
-        last, certificate, size = None, b"", 0
+        size, lines, with_certificate = 0, deque[bytes](maxlen=2), deque[bytes](maxlen=2)
         for line in self._lines(uid):
-            try:
-                last = decode_seal(line)
-            except ValueError:
-                break  # the process was killed, or the disk was full, while it wrote the line
-            certificate = last.certificate or certificate
             size += len(line)
-        if last is None:
-            raise ValueError("it has no signed head")
-        self._sizes[uid] = size
-        return Stored(facts, last, certificate)
+            lines.append(line)
+            if not line.endswith(WITHOUT_CERTIFICATE):
+                with_certificate.append(line)
+        last, damaged_bytes = _newest(lines)
+        self._sizes[uid] = size - damaged_bytes
+        return Stored(facts, last, _newest(with_certificate)[0].certificate)
 
     def create(self, facts: Facts, first: Seal) -> None:
         """
@@ -226,6 +224,23 @@ class RecordingFiles:
 def changed(facts: Facts, **fields: Any) -> Facts:
     """Return facts with some of them changed."""
     return replace(facts, **fields)
+
+
+def _newest(lines: deque[bytes]) -> tuple[Seal, int]:
+    """
+    Decode the newest head; return also the number of bytes after it.
+
+    Only the last line can be damaged: the process was killed, or the disk was full, while it wrote the line.
+
+    :raises ValueError: there is none.
+    """
+    damaged_bytes = 0
+    for line in reversed(lines):
+        try:
+            return decode_seal(line), damaged_bytes
+        except ValueError:
+            damaged_bytes += len(line)
+    raise ValueError("it has no signed head")
 
 
 def _write(layer: Any, descriptor: int, data: bytes, position: int) -> None:

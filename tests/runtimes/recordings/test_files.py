@@ -1,0 +1,67 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.recordings.files`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.recording.support import NOW, signer
+from twisted_exec.recording.ranges import Position, Seal
+from twisted_exec.runtimes.recordings import files as files_module
+from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored
+
+FACTS = Facts("u", "k", {}, "none", "e", 0, NOW, 80, 24, "ab" * 32)
+
+
+class RecordingFilesTests(SynchronousTestCase):
+    """A recording with the heads of a day, one of them by a renewed certificate."""
+
+    def setUp(self) -> None:
+        self.path = os.path.abspath(self.mktemp())
+        files = RecordingFiles(self.path)
+        files.open()
+        self.renewed = signer("renewed")
+        files.create(FACTS, self.seal(0))
+        for number in range(1, 1440):
+            certificate = self.renewed.certificate if number == 700 else b""
+            files.append(FACTS.uid, replace(self.seal(number), certificate=certificate))
+
+    def seal(self, number: int) -> Seal:
+        """A head."""
+        return FACTS.range.begin(Position(number), self.renewed, NOW)
+
+    def read(self) -> Stored:
+        """Return the recording as after a start."""
+        (stored,) = RecordingFiles(self.path).open()
+        return stored
+
+    def test_newest(self) -> None:
+        """The newest head and its certificate are found, and the other heads are not decoded."""
+        decoded: list[bytes] = []
+        decode = files_module.decode_seal
+
+        def counting(line: bytes) -> Seal:
+            decoded.append(line)
+            return decode(line)
+
+        self.patch(files_module, "decode_seal", counting)
+        stored = self.read()
+        self.assertEqual(stored.last.position, Position(1439))
+        self.assertEqual(stored.certificate, self.renewed.certificate)
+        self.assertLess(len(decoded), 5)
+
+    def test_damaged_end(self) -> None:
+        """After a power cut the last line may be incomplete, or have holes: the head before it counts."""
+        path = os.path.join(self.path, "u.heads")
+        with open(path, "rb") as file:
+            whole = file.read()
+        last = whole[whole[:-1].rindex(b"\n") + 1 :]
+        before = whole[: -len(last)]
+        for end in (last[:-1], last[:10], bytes(len(last) - 1) + b"\n", b"\n"):
+            with open(path, "wb") as file:
+                file.write(before + end)
+            self.assertEqual(self.read().last.position, Position(1438), end)
