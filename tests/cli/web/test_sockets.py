@@ -237,7 +237,7 @@ class EndTests(_Sockets):
         ending = self.closing()
         status, close = page.body[:-4], page.body[-4:]
         self.assertEqual((status[:2], close), (b"\x82\x7e", CLOSE + b"\x02\x03\xe8"))
-        self.assertEqual(json.loads(status[5:])["reason"], "ShuttingDown")
+        self.assertEqual(json.loads(status[5:])["reason"], "WebConsoleStopped")
         self.assertIn(b"was stopped", status)
         page.transport.write(b"\x88\x82mask\x8e\x88")
         self.network.pump()

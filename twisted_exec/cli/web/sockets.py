@@ -57,7 +57,7 @@ _COMMANDS = (b"exec", b"attach", b"console")
 """Subresources whose streams end with a status."""
 
 _STOPPED = Ending(
-    SHUTTING_DOWN,
+    "WebConsoleStopped",  # the page does not reconnect
     "the web console on this computer was stopped; start it again and open its new URL",
 )
 

@@ -109,7 +109,7 @@ test("a session opens, types and shows", async () => {
   assert.equal(socket.typed(), "b");
   page.session.leave();
   assert.equal(socket.closedWith, 1000);
-  assert.deepEqual(page.state, ["ended", { reason: "UserLeft", message: "", code: 0, exitCode: null, causes: [] }]);
+  assert.deepEqual(page.state, ["ended", { reason: "UserLeft", message: "", code: 0, exitCode: null, kind: "", causes: [] }]);
   assert.equal(page.clock.pending, 0);
   page.session.send(bytes("late"));
   page.session.leave();
@@ -288,7 +288,7 @@ test("a status is the end, with its reason", async () => {
   const socket = page.accept();
   const message = "the machine was deleted";
   socket.status({ message, reason: "MachineDeleted", details: { causes: [] } });
-  assert.deepEqual(page.state, ["ended", { reason: "MachineDeleted", message, code: 0, exitCode: null, causes: [] }]);
+  assert.deepEqual(page.state, ["ended", { reason: "MachineDeleted", message, code: 0, exitCode: null, kind: "", causes: [] }]);
   assert.equal(page.saved, null);
 });
 
@@ -311,19 +311,19 @@ test("a status may come in parts, and none of its beginning counts", async () =>
   assert.equal(page.state[1].reason, "Completed");
 });
 
-test("a refusal keeps its causes", async () => {
+test("a refusal keeps its details", async () => {
   const page = await Page.open();
   page.socket.accept();
   const causes = [{ reason: "ReasonRequired", message: "a reason" }];
-  page.socket.status({ message: "no", reason: "Forbidden", code: 403, details: { causes } });
-  assert.deepEqual(page.state[1].causes, causes);
+  page.socket.status({ message: "no", reason: "Forbidden", code: 403, details: { kind: "machines", causes } });
+  assert.deepEqual([page.state[1].kind, page.state[1].causes], ["machines", causes]);
 });
 
 test("refusals of the first connection are the end; those of later ones may pass", async () => {
   const page = await Page.open();
   page.socket.accept();
   page.socket.status({ message: "not found", reason: "NotFound", code: 404 });
-  assert.deepEqual(page.state, ["ended", { reason: "NotFound", message: "not found", code: 404, exitCode: null, causes: [] }]);
+  assert.deepEqual(page.state, ["ended", { reason: "NotFound", message: "not found", code: 404, exitCode: null, kind: "", causes: [] }]);
 
   const other = await Page.open();
   other.accept().lose();

@@ -41,13 +41,15 @@ test("the user reads when a recording begins or ends, and whose it is", () => {
 });
 
 test("a console is offered again only where that may help", () => {
-  assert.ok(!mayOpenAgain({ reason: "NotFound", code: 404, message: 'machines "vm" not found' }));
-  assert.ok(!mayOpenAgain({ reason: "ShuttingDown", message: "the web console was stopped; start it again and open its new URL" }));
+  const missing = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
+  const gone = { reason: "NotFound", code: 404, message: "there is no such session to resume", kind: "exec" };
+  assert.ok(!mayOpenAgain(missing));
+  assert.ok(!mayOpenAgain({ reason: "WebConsoleStopped", message: "the web console was stopped" }));
   assert.ok(mayOpenAgain({ reason: "ShuttingDown", message: "the poollet is shutting down" }));
-  assert.ok(mayOpenAgain({ reason: "NotFound", code: 404, message: "the session is unknown" }));
+  assert.ok(mayOpenAgain(gone));
   assert.ok(mayOpenAgain({ reason: "Completed", message: "" }));
-  assert.ok(isMachineMissing({ reason: "NotFound", code: 404, message: 'machines "vm" not found' }));
-  assert.ok(!isMachineMissing({ reason: "NotFound", code: 404, message: "the session is unknown" }));
+  assert.deepEqual([missing, gone].map(isMachineMissing), [true, false]);
+  assert.match(endText(gone), /could not be kept for so long/);
 });
 
 test("the end of a session has the server's words", () => {

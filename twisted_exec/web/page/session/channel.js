@@ -6,7 +6,7 @@
  */
 
 import { base64url } from "../base64url.js";
-import { causesOf } from "../causes.js";
+import { causesOf, kindOf } from "../details.js";
 
 export const PROTOCOL = "v5.channel.k8s.io";
 export const RESUME_PROTOCOL = "base64url.resume.console.twisted-exec.";
@@ -107,11 +107,11 @@ export function isCount(value) {
  *
  * @param {Uint8Array} document JSON; empty means success.
  * @returns {{reason: string, message: string, code: number, exitCode: number|null, retryAfterSeconds: number,
- *     causes: {reason: string, message: string}[]}} the reason "Completed" is that of a program that has ended by itself; code is 0 without one.
+ *     kind: string, causes: {reason: string, message: string}[]}} kind: of the object that a 404 is about; the reason "Completed" is that of a program that has ended by itself; code is 0 without one.
  * @throws {ProtocolError} it is no Status.
  */
 export function readStatus(document) {
-  const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0, causes: [] };
+  const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0, kind: "", causes: [] };
   if (document.length === 0) {
     return completed;
   }
@@ -139,6 +139,7 @@ export function readStatus(document) {
     code: isCount(status.code) ? status.code : 0,
     exitCode: null,
     retryAfterSeconds: isCount(status.details?.retryAfterSeconds) ? status.details.retryAfterSeconds : 0,
+    kind: kindOf(status),
     causes,
   };
 }

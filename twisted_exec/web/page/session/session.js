@@ -17,7 +17,7 @@
  *                                           since: milliseconds of the clock; unauthorized: the token is
  *                                           refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
- *     ended         {reason, message, code, exitCode, causes}
+ *     ended         {reason, message, code, exitCode, kind, causes}: see readStatus in channel.js
  *
  * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
  */
@@ -32,6 +32,8 @@ import { SessionState } from "./resume.js";
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
 const GOING_AWAY = 1001;
+/** Reason of an end: the program of the page's own computer has stopped. */
+export const STOPPED = "WebConsoleStopped";
 const UNREACHABLE =
   "the browser cannot open a WebSocket to the server: the server is out of reach, or a proxy between them, such as " +
   "kubectl proxy with a client certificate, does not work with WebSockets";
@@ -233,7 +235,7 @@ export class ConsoleSession {
   async #closed({ code, reason: given, wasOpened }) {
     const reason = given || "the connection is lost";
     if (code === GOING_AWAY && given) {
-      this.#end({ reason: "ShuttingDown", message: given }); // of the program on this computer
+      this.#end({ reason: STOPPED, message: given });
       return;
     }
     if (this.#isOpen) {
@@ -271,7 +273,7 @@ export class ConsoleSession {
   }
 
   /** The server has refused an attempt. */
-  #refused({ code, reason = "", message, retryAfterSeconds = 0, causes = [] }) {
+  #refused({ code, reason = "", message, retryAfterSeconds = 0, kind = "", causes = [] }) {
     this.#drop();
     if (code === 401) {
       this.#reconnecting.stop();
@@ -283,7 +285,7 @@ export class ConsoleSession {
       this.#enterOutage({ message, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
-      this.#end({ reason: reason || "Refused", message, code, causes });
+      this.#end({ reason: reason || "Refused", message, code, kind, causes });
     }
   }
 
@@ -417,7 +419,7 @@ export class ConsoleSession {
     this.#on.state?.(name, detail);
   }
 
-  #end({ reason, message, code = 0, exitCode = null, causes = [] }) {
+  #end({ reason, message, code = 0, exitCode = null, kind = "", causes = [] }) {
     if (this.#name === "ended") {
       return;
     }
@@ -428,7 +430,7 @@ export class ConsoleSession {
     this.#claim.release();
     this.#name = "ended";
     this.#options.keep?.(null);
-    this.#on.state?.("ended", { reason, message, code, exitCode, causes });
+    this.#on.state?.("ended", { reason, message, code, exitCode, kind, causes });
   }
 }
 

@@ -1,6 +1,6 @@
 /** The request that opens a console, by the rights of its user. */
 
-import { UPGRADE_REQUIRED, causesOf, has } from "../causes.js";
+import { UPGRADE_REQUIRED, causesOf, has, kindOf } from "../details.js";
 
 /**
  * Return what the user may do: `{drives, takesOver, mayType, path, query}` of the request that opens the console.
@@ -37,7 +37,7 @@ export async function opening(context, namespace, routeName, mode) {
  *
  * A browser says nothing about a WebSocket that could not be opened.
  *
- * @returns {Promise<{code, reason, message, retryAfterSeconds, causes}|null>} null if the server is out of reach, or if it says nothing
+ * @returns {Promise<{code, reason, message, retryAfterSeconds, kind, causes}|null>} null if the server is out of reach, or if it says nothing
  *     but that the request is no WebSocket
  */
 export async function explain(api, path, query) {
@@ -47,7 +47,8 @@ export async function explain(api, path, query) {
     const { code, reason, message, status } = error;
     const causes = causesOf(status);
     if (code && !has(causes, UPGRADE_REQUIRED)) {
-      return { code, reason, message, retryAfterSeconds: status.details?.retryAfterSeconds ?? 0, causes };
+      const { retryAfterSeconds = 0 } = status.details ?? {};
+      return { code, reason, message, retryAfterSeconds, kind: kindOf(status), causes };
     }
   }
   return null;

@@ -1,6 +1,7 @@
 /** Texts of a console's status, without a DOM. */
 
-import { APPROVAL_REQUIRED, REASON_REQUIRED, has } from "../causes.js";
+import { APPROVAL_REQUIRED, KEPT_SESSION, REASON_REQUIRED, has } from "../details.js";
+import { STOPPED } from "../session/session.js";
 import { duration as length, size } from "../times.js";
 
 export { size as amount };
@@ -73,13 +74,13 @@ export function recordingNews(before, now) {
 }
 
 /** Return why a session has ended, as a sentence. */
-export function endText({ reason, message, exitCode, code, causes = [] }) {
+export function endText({ reason, message, exitCode, code, kind, causes = [] }) {
   if (reason === "UserLeft") return "You have closed this session.";
   if (exitCode !== null && exitCode !== undefined && (exitCode !== 0 || !message)) {
     return `The program at the console has ended with exit code ${exitCode}.`;
   }
   if (!message && !reason) return "The session has ended.";
-  if (code === 404 && /session/.test(message ?? "")) {
+  if (code === 404 && kind === KEPT_SESSION) {
     return `The session could not be kept for so long: ${message}`;
   }
   // The message has commands, too, which the page has as buttons.
@@ -89,14 +90,13 @@ export function endText({ reason, message, exitCode, code, causes = [] }) {
 }
 
 /** Whether the machine of a console does not exist. */
-export function isMachineMissing({ message = "", code }) {
-  return code === 404 && !/session/.test(message);
+export function isMachineMissing({ code, kind }) {
+  return code === 404 && kind !== KEPT_SESSION;
 }
 
 /** Whether opening the console again may help: not without its machine, or after the end of the local command. */
 export function mayOpenAgain(ending) {
-  const { reason, message = "" } = ending;
-  return !isMachineMissing(ending) && !(reason === "ShuttingDown" && message.includes("start it again"));
+  return !isMachineMissing(ending) && ending.reason !== STOPPED;
 }
 
 /** Return what policies demand of the user of a refused session: `{reason: boolean, approval: boolean}`. */

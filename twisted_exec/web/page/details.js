@@ -1,4 +1,4 @@
-/** Causes of a refusal: the part of a Status that programs read (docs/reference/answers.rst). */
+/** Details of a refusal: the part of a Status that programs read (docs/reference/answers.rst). */
 
 /** The session needs another reason than it has. */
 export const REASON_REQUIRED = "ReasonRequired";
@@ -18,6 +18,15 @@ export function causesOf(status) {
   return causes
     .filter((cause) => typeof cause?.reason === "string")
     .map(({ reason, message }) => ({ reason, message: typeof message === "string" ? message : "" }));
+}
+
+/** The kind of the objects that are missing, if a server cannot resume a session: it is no longer kept. */
+export const KEPT_SESSION = "exec";
+
+/** Return the kind of the object that a Status is about, such as `machines`; empty if it does not say. */
+export function kindOf(status) {
+  const kind = status?.details?.kind;
+  return typeof kind === "string" ? kind : "";
 }
 
 /** Whether one of the causes has a reason. */
