@@ -81,9 +81,11 @@ class ChainCase(TestCase):
     The programs' services in one process.
 
     :cvar dialects: of the API server; each has a poollet and a runtime.
+    :cvar resume_seconds: how long sessions wait for a machine that is off.
     """
 
     timeout = 120
+    resume_seconds = 60
     dialects: tuple[Dialect, ...] = ()
 
     async def setUp(self) -> None:
@@ -137,6 +139,7 @@ class ChainCase(TestCase):
             iri_target=target,
             iri_revision=_machine_revision(dialect),
             drain_seconds=0,
+            resume_seconds=self.resume_seconds,
         )
         await self.begin(host.RuntimeHost(settings, self.audit, reactor))
         runtime = IRIClient(target, reactor, revision=dialect.iri_revision)

@@ -21,6 +21,7 @@ class DialectContract:
     """Machines of ironcore's in front, of :attr:`behind` behind."""
 
     behind: Dialect
+    resume_seconds = 1
 
     async def _start(self: Any, dialect: Dialect) -> None:
         if dialect is IRONCORE:

@@ -9,6 +9,7 @@ from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 
 from tests.runtimes.serving.test_server import UPGRADE, Raw, StreamCase
 from tests.streaming.frames import masked
+from twisted_exec.runtimes.serving.server import Listening, StreamServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.wire.rejoin import Rejoin, parse_offer_answer, parse_received
 
@@ -39,6 +40,10 @@ class Hop:
 
 class RejoinCase(StreamCase):
     """A hop that offers to rejoin streams, and does."""
+
+    async def serve(self, listening: Listening | None = None, **options: Any) -> StreamServer:
+        # A server that stops would wait for hops whose connections were lost.
+        return await super().serve(listening, **({"drain_seconds": 0.0} | options))
 
     async def hop(
         self, value: str, user: str = "ann", uid: str = "uid-x", token: str = "", more: str = ""
