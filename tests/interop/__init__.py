@@ -90,8 +90,8 @@ Recordings
       runtime is killed while it uploads and signs, and the server is away, full, or refuses.
 
 Web console
-    * ``browser`` (chromium, and page/vendor: ``python -m twisted_exec.web.vendoring``; 5 min): reloads under
-      load, 50 tabs, and a line of 100 MB.
+    * ``browser`` (chromium, and page/vendor: ``python -m twisted_exec.web.vendoring``; 8 min): reloads under
+      load, 50 tabs, a line of 100 MB, and a computer that sleeps.
     * ``browser_certificate`` (the same, certutil and pk12util of Debian's libnss3-tools, and root for a
       policy): a login with a client certificate in the browser's store.
     * ``browser_engines`` (firefox-esr; WebKitWebDriver and Xvfb; page/vendor; 2 min): the page of

@@ -1,17 +1,20 @@
 """
-The web console in a real browser for longer than CI has time: many reloads under load, many tabs, and a
-line of 100 MB.
+The web console in a real browser for longer than CI has time: many reloads under load, many tabs, a line of
+100 MB, and a computer that sleeps.
 """
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.task import deferLater
 
 from tests.flows.deployment import pause
 from tests.flows.resuming import BUSY
 from tests.web.browser.base import WebTestCase
+from tests.web.browser.chromium import Chromium
 from tests.web.browser.deployment import HOSTILE
 from tests.web.browser.hostile_machine import LONG_LINE_BYTES
 from tests.web.browser.test_resume import check, first_number, last_number
@@ -20,6 +23,10 @@ from tests.web.browser.user import User
 reactor: Any = _reactor
 
 RELOADS = 20
+SLEEP_SECONDS = 75.0
+"""Longer than servers and pages wait for an answer; the session is kept for a minute behind that."""
+BYTES_PER_SECOND = 4000
+"""Of the machine of a user who sleeps: what it prints meanwhile is kept."""
 TABS = 50
 _HEAP = "Math.round(performance.memory.usedJSHeapSize / 1e6)"
 
@@ -100,3 +107,53 @@ class BrowserTests(WebTestCase):
         )
         self.assertEqual(self.deployment.received, b"l")
         self.check_faults()
+
+
+class SleepTests(WebTestCase):
+    """A machine that prints as much as is kept for a user who is away."""
+
+    timeout = 60 + 4 * SLEEP_SECONDS
+
+    def prepare(self) -> Chromium:
+        self.deployment.set_speed(BYTES_PER_SECOND)
+        return super().prepare()
+
+    async def test_sleep(self) -> None:
+        """
+        A console goes on without a missing byte after its user's computer has slept for longer than a
+        silent connection lives: first it wakes in another network, and the server does not know that the
+        connection is dead; then the connection lives, and the server sends meanwhile.
+        """
+        await self.deployment.create_machine("busy-1", BUSY)
+        user = await self.user()
+        await user.open("machines/default/busy-1")
+        for changes_network in (True, False):
+            await self.next_output(user)
+            made = self.deployment.near.made
+            if changes_network:
+                self.deployment.near.silence()
+            self.browser.signal(signal.SIGSTOP)
+            await deferLater(reactor, SLEEP_SECONDS, lambda: None)
+            if changes_network:
+                self.deployment.near.forget()
+                self.deployment.near.mend()
+            self.browser.signal(signal.SIGCONT)
+            began = reactor.seconds()
+            await self.next_output(user)
+            state = await user.page.evaluate("document.querySelector('.status-line').innerText")
+            after, made = reactor.seconds() - began, self.deployment.near.made - made
+            if changes_network:
+                self.assertGreater(made, 0)
+            print(f"output {after:.1f} s after waking, over {made} new connections; {state!r}")
+        await user.type_line("typed")
+        self.deployment.stop_printing()
+        await user.until_terminal("END$")
+        self.assertTrue(check(user.pieces(0)).has_ended)
+        self.assertEqual(self.deployment.typed, b"typed\r")
+        self.check_faults()
+
+    async def next_output(self, user: User) -> None:
+        """Wait for more output, which is visible after what came before."""
+        size = user.written_bytes
+        while user.written_bytes < size + 10_000:
+            await pause()

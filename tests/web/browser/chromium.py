@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -136,6 +137,14 @@ class Chromium:
         await page.attach()
         self.pages.append(page)
         return page
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all processes of the browser, such as ``SIGSTOP`` for a computer that sleeps."""
+        pids = [int(each) for each in os.listdir("/proc") if each.isdigit()]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                if os.getsid(pid) == self._pid:
+                    os.kill(pid, number)
 
     async def stop(self) -> None:
         """Kill the browser with all its processes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.flows.resuming import CabledDeployment
+from tests.flows.resuming import BUSY, CabledDeployment
 
 from . import hostile_machine
 
@@ -39,6 +39,14 @@ class WebDeployment(CabledDeployment):
         command = [sys.executable, hostile_machine.__file__, str(self.hostile_directory)]
         shell = next(each for each in config["classes"] if each["name"] == "shell")
         config["classes"].append(shell | {"name": HOSTILE, "command": command})
+        path.write_text(yaml.safe_dump(config))
+
+    def set_speed(self, bytes_per_second: float) -> None:
+        """Let busy machines print this much; before the start."""
+        path = self.directory / "runtime.yaml"
+        config = yaml.safe_load(path.read_text())
+        busy = next(each for each in config["classes"] if each["name"] == BUSY)
+        busy["command"][-1] = str(bytes_per_second)
         path.write_text(yaml.safe_dump(config))
 
     def write_tokens(self) -> None:
