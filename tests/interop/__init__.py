@@ -92,8 +92,8 @@ Recordings
 Web console
     * ``browser`` (chromium, and page/vendor: ``python -m twisted_exec.web.vendoring``; 8 min): reloads under
       load, 50 tabs, a line of 100 MB, and a computer that sleeps.
-    * ``browser_certificate`` (the same, certutil and pk12util of Debian's libnss3-tools, and root for a
-      policy): a login with a client certificate in the browser's store.
+    * ``browser_certificate`` (chromium, firefox-esr, page/vendor, certutil and pk12util of Debian's
+      libnss3-tools, and root for a policy): a login with a client certificate in the browser's store.
     * ``browser_engines`` (firefox-esr; WebKitWebDriver and Xvfb; page/vendor; 2 min): the page of
       ``twisted-exec web`` in the engines of Firefox and of Safari.
     * ``browser_oidc`` (the same as ``browser``, and dex; 1 min): logins at an identity provider, with the

@@ -8,12 +8,13 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from tests import needs
 from tests.web.browser.base import WebTestCase
 from tests.web.browser.chromium import Chromium
+from tests.web.browser.firefox import Firefox
 from tests.web.browser.user import User
-from twisted_exec.tls.pki.directory import Pair
 
 POLICIES = Path("/etc/chromium/policies/managed")
 """Where Debian's Chromium looks for policies; no option names another directory."""
@@ -21,18 +22,32 @@ PASSWORD = "of the file"
 
 
 class CertificateTests(WebTestCase):
-    """A user whose browser has a certificate of theirs, and trusts the CA of the API server."""
+    """A user whose Chromium has a certificate of theirs, and trusts the CA of the API server."""
 
     skip = needs.chromium() or needs.page_vendor() or needs.certificate_store()
     if not skip and os.geteuid() != 0:
         skip = f"only root may write to {POLICIES}"
 
-    def prepare(self) -> Chromium:
-        pki = self.deployment.pki
+    def prepare(self) -> Any:
         home = Path(self.mktemp()).resolve()
-        import_certificate(home, pki.issue_user("grace", ["system:masters"]), pki.serving_ca)
+        self.import_certificate(home / ".pki" / "nssdb")
         self.select_automatically()
         return Chromium(home=str(home))
+
+    def import_certificate(self, directory: Path) -> None:
+        """Import the user's certificate, and trust the CA, in a new database of certificates."""
+        pki = self.deployment.pki
+        pair = pki.issue_user("grace", ["system:masters"])
+        directory.mkdir(parents=True)
+        store, archive = f"sql:{directory}", self.deployment.path("grace.p12")
+        pem = ("-in", pair.certificate, "-inkey", pair.key)
+        for command in (
+            ("openssl", "pkcs12", "-export", *pem, "-out", archive, "-passout", f"pass:{PASSWORD}"),
+            ("certutil", "-d", store, "-N", "--empty-password"),
+            ("pk12util", "-d", store, "-i", archive, "-W", PASSWORD),
+            ("certutil", "-d", store, "-A", "-n", "ca", "-t", "C,,", "-i", pki.serving_ca),
+        ):
+            subprocess.run(command, check=True, capture_output=True)
 
     def select_automatically(self) -> None:
         """Let Chromium use the certificate without a question, which only a user could answer."""
@@ -73,16 +88,12 @@ class CertificateTests(WebTestCase):
         self.check_faults()
 
 
-def import_certificate(home: Path, pair: Pair, ca: str) -> None:
-    """Import a user's certificate, and trust a CA, in a home directory without certificates."""
-    database = home / ".pki" / "nssdb"
-    database.mkdir(parents=True)
-    store, archive = f"sql:{database}", str(home / "user.p12")
-    pem = ("-in", pair.certificate, "-inkey", pair.key)
-    for command in (
-        ("openssl", "pkcs12", "-export", *pem, "-out", archive, "-passout", f"pass:{PASSWORD}"),
-        ("certutil", "-d", store, "-N", "--empty-password"),
-        ("pk12util", "-d", store, "-i", archive, "-W", PASSWORD),
-        ("certutil", "-d", store, "-A", "-n", "twisted-exec", "-t", "C,,", "-i", ca),
-    ):
-        subprocess.run(command, check=True, capture_output=True)
+class FirefoxTests(CertificateTests):
+    """The same with Firefox, which has the certificate in its profile."""
+
+    skip = needs.firefox() or needs.page_vendor() or needs.certificate_store()
+
+    def prepare(self) -> Any:
+        profile = Path(self.mktemp()).resolve()
+        self.import_certificate(profile)
+        return Firefox(profile=str(profile))

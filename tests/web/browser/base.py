@@ -34,8 +34,8 @@ class WebTestCase(TestCase):
         await self.browser.start()
         await self.deployment.start()
 
-    def prepare(self) -> Chromium:
-        """Change the deployment before its start; return the browser."""
+    def prepare(self) -> Any:
+        """Change the deployment before its start; return the browser, Chromium or another one."""
         return Chromium()
 
     async def user(self, name: str = "ada", **options: Any) -> User:

@@ -48,20 +48,18 @@ class Firefox:
     """
     One browser process.
 
-    :param profile: its directory; without it the browser has a new one.
+    :param profile: its directory, whose certificates the browser uses; without it the browser has an
+        empty one, and accepts the certificate of any server.
     """
 
     def __init__(self, *, profile: str = "") -> None:
         self._directory = tempfile.mkdtemp(prefix="exec-firefox-")
+        self._trusts_any = not profile
         self._profile = Path(profile or f"{self._directory}/profile")
         self._pages: dict[str, FirefoxPage] = {}
 
-    async def start(self, *, trusts_any: bool = True) -> None:
-        """
-        Fires when the browser answers.
-
-        :param trusts_any: accept the certificate of any server.
-        """
+    async def start(self) -> None:
+        """Fires when the browser answers."""
         program = needs.firefox_program()
         assert program is not None, needs.firefox()
         self._profile.mkdir(exist_ok=True)
@@ -80,7 +78,7 @@ class Firefox:
         self._bidi = BiDi(f"127.0.0.1:{port}", self._event)
         await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), self._bidi)
         await self._bidi.opened
-        capabilities = {"alwaysMatch": {"acceptInsecureCerts": trusts_any}}
+        capabilities = {"alwaysMatch": {"acceptInsecureCerts": self._trusts_any}}
         await self._bidi.call("session.new", capabilities=capabilities)
         events = ["log.entryAdded", "script.message", "browsingContext.userPromptOpened"]
         await self._bidi.call("session.subscribe", events=events)
