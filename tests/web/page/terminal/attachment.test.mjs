@@ -1,9 +1,103 @@
-/** Sessions from before a reload. */
+/** One session at a console, over fake WebSockets. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isGone } from "../../../../twisted_exec/web/page/terminal/attachment.js";
+import { Attachment, isGone } from "../../../../twisted_exec/web/page/terminal/attachment.js";
+import { fakeWebSockets, turn } from "../fakes.mjs";
+
+const EPOCH = "9f3c22d10b7a4e55";
+const KEY = "k".repeat(43);
+const PLACE = { namespace: "team-a", name: "vm-1", reason: "" };
+const REQUEST = { path: "/vm-1/exec", query: { stdin: "true" } };
+const SAVED = {
+  id: "tab-1",
+  answers: false,
+  position: { epoch: EPOCH, offset: 500 },
+  first: { epoch: EPOCH, offset: 100 },
+  keys: [{ key: KEY, session: "s-1" }],
+  usesCredit: true,
+  input: { acknowledged: 0, items: [] },
+  request: { path: "/vm-1/exec", query: { readOnly: "true" } },
+};
+
+/** Start an attachment; `told` are its callbacks, `written` the output in the terminal. */
+async function attach(t, saved = null) {
+  const { FakeWebSocket, sockets } = fakeWebSockets();
+  const before = globalThis.WebSocket;
+  globalThis.WebSocket = FakeWebSocket;
+  const values = new Map(saved && [["session.team-a/vm-1", saved]]);
+  const context = {
+    api: { webSocketURL: (path) => `wss://server${path}`, webSocketProtocols: (name) => [name], request: async () => ({}) },
+    machines: { path: () => "/vm-1" },
+    store: {
+      get: (key, fallback = null) => values.get(key) ?? fallback,
+      set: (key, value) => values.set(key, value),
+      remove: (key) => values.delete(key),
+    },
+  };
+  const told = [];
+  const tell = (name) => [name, (...news) => told.push([name, ...news])];
+  let written = "";
+  const screen = { columns: 80, rows: 24, write: (bytes) => (written += Buffer.from(bytes).toString()) };
+  const on = Object.fromEntries(["placed", "state", "tell", "notice"].map(tell));
+  const attachment = new Attachment(context, PLACE, { request: REQUEST, screen, on });
+  attachment.start();
+  await turn();
+  t.after(() => {
+    attachment.replace();
+    globalThis.WebSocket = before;
+  });
+  return { attachment, told, values, socket: sockets.at(-1), written: () => written };
+}
+
+function accept(socket, { at = 100, end = at } = {}) {
+  socket.accept();
+  socket.mark({ Session: "s-2", Key: KEY, Seconds: 60 });
+  socket.mark({ Ack: 0 });
+  socket.mark({ At: at, Epoch: EPOCH, End: end });
+}
+
+test("output that a reload repeats was not missed", async (t) => {
+  const { attachment, told, socket } = await attach(t, SAVED);
+  assert.match(socket.resume, /from=100/);
+  accept(socket, { at: 100, end: 600 });
+  const [, , { missed }] = told.find(([name, state]) => name === "state" && state === "resumed");
+  assert.equal(missed, 100);
+  assert.ok(!attachment.isFormerGone({ reason: "NotFound", code: 404 }));
+});
+
+test("a session goes on with the request that has opened it", async (t) => {
+  assert.equal((await attach(t, SAVED)).attachment.isReadOnly, true);
+});
+
+test("a new session is opened as it was asked for, and kept for a reload", async (t) => {
+  const { attachment, values, socket } = await attach(t);
+  assert.deepEqual([attachment.isReadOnly, attachment.isOpen], [false, true]);
+  accept(socket);
+  assert.deepEqual(values.get("session.team-a/vm-1").request, REQUEST);
+});
+
+test("a session whose former one is gone may be followed by another", async (t) => {
+  const { attachment } = await attach(t, SAVED);
+  assert.ok(attachment.isFormerGone({ reason: "NotFound", code: 404 }));
+  assert.ok(!attachment.isFormerGone({ reason: "Forbidden", code: 403 }));
+});
+
+test("a session that another one replaces says nothing more", async (t) => {
+  const { attachment, told, values, socket } = await attach(t);
+  accept(socket);
+  told.length = 0;
+  attachment.replace();
+  assert.deepEqual([told, attachment.isOpen, socket.closedWith, values.size], [[], false, 1000, 0]);
+});
+
+test("missing output is marked in the terminal, and told", async (t) => {
+  const { told, socket, written } = await attach(t, SAVED);
+  accept(socket, { at: 300, end: 300 });
+  assert.match(written(), /\[twisted-exec: 200 B skipped\]/);
+  assert.deepEqual(told.find(([name]) => name === "tell"), ["tell", "200 B skipped.", "warning"]);
+});
 
 test("a session that the server has lost may be followed by a new one", () => {
   assert.ok(isGone({ reason: "CannotResume", code: 0 }));
