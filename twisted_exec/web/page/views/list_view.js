@@ -235,7 +235,7 @@ function explained(error, { plural, namespace, role }) {
     return notice(
       "error",
       h("p", {}, `You may not list ${plural} ${where}.`),
-      h("p", {}, `Name the namespaces in which you may above, or ask your administrator for the role “${role}” there.`),
+      h("p", {}, `Type the namespaces in which you may list them above, or ask your administrator for the role “${role}” there.`),
       h("p", { class: "dim mono" }, printable(error.message)),
     );
   }
