@@ -95,6 +95,7 @@ class LogStreamTests(SynchronousTestCase):
         self.journal.append(b"two")
         self.assertEqual(client.received(), b"")
         producer.resumeProducing()
+        self.clock.advance(0)
         self.assertEqual(client.received(), b"6\r\nonetwo\r\n")
 
     def test_ends_with_machine(self) -> None:
@@ -105,6 +106,7 @@ class LogStreamTests(SynchronousTestCase):
         self.journal.close()
         self.assertEqual(client.received(), b"")
         client.transport.producer.resumeProducing()
+        self.clock.advance(0)
         self.assertEqual(client.received(), b"a\r\nlast words\r\n0\r\n\r\n")
         self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
 

@@ -4,12 +4,20 @@ Tests for :mod:`twisted_exec.program.tasks`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.tasks import REST_SECONDS, BackgroundTask, ShortTurns, StoppingParts
+from twisted_exec.program.tasks import (
+    REST_SECONDS,
+    BackgroundTask,
+    SharedTurns,
+    ShortTurns,
+    StoppingParts,
+)
 
 
 class Waits(BackgroundTask):
@@ -56,6 +64,37 @@ class ShortTurnsTests(SynchronousTestCase):
     def test_short(self) -> None:
         """Short work takes one turn."""
         self.successResultOf(Deferred.fromCoroutine(self.work(0)))
+
+
+class SharedTurnsTests(SynchronousTestCase):
+    """Tests for :class:`SharedTurns`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.turns = SharedTurns(self.clock)
+        self.done: list[int] = []
+        self.parties = [partial(self.done.append, number) for number in range(3)]
+
+    def test_one_at_a_time(self) -> None:
+        """All have their turns in order, and the reactor has one call for all of them."""
+        for each in (*self.parties, self.parties[0]):
+            self.turns.soon(each)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.assertEqual(self.done, [])
+        self.clock.advance(0)
+        self.assertEqual(self.done, [0, 1, 2])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_cancelled(self) -> None:
+        """A party that is gone has no turn, and leaves nothing in the reactor."""
+        for each in self.parties:
+            self.turns.soon(each)
+        self.turns.cancel(self.parties[1])
+        self.clock.advance(0)
+        self.assertEqual(self.done, [0, 2])
+        self.turns.soon(self.parties[1])
+        self.turns.cancel(self.parties[1])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class RunningTests(SynchronousTestCase):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -72,6 +72,45 @@ class ShortTurns:
         if self._clock.seconds() >= self._until:
             await deferLater(self._clock, self._rest_seconds)
             self._until = self._clock.seconds() + self._turn_seconds
+
+
+class SharedTurns:
+    """
+    Turns of many parties with much to do: one turn in each iteration of the reactor, so that a hundred parties hold
+    up others no longer than one does.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._waiting: dict[Callable[[], object], None] = {}
+        self._call: IDelayedCall | None = None
+
+    def __contains__(self, turn: Callable[[], object]) -> bool:
+        return turn in self._waiting
+
+    def soon(self, turn: Callable[[], object]) -> None:
+        """Call a function in a turn of its own, after those of others; repeated calls until then do nothing."""
+        self._waiting.setdefault(turn)
+        self._schedule()
+
+    def cancel(self, turn: Callable[[], object]) -> None:
+        """Undo :meth:`soon`."""
+        self._waiting.pop(turn, None)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and self._call is None:
+            self._call = self._clock.callLater(0, self._run)
+        elif not self._waiting and self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _run(self) -> None:
+        self._call = None
+        turn = next(iter(self._waiting))
+        del self._waiting[turn]
+        self._schedule()
+        turn()
 
 
 class SingleRun:

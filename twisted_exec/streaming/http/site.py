@@ -20,6 +20,7 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.web import http, resource, server
 
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.streaming.http.channel import Channel
 from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
 from twisted_exec.streaming.http.request import Request
@@ -51,6 +52,7 @@ class Site(server.Site):
         default half of them.
     :param receiving_bytes: total of all incomplete request bodies.
     :param unread_bytes: total of all responses and watch events that clients have not read.
+    :ivar turns: of responses with much to do.
     """
 
     protocol = Channel  # type: ignore[assignment]
@@ -82,6 +84,7 @@ class Site(server.Site):
         self._max_connections = max_connections
         self._fitting = fitting or partial(SessionLimits.fitting().connections_beside, 0)
         self.connections: dict[Channel, None] = {}  # the oldest first
+        self.turns = SharedTurns(reactor)
         self.receiving: Budget[Channel] = Budget(receiving_bytes, Channel.too_long)
         self.unread: Budget[SlowReader] = Budget(unread_bytes, lambda slow: slow.evict())
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from twisted.internet.defer import CancelledError
-from twisted.internet.interfaces import IDelayedCall
 
-from twisted_exec.program.tasks import TURN_SECONDS
+from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.session import Session
@@ -92,7 +91,7 @@ class PacedResponse(TextResponse):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self._is_paused = self._is_pumping = False
-        self._next_turn: IDelayedCall | None = None
+        self._turns: SharedTurns = request.channel.site.turns
 
     # Implemented by subclasses.
 
@@ -113,11 +112,11 @@ class PacedResponse(TextResponse):
 
     def _resume(self) -> None:
         self._is_paused = False
-        self._pump()
+        self._turns.soon(self._pump)
 
     def _pump(self) -> None:
         """Write until the source has no more, the transport pauses this producer, or the turn is over."""
-        if self._is_pumping or self._next_turn is not None:
+        if self._is_pumping or self._pump in self._turns:
             return
         self._is_pumping = True  # a write may call _pause and _resume synchronously
         try:
@@ -126,10 +125,10 @@ class PacedResponse(TextResponse):
                 if self._is_paused or not self._write_piece():
                     break
                 if self._clock.seconds() >= until:
-                    self._continue_soon()
+                    self._turns.soon(self._pump)
                     break
             else:
-                self._continue_soon()
+                self._turns.soon(self._pump)
         except Exception as problem:
             self._failed(problem)
             return
@@ -138,13 +137,5 @@ class PacedResponse(TextResponse):
         if reason := self._reason_of_end():
             self._text.finish(reason)
 
-    def _continue_soon(self) -> None:
-        self._next_turn = self._clock.callLater(0, self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._next_turn = None
-        self._pump()
-
     def _close(self) -> None:
-        if self._next_turn is not None:
-            self._next_turn.cancel()
+        self._turns.cancel(self._pump)
