@@ -252,11 +252,8 @@ class ManyLogsTests(TestCase):
         follower = start(argv, env={"KUBECONFIG": deployment.admin})
         self.addCleanup(follower.stop)
         for word in ("here", "there"):
-            for name in names:
-                screen = await watch(deployment.admin, name)
-                screen.type(b"echo %b''%b\n" % (word[:2].encode(), word[2:].encode()))
-                await screen.until(rb"\r\n%b\r\n" % word.encode())
-                await screen.leave()
+            printed = [Deferred.fromCoroutine(self.say(deployment, each, word)) for each in names]
+            await gatherResults(printed, consumeErrors=True)
             for name in names:
                 line = rb"(?m)^\[pod/%b/console\] %b\r$" % (name.encode(), word.encode())
                 await follower.until(line)
@@ -267,3 +264,10 @@ class ManyLogsTests(TestCase):
             lines = re.findall(rb"(?m)^\[pod/\S+/console\] %b\r$" % word, follower.output)
             self.assertEqual((len(lines), len(set(lines))), (LOGS, LOGS))
         self.assertIsNone(follower.exit_code)
+
+    async def say(self, deployment: Deployment, name: str, word: str) -> None:
+        """Let a machine print a word."""
+        screen = await watch(deployment.admin, name)
+        screen.type(b"echo %b''%b\n" % (word[:2].encode(), word[2:].encode()))
+        await screen.until(rb"\r\n%b\r\n" % word.encode())
+        await screen.leave()

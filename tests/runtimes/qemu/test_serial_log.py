@@ -204,24 +204,24 @@ class MachineTests(QemuCase):
         await self.open(run)
         log = SerialLog(self.facts().storage, self.journal)
         for way in ("stopped", "killed", "stopped", "killed"):
-            await self.longer(lambda: self.journal.end, 2000)
+            await self.longer(lambda: self.journal.end, 400)
             assert run._line is not None
             run._line.disconnecting = True  # so it is not opened again
             if way == "stopped":
                 run.release()
             else:
                 run._disconnect()
-            await self.longer(log.size, 3000)
+            await self.longer(log.size, 600)
             facts = self.facts(keep=True, journal=self.journal)
             run = driver.adopt(facts, self.leaders)  # type: ignore[assignment]
             self.addCleanup(run.stop)
             await self.open(run)
             self.assertTrue(run.is_complete)
             log.tidy(log.position())
-        await self.longer(lambda: self.journal.end, 2000)
+        await self.longer(lambda: self.journal.end, 400)
         await run.stop()
         lines = self.text().split(b"\n")
-        self.assertGreater(len(lines), 2000)
+        self.assertGreater(len(lines), 400)
         self.assertEqual(lines[:-1], [b"%08x" % number for number in range(len(lines) - 1)])
         self.assertEqual([boot.number for boot in self.journal.boots()], [1])
 
@@ -231,11 +231,11 @@ class MachineTests(QemuCase):
         run = self.run_of(driver, keep=True, journal=self.journal)
         await self.open(run)
         log = SerialLog(self.facts().storage, self.journal)
-        await self.longer(lambda: self.journal.end, 500)
+        await self.longer(lambda: self.journal.end, 200)
         assert run._line is not None
         run._line.loseConnection()
         run.release()
-        await self.longer(log.size, 1000)
+        await self.longer(log.size, 300)
         await run._family.end()
         expected = log.size()
         again = self.run_of(driver, keep=True, journal=self.journal)
