@@ -5,6 +5,20 @@ class Text {
     this.textContent = String(text);
   }
 
+  get isConnected() {
+    return Boolean(this.parent);
+  }
+
+  isEqualNode(other) {
+    return this.text === other.text;
+  }
+
+  replaceWith(other) {
+    const { parent, nextSibling } = this;
+    this.remove();
+    parent.insertBefore(other, nextSibling);
+  }
+
   remove() {
     this.parent?.detach(this);
   }

@@ -53,6 +53,18 @@ export function fill(element, ...children) {
   return element;
 }
 
+/**
+ * Replace only those children of an element that differ: the others keep the focus, the selection, and a click that
+ * has begun.
+ *
+ * @param {HTMLElement} element
+ * @param {HTMLElement[]} children as many as at each call
+ */
+export function renew(element, children) {
+  if (!element.firstChild) append(element, children);
+  else [...element.children].forEach((child, at) => child.isEqualNode(children[at]) || child.replaceWith(children[at]));
+}
+
 /** Return a button. Its label is its text, or `aria-label` among the attributes. */
 export function button(label, onclick, attributes = {}) {
   const { class: extra = "", ...rest } = attributes;

@@ -36,6 +36,17 @@ test("an update keeps what the user has asked for", () => {
   assert.equal(body.firstChild.text, "row 450");
 });
 
+test("an update draws only cells that differ, so a click or a selection in others goes on", () => {
+  const columns = ["name", "age"].map((title) => ({ title, cell: (row) => row[title] }));
+  const made = new Table("Things", columns);
+  made.update([{ key: "k", name: "row", age: "5s" }], "");
+  const [row] = made.element.all("tbody")[0].children;
+  const [name, before] = row.children;
+  made.update([{ key: "k", name: "row", age: "10s" }], "");
+  assert.deepEqual(row.children.map((each) => each.text), ["row", "10s"]);
+  assert.deepEqual([row.children[0] === name, row.children[1] === before], [true, false]);
+});
+
 test("a short list has no button", () => {
   const { body, more } = table(200);
   assert.deepEqual([body.children.length, more.hidden], [200, true]);

@@ -1,6 +1,6 @@
 /** The machine list: follows the watch, with filters. */
 
-import { button, fill, h, notice, printable } from "../dom.js";
+import { button, fill, h, notice, printable, renew } from "../dom.js";
 import { age } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
@@ -192,14 +192,8 @@ class MachineList extends ListView {
       const text = JSON.stringify(shown);
       let entry = this.#drawn.get(row.key);
       if (entry?.text !== text) {
-        const element = this.#row(row, shown.age);
-        // The user may be at this row with the keyboard.
-        const focused = entry?.element.contains(document.activeElement)
-          ? document.activeElement.dataset.part
-          : null;
-        entry?.element.replaceWith(element);
-        entry = { element, text };
-        if (focused !== null) element.querySelector(`[data-part="${focused}"]`)?.focus();
+        entry = { element: entry?.element ?? h("tr"), text };
+        renew(entry.element, this.#cells(row, shown.age));
       }
       const at = previous ? previous.nextSibling : this.#body.firstChild;
       if (at !== entry.element) this.#body.insertBefore(entry.element, at);
@@ -210,23 +204,21 @@ class MachineList extends ListView {
     this.#drawn = drawn;
   }
 
-  #row(row, ageText) {
+  #cells(row, ageText) {
     const { link, machines } = this.context;
     const name = machines.routeName(row.kind, row.name);
     const part = (where, label) =>
       machines.has(row.kind, where) &&
-      h("a", { href: link(row.namespace, name, where), "data-part": where, "aria-label": `${label} of ${printable(row.name)}` }, label);
-    return h(
-      "tr",
-      {},
-      h("td", { class: "name" }, h("a", { href: link(row.namespace, name), "data-part": "" }, printable(name))),
+      h("a", { href: link(row.namespace, name, where), "aria-label": `${label} of ${printable(row.name)}` }, label);
+    return [
+      h("td", { class: "name" }, h("a", { href: link(row.namespace, name) }, printable(name))),
       h("td", { class: "namespace" }, printable(row.namespace)),
       h("td", { class: "state" }, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       h("td", { class: "pool" }, printable(row.pool)),
       h("td", { class: "last-line" }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
       h("td", { class: "created", title: row.created }, ageText),
       h("td", { class: "more" }, part("logs", "Log"), part("screen", "Screen"), part("recordings", "Recordings")),
-    );
+    ];
   }
 
   #drawStatus(count) {

@@ -1,6 +1,6 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
-import { button, fill, h, printable } from "../dom.js";
+import { button, h, printable, renew } from "../dom.js";
 
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
 
@@ -76,15 +76,13 @@ export class Table {
   #draw(entry, row, drawn) {
     const focused = entry.element.contains(document.activeElement) ? document.activeElement : null;
     const opened = entry.element.querySelector("details[open]") !== null;
-    fill(
-      entry.element,
-      this.#columns.map(({ title, cell, class: name }) => {
-        const content = cell(row);
-        return h("td", { class: name ?? null, "data-title": title }, typeof content === "string" ? printable(content) : content);
-      }),
-    );
-    if (opened) entry.element.querySelector("details")?.setAttribute("open", "");
-    if (focused) entry.element.querySelector(`[data-action="${focused.dataset.action}"]`)?.focus();
+    const cells = this.#columns.map(({ title, cell, class: name }) => {
+      const content = cell(row);
+      return h("td", { class: name ?? null, "data-title": title }, typeof content === "string" ? printable(content) : content);
+    });
+    if (opened) cells.forEach((each) => each.querySelector("details")?.setAttribute("open", ""));
+    renew(entry.element, cells);
+    if (focused && !focused.isConnected) entry.element.querySelector(`[data-action="${focused.dataset.action}"]`)?.focus();
     entry.drawn = drawn;
   }
 }
