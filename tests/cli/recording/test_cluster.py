@@ -30,6 +30,7 @@ class ClusterTests(MachineTestCase):
         self.ca.write_bytes(authority("a").certificate_pem)
         last = self.pool.content.splitlines()[-1].decode()
         await self.report(
+            "r",
             phase="Closed",
             epoch="0011223344556677",
             firstOffset=0,
@@ -39,9 +40,9 @@ class ClusterTests(MachineTestCase):
             head=last,
         )
 
-    async def report(self, **status: Any) -> None:
+    async def report(self, name: str, **status: Any) -> None:
         patch: Object = {"status": status}
-        await self.admin.patch(RECORDINGS, "r", patch, "default", subresource="status")
+        await self.admin.patch(RECORDINGS, name, patch, "default", subresource="status")
 
     async def typed(self, *words: str, user: str = "admin") -> tuple[int, str, str]:
         """Exit code, output and errors of ``twisted-exec recording``."""
@@ -74,6 +75,16 @@ class ClusterTests(MachineTestCase):
         code, out, err = await self.typed("verify", "r", "--ca", str(self.ca))
         self.assertEqual((code, err), (0, ""))
         self.assertIn("output     offset 0 to 8", out)
+
+    async def test_not_closed(self) -> None:
+        """The message says when a recording that goes on is to be verified again."""
+        self.pool.content = record(OUTPUT, closed=False)
+        body = {"metadata": {"name": "open"}, "spec": {"machine": "vm", "input": "none"}}
+        await self.admin.create(RECORDINGS, body, "default")
+        await self.report("open", phase="Recording", epoch="0011223344556677", firstOffset=0)
+        code, _, err = await self.typed("verify", "open", "--ca", str(self.ca))
+        self.assertEqual(code, 2)
+        self.assertIn("verify it again when its STATE is Closed", err)
 
     async def test_truncated(self) -> None:
         """A recording whose end is missing is found by the head in the object."""

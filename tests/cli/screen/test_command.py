@@ -26,12 +26,14 @@ class Screens(Consoles):
     Serves the screen of the machine ``vm``.
 
     :ivar problem: refuses requests.
+    :ivar text: the screen as text.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.problem: APIError | None = None
         self.queries: list[bytes] = []
+        self.text = b"the text"
 
     async def dispatch(self, request: Request) -> None:
         if not request.path.endswith(b"/screen"):
@@ -44,7 +46,8 @@ class Screens(Consoles):
             raise NotFound("machines", "vm", "compute.ironcore.dev")
         types = {b"svg": "image/svg+xml", b"json": "application/json"}
         form = request.args[b"as"][0]
-        respond(request, 200, b"the " + form, types.get(form, "text/plain; charset=utf-8"))
+        screen = self.text if form == b"text" else b"the " + form
+        respond(request, 200, screen, types.get(form, "text/plain; charset=utf-8"))
 
 
 class ScreenTests(ConsolesCase):
@@ -64,6 +67,12 @@ class ScreenTests(ConsolesCase):
         self.assertEqual(await self.typed(), (0, "the text", ""))
         self.assertEqual(await self.typed("-o", "json", "--at", "70"), (0, "the json", ""))
         self.assertEqual(self.screens.queries, [b"as=text", b"as=json&at=70"])
+
+    async def test_empty(self) -> None:
+        """A message tells an empty screen from a command that did nothing."""
+        self.screens.text = b"\n"
+        message = "twisted-exec screen: the screen is empty\n"
+        self.assertEqual(await self.typed("--at", "30d"), (0, "\n", message))
 
     async def test_file(self) -> None:
         """A picture is written to a file."""

@@ -310,10 +310,11 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
     unsigned = (
         f", and {report.unsigned_bytes} bytes of the file after it" if report.unsigned_bytes else ""
     )
+    later = "" if is_file(options.file) else "; verify it again when its STATE is Closed"
     failed(
         "recording",
         f"{options.file}: not closed: nothing is proven about output after offset "
-        f"{report.head.offset}{unsigned}",
+        f"{report.head.offset}{unsigned}{later}",
     )
     return _NOT_CLOSED
 

@@ -91,6 +91,8 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
         else:
             sys.stdout.buffer.write(screen)
             sys.stdout.buffer.flush()
+            if not screen.strip():
+                print("twisted-exec screen: the screen is empty", file=sys.stderr)
     except (KubeConfigError, TLSConfigError) as problem:
         return command.failed("screen", str(problem))
     except APIError as refusal:

@@ -63,7 +63,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     if opens_browser:
         print(f"The web console of {cluster} opens in your browser; its URL is", flush=True)
     else:
-        print(f"To use the web console of {cluster}, open this URL within {seconds}:", flush=True)
+        print(f"To use the web console of {cluster}, open this URL in a browser:", flush=True)
     _show(url)
     print(f"It works once, for {seconds}. Enter shows a new one, Ctrl-C ends.", flush=True)
     enter = Enter(0, lambda: _show(server.new_url()), reactor)
