@@ -8,9 +8,12 @@ import errno
 import os
 import resource
 import stat
+import threading
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import gatherResults
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.contracts.recording_store import RecordingStoreContract, stored, text_of
@@ -42,6 +45,24 @@ class DirectoryTests(RecordingStoreContract, TestCase):
         file = os.path.join(self.path, "a.cast")
         self.assertEqual(stat.S_IMODE(os.stat(file).st_mode), 0o600)
         self.assertEqual(store.location("a"), f"file://{self.path}/a.cast".replace(" ", "%20"))
+
+    async def test_hanging_disk(self) -> None:
+        """A file system that hangs leaves threads for the work of others."""
+        store, hangs = self.make_store(), threading.Event()
+        await store.put("a", text_of(b"x"))
+        self.addCleanup(hangs.set)
+        read, given_up = os.pread, list[bool]()
+
+        def hanging(*arguments: Any) -> bytes:
+            if not hangs.wait(10):
+                given_up.append(True)
+            return read(*arguments)
+
+        self.patch(os, "pread", hanging)
+        reads = gatherResults([store.read("a", 0, 1) for _ in range(20)])
+        await deferToThread(hangs.set)
+        self.assertEqual(await reads, [b"x"] * 20)
+        self.assertEqual(given_up, [])
 
     async def test_links(self) -> None:
         """A link in place of a file is not followed."""

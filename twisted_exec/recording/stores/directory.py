@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
 from twisted.internet.threads import deferToThreadPool
 from zope.interface import implementer
 
@@ -36,6 +36,8 @@ from .interfaces import (
 )
 
 _TEMPORARY = ".part"
+_MOST_THREADS = 2
+"""A network file system may hang, and the pool of the reactor has ten threads for all work."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
@@ -52,6 +54,7 @@ class DirectoryStore:
     def __init__(self, directory: str, reactor: Any) -> None:
         self.url = f"file://{quote(directory)}"
         self._directory, self._reactor = directory, reactor
+        self._threads = DeferredSemaphore(_MOST_THREADS)
 
     def location(self, name: str) -> str:
         """See :meth:`IRecordingStore.location`."""
@@ -95,7 +98,7 @@ class DirectoryStore:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         pool = self._reactor.getThreadPool()
         try:
-            done: T = await deferToThreadPool(self._reactor, pool, work)
+            done: T = await self._threads.run(deferToThreadPool, self._reactor, pool, work)
         except OSError as error:
             kind = "full" if error.errno in _FULL else "disk"
             why = os.strerror(error.errno) if error.errno else str(error)
