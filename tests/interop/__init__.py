@@ -96,8 +96,8 @@ Web console
       libnss3-tools, and root for a policy): a login with a client certificate in the browser's store.
     * ``browser_engines`` (firefox-esr; WebKitWebDriver and Xvfb; page/vendor; 2 min): the page of
       ``twisted-exec web`` in the engines of Firefox and of Safari.
-    * ``browser_oidc`` (the same as ``browser``, and dex; 1 min): logins at an identity provider, with the
-      configuration of ``docs/deploy/dex``, whose tokens expire while consoles are open.
+    * ``browser_oidc`` (chromium, firefox-esr, page/vendor, dex; 2 min): logins at an identity provider,
+      with the configuration of ``docs/deploy/dex``, whose tokens expire while consoles are open.
 
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tests import needs
+from tests.web.browser.abstract_page import AbstractPage
 from tests.web.browser.base import WebTestCase
 from tests.web.browser.chromium import Chromium
-from tests.web.browser.page import Page
+from tests.web.browser.firefox import Firefox
 from tests.web.browser.user import User
 from twisted_exec.api import kinds
 
@@ -39,7 +41,10 @@ class ProviderTests(WebTestCase):
     timeout = 170
     skip = needs.chromium() or needs.page_vendor() or needs.dex()
 
-    def prepare(self) -> Chromium:
+    def browser_of_test(self) -> Any:
+        return Chromium()
+
+    def prepare(self) -> Any:
         self.programs = Programs("exec-dex-")
         self.addCleanup(self.programs.stop)
         self.origin = f"https://localhost:{free_port()}"
@@ -52,7 +57,7 @@ class ProviderTests(WebTestCase):
             "--oidc-web-scopes=openid,email",
             "--oidc-username-claim=email",
         )
-        return Chromium()
+        return self.browser_of_test()
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -114,9 +119,18 @@ class ProviderTests(WebTestCase):
         self.assertEqual(await user.page.evaluate("sessionStorage.length"), 0)
         self.check_faults()
 
-    async def log_in(self, page: Page) -> None:
+    async def log_in(self, page: AbstractPage) -> None:
         """Type name and password into Dex's form."""
         for name, text in (("login", EMAIL), ("password", PASSWORD)):
             await page.focus(f"#{name}")
             await page.type(text)
         await page.press("Enter")
+
+
+class FirefoxTests(ProviderTests):
+    """The same in Firefox, which has rules of its own for windows that a page opens."""
+
+    skip = needs.firefox() or needs.page_vendor() or needs.dex()
+
+    def browser_of_test(self) -> Any:
+        return Firefox()

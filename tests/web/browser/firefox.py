@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 
 from tests import needs
@@ -36,6 +37,7 @@ _PREFERENCES = {
     "security.default_personal_cert": "Select Automatically",
     "toolkit.telemetry.server": "",
 }
+_COMMITTED = "browsingContext.navigationCommitted"
 _POLICY = "Content-Security-Policy"
 # Firefox cannot report an exception without a stack, such as a rejection that is no Error.
 _EVALUATED = """(async () => {
@@ -80,7 +82,8 @@ class Firefox:
         await self._bidi.opened
         capabilities = {"alwaysMatch": {"acceptInsecureCerts": self._trusts_any}}
         await self._bidi.call("session.new", capabilities=capabilities)
-        events = ["log.entryAdded", "script.message", "browsingContext.userPromptOpened"]
+        events = ["log.entryAdded", "script.message"]
+        events += ["browsingContext.userPromptOpened", _COMMITTED]
         await self._bidi.call("session.subscribe", events=events)
 
     async def page(
@@ -95,6 +98,21 @@ class Firefox:
         page = self._pages[made["context"]] = FirefoxPage(self._bidi, made["context"])
         await page.resize(width, height)
         return page
+
+    async def urls(self) -> list[str]:
+        """Return the URLs of all open pages, sorted."""
+        tree = await self._bidi.call("browsingContext.getTree")
+        return sorted(each["url"] for each in tree["contexts"])
+
+    async def page_at(self, url: str) -> FirefoxPage:
+        """Fires with the page that another page has opened, once its URL begins with this."""
+        while True:
+            tree = await self._bidi.call("browsingContext.getTree")
+            for each in tree["contexts"]:
+                if each["url"].startswith(url):
+                    page = FirefoxPage(self._bidi, each["context"])
+                    return self._pages.setdefault(each["context"], page)
+            await pause()
 
     def _event(self, method: str, event: Message) -> None:
         context = event.get("context") or event.get("source", {}).get("context")
@@ -117,10 +135,16 @@ class FirefoxPage(AbstractPage):
         super().__init__()
         self._bidi, self._context = bidi, context
         self._receivers: dict[str, Callable[[str], None]] = {}
+        self._answers: list[Deferred[Message]] = []
 
     def event_received(self, method: str, event: Message) -> None:
         """Keep what went wrong in the page, and pass on what its scripts report."""
-        if method == "script.message":
+        if method == _COMMITTED:
+            answers, self._answers = self._answers, []
+            for answer in answers:
+                if not answer.called:
+                    answer.errback(PageError("navigated"))
+        elif method == "script.message":
             self._receivers[event["channel"]](event["data"]["value"])
         elif method == "browsingContext.userPromptOpened":
             self.dialogs.append(f"{event['type']}: {event['message']}")
@@ -131,13 +155,20 @@ class FirefoxPage(AbstractPage):
             self.messages.append(f"{event['level']}: {event['text']}")
 
     async def evaluate(self, expression: str) -> Any:
-        result = await self._bidi.call(
+        evaluated = self._bidi.call(
             "script.evaluate",
             expression=_EVALUATED % expression,
             target={"context": self._context},
             awaitPromise=True,
             userActivation=True,
         )
+        # Firefox never answers when the document is replaced meanwhile.
+        answer: Deferred[Message] = Deferred()
+        self._answers.append(answer)
+        evaluated.addBoth(lambda result: answer.called or answer.callback(result))
+        result = await answer
+        if answer in self._answers:
+            self._answers.remove(answer)
         if result["type"] == "exception":
             raise PageError(result["exceptionDetails"]["text"])
         answer = json.loads(result["result"]["value"])

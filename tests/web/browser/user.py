@@ -13,7 +13,7 @@ from .chromium import Chromium
 
 # Each write to a terminal is reported with its document and number, before the page's own modules run.
 _RECORD_WRITES = """
-import('/console/vendor/xterm.js').then(({Terminal}) => {
+if (location.pathname.startsWith('/console/')) import('/console/vendor/xterm.js').then(({Terminal}) => {
     const write = Terminal.prototype.write;
     const terminals = [];
     self.terminals = terminals;
