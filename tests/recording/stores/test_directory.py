@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import CancelledError, gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -47,7 +47,7 @@ class DirectoryTests(RecordingStoreContract, TestCase):
         self.assertEqual(store.location("a"), f"file://{self.path}/a.cast".replace(" ", "%20"))
 
     async def test_hanging_disk(self) -> None:
-        """A file system that hangs leaves threads for the work of others."""
+        """A file system that hangs leaves threads for the work of others, also if readers leave."""
         store, hangs = self.make_store(), threading.Event()
         await store.put("a", text_of(b"x"))
         self.addCleanup(hangs.set)
@@ -59,6 +59,10 @@ class DirectoryTests(RecordingStoreContract, TestCase):
             return read(*arguments)
 
         self.patch(os, "pread", hanging)
+        for _ in range(20):
+            left = store.read("a", 0, 1)
+            left.cancel()
+            self.failureResultOf(left, CancelledError)
         reads = gatherResults([store.read("a", 0, 1) for _ in range(20)])
         await deferToThread(hangs.set)
         self.assertEqual(await reads, [b"x"] * 20)

@@ -97,8 +97,17 @@ class DirectoryStore:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         pool = self._reactor.getThreadPool()
+        await self._threads.acquire()
+
+        def tracked() -> T:
+            # The caller may have given up, but the thread is still taken.
+            try:
+                return work()
+            finally:
+                self._reactor.callFromThread(self._threads.release)
+
         try:
-            done: T = await self._threads.run(deferToThreadPool, self._reactor, pool, work)
+            done: T = await deferToThreadPool(self._reactor, pool, tracked)
         except OSError as error:
             kind = "full" if error.errno in _FULL else "disk"
             why = os.strerror(error.errno) if error.errno else str(error)
