@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet import defer
@@ -32,6 +32,8 @@ from twisted_exec.storage.interfaces import (
 )
 from twisted_exec.storage.quota import NO_LIMITS, Limits, Quota
 
+Result = TypeVar("Result")
+
 
 class HistoryStorage(Service):
     """
@@ -49,6 +51,11 @@ class HistoryStorage(Service):
 
     def __init__(self, limits: Limits = NO_LIMITS) -> None:
         self._quota = Quota(limits)
+
+    @property
+    def exclusive(self) -> bool:
+        """See :attr:`IStorage.exclusive`; if it is true, the history is always current."""
+        return True
 
     def _within_quota(
         self, resource: Resource, obj: Object, change: str, write: Callable[[], Deferred[Object]]
@@ -86,7 +93,9 @@ class HistoryStorage(Service):
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
-        return defer.execute(self._history.get, resource, namespace, name)
+        return self._read(
+            lambda: self._history.get(resource, namespace, name), at_once=stale or self.exclusive
+        )
 
     def list(
         self,
@@ -97,7 +106,17 @@ class HistoryStorage(Service):
         stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
-        return defer.execute(self._history.list, resource, namespace, version)
+        is_here = version is not None and version <= self._history.version
+        return self._read(
+            lambda: self._history.list(resource, namespace, version),
+            at_once=stale or is_here or self.exclusive,
+        )
+
+    def _read(self, read: Callable[[], Result], *, at_once: bool) -> Deferred[Result]:
+        """Read from the history, ``at_once`` or when it has every acknowledged write."""
+        if at_once:
+            return defer.execute(read)
+        return self.current().addCallback(lambda _: read())
 
     def watch(
         self,
@@ -115,7 +134,7 @@ class HistoryStorage(Service):
         return self._history.version
 
     def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`: this process is the only writer, so the history is current."""
+        """See :meth:`IStorage.current`: the history is current, as the store is exclusive."""
         return defer.succeed(self._history.version)
 
 
@@ -128,8 +147,6 @@ class MemoryStorage(HistoryStorage):
     :param remembered_bytes: limit of the size of these changes together.
     :param limits: limits of what objects use.
     """
-
-    exclusive = True
 
     def __init__(
         self,

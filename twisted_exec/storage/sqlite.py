@@ -45,7 +45,6 @@ from twisted_exec.storage.interfaces import (
     MODIFIED,
     Event,
     IHandsOverStorage,
-    Listing,
     Object,
     StorageError,
 )
@@ -261,30 +260,6 @@ class SQLiteStorage(HistoryStorage):
             _refuse(write)
 
     # Reads and writes
-
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
-        if stale or self._successor is None:
-            return super().get(resource, namespace, name)
-        return self.current().addCallback(lambda _: self._history.get(resource, namespace, name))
-
-    def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        version: int | None = None,
-        stale: bool = False,
-    ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
-        is_here = version is not None and version <= self._history.version
-        if stale or is_here or self._successor is None:
-            return super().list(resource, namespace, version=version)
-        return self.current().addCallback(
-            lambda _: self._history.list(resource, namespace, version)
-        )
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""

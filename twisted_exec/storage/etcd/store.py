@@ -31,7 +31,6 @@ from twisted_exec.storage.interfaces import (
     DELETED,
     MODIFIED,
     IStorage,
-    Listing,
     Object,
 )
 from twisted_exec.storage.memory import HistoryStorage
@@ -104,29 +103,6 @@ class EtcdStorage(HistoryStorage):
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""
         return self._following.when_ready()
-
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
-        if stale:
-            return super().get(resource, namespace, name)
-        return self.current().addCallback(lambda _: self._history.get(resource, namespace, name))
-
-    def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        version: int | None = None,
-        stale: bool = False,
-    ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
-        if stale or (version is not None and version <= self._history.version):
-            return super().list(resource, namespace, version=version)
-        return self.current().addCallback(
-            lambda _: self._history.list(resource, namespace, version)
-        )
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
