@@ -17,37 +17,15 @@ from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.interfaces import (
-    IDLE,
     INTERNAL,
-    LINE_LOST,
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
-    REVOKED,
-    SESSION_DELETED,
-    SHUTTING_DOWN,
-    TIME_OVER,
     UID_HEADER,
     USER_LEFT,
     Ending,
 )
+from twisted_exec.wire.remotecommand.messages import HOP_REASONS
 from twisted_exec.wire.upgrade import Headers, last_value
 
-_REASONS = frozenset(
-    {
-        USER_LEFT,
-        MACHINE_DELETED,
-        POOL_DELETED,
-        POWERED_OFF,
-        LINE_LOST,
-        SHUTTING_DOWN,
-        REVOKED,
-        SESSION_DELETED,
-        IDLE,
-        TIME_OVER,
-        INTERNAL,
-    }
-)
+_REASONS = HOP_REASONS | {USER_LEFT}
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
 _ENDINGS = 256

@@ -44,6 +44,24 @@ RESUMED = "Resumed"
 USER_LEFT = "UserLeft"
 INTERNAL = "InternalError"
 
+HOP_REASONS = frozenset(
+    {
+        MACHINE_DELETED,
+        POOL_DELETED,
+        POWERED_OFF,
+        LINE_LOST,
+        SHUTTING_DOWN,
+        REVOKED,
+        SESSION_DELETED,
+        IDLE,
+        TIME_OVER,
+        INTERNAL,
+    }
+)
+"""Reasons for which any hop may end a session, and tells the next one and the user."""
+
+_FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUMED}
+
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
 
@@ -215,26 +233,6 @@ def _failure(status: dict[str, Any]) -> Ending:
         if reason in _FAILURES:
             return Ending(reason, message)
     return Ending(INTERNAL, message or "the server gave no reason")
-
-
-_FAILURES = frozenset(
-    {
-        MACHINE_DELETED,
-        POOL_DELETED,
-        POWERED_OFF,
-        LINE_LOST,
-        SHUTTING_DOWN,
-        REVOKED,
-        SESSION_DELETED,
-        IDLE,
-        TIME_OVER,
-        CONSOLE_IN_USE,
-        INPUT_DENIED,
-        TOO_MANY_VIEWERS,
-        RESUMED,
-        INTERNAL,
-    }
-)
 
 
 def _causes(status: dict[str, Any]) -> list[tuple[str, str]]:
