@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import CLUSTERROLEBINDINGS
 from twisted_exec.api.status import Forbidden
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.standalone.machines import (
@@ -20,6 +21,7 @@ from twisted_exec.standalone.machines import (
     console_commands,
     create_missing,
     demo_objects,
+    permission_binding,
     until_running,
 )
 from twisted_exec.testing.cluster import MemoryCluster
@@ -107,6 +109,16 @@ class CreateMissingTests(MachinesCase):
         """A start that was killed in between is finished by the next."""
         self.create({"pty", "qemu"}, set())
         self.assertEqual(self.create({"pty", "qemu"}, set()), ALL)
+
+    def test_permission(self) -> None:
+        """The poollet of the pool may watch permissions."""
+        made = create_missing(self.client, [permission_binding(IRONCORE, "local")], set())
+        self.successResultOf(Deferred.fromCoroutine(made))
+        name = "console-permission-watcher-local"
+        bound = self.successResultOf(self.client.get(CLUSTERROLEBINDINGS.resource, name))
+        self.assertEqual(bound["roleRef"]["name"], "console-permission-watcher")
+        (subject,) = bound["subjects"]
+        self.assertEqual(subject["name"], "compute.ironcore.dev:system:machinepool:local")
 
     def test_refused(self) -> None:
         """Any other error is told."""

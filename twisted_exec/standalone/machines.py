@@ -1,5 +1,5 @@
 """
-Demo machines, created on the first start.
+Demo machines, and a permission of the poollet, created on the first start.
 
 Each is created only once, so that users can delete or change it.  The state directory records what
 was created.  A machine whose class was unavailable (because QEMU was not installed) is created
@@ -19,8 +19,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CLUSTERROLEBINDINGS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
+from twisted_exec.auth.rbac.bootstrap import PERMISSION_WATCHER
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -89,6 +91,17 @@ def demo_objects(dialect: Dialect, pool: str, offered: Collection[str]) -> list[
             objects.append(_class(dialect, class_name, memory))
             objects.append(_machine(dialect, machine, class_name, pool))
     return objects
+
+
+def permission_binding(dialect: Dialect, pool: str) -> DemoObject:
+    """Return the binding with which the poollet sees at once that a permission is withdrawn."""
+    resource = CLUSTERROLEBINDINGS.resource
+    user = dialect.pool_identity_prefix + pool
+    body = {
+        "roleRef": {"apiGroup": resource.group, "kind": "ClusterRole", "name": PERMISSION_WATCHER},
+        "subjects": [{"apiGroup": resource.group, "kind": "User", "name": user}],
+    }
+    return _object(resource, f"{PERMISSION_WATCHER}-{pool}", body)
 
 
 def _class(dialect: Dialect, name: str, memory: str) -> DemoObject:

@@ -60,6 +60,7 @@ from twisted_exec.standalone.machines import (
     console_commands,
     create_missing,
     demo_objects,
+    permission_binding,
     until_running,
 )
 from twisted_exec.standalone.parts import apiserver_settings, poollet_settings, runtime_settings
@@ -302,6 +303,7 @@ class Standalone(AsyncService):
         objects = demo_objects(dialect, POOL, runtime.offered)
         if not self.settings.demo:
             objects = [each for each in objects if each.resource != dialect.workload]
+        objects.append(permission_binding(dialect, POOL))
         created = await create_missing(client, objects, created)
         self._state.keep_names(CREATED, created)
         await until_running(client, runtime, dialect, SHELL, self._reactor)

@@ -44,6 +44,16 @@ class ProgramTests(FleetCase, TerminalCase):
         process.type(b"\x1dq")
         await self.ends_so(process, 0)
 
+    async def test_interrupted_lines(self) -> None:
+        """After Ctrl-C the shell's prompt begins on a line of its own."""
+        self.fleet.add("default/a")
+        self.fleet.journals["default/a"].append(b"one\n")
+        process = self.start_on_terminal("--all")
+        await process.until(rb"a \| one")
+        process.type(b"\x03")
+        await process.until(rb"\^C\r\n")
+        await self.ends_so(process, 0)
+
     async def test_pipe(self) -> None:
         """Lines go to a pipe, and messages to standard error."""
         self.fleet.add("default/a")

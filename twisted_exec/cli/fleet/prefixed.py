@@ -5,6 +5,7 @@ The lines of many machines in one output, each with the name of its machine.
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 from twisted.internet.defer import (
@@ -62,6 +63,12 @@ class Prefixed(Task):
             self.is_partial = bool(selection.failures)
             await printing.run()
         return 0
+
+    def interrupted(self, number: int) -> None:
+        """See :meth:`Task.interrupted`."""
+        if number == signal.SIGINT and os.isatty(0):
+            self.inform("")  # the terminal has shown ^C; the shell's prompt follows on its own line
+        super().interrupted(number)
 
     def _load_state(self) -> StateFile | None:
         if self.options.state is None:
