@@ -4,6 +4,8 @@ Logins in a real browser: at an identity provider, and by a pasted token.
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -11,20 +13,33 @@ from twisted.internet import reactor as _reactor
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from tests.auth.provider import Provider
+from tests.flows.deployment import pause
+from tests.tls.support import write
+from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.oidc.issuer import Claim, Issuer
+from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.web.oidc import WebClient
 
+from .base import WebTestCase
 from .chromium import Chromium
 from .page import Page
+from .user import open_user
 
 reactor: Any = _reactor
 
 SHOWN = "document.querySelector('.user')?.textContent"
 """The name of the user in the page's head."""
 DIALOG = "document.querySelector('dialog')"
+TOKEN_SECONDS = 5
+"""From the issue of a token to its end; the console is opened meanwhile."""
+BINDING = {
+    "metadata": {"name": "jane"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "oidc:jane"}],
+}
 
 
 class LoginTests(ChainTestCase):
@@ -106,3 +121,43 @@ class LoginTests(ChainTestCase):
         await page.until(DIALOG + " !== null")
         self.assertIsNone(await page.evaluate("sessionStorage.getItem('twisted-exec.token')"))
         self.assertEqual(page.violations + page.exceptions, [])
+
+
+class ExpiryTests(WebTestCase):
+    """Three programs and an identity provider."""
+
+    async def setUp(self) -> None:
+        self.provider = Provider()
+        directory = self.mktemp()
+        await self.provider.listen(reactor, directory)
+        self.addCleanup(self.provider.stop)
+        self.ca = write(directory, "ca.crt", self.provider.ca_pem)
+        await super().setUp()
+        await self.deployment.create_machine("vm-1", "shell")
+        await self.deployment.client.create(kinds.CLUSTERROLEBINDINGS.resource, BINDING)
+
+    def prepare(self) -> Any:
+        self.deployment.api_options = (
+            f"--oidc-issuer-url={self.provider.url}",
+            f"--oidc-ca-file={os.path.abspath(self.ca)}",
+            "--oidc-client-id=page",
+            "--oidc-username-prefix=oidc:",
+        )
+        return super().prepare()
+
+    async def test_accepted_after_its_end(self) -> None:
+        """
+        A token that the server accepts for some seconds after its end, since clocks differ: the console
+        that ends with the token is opened again.
+        """
+        token = self.provider.token(aud="page", sub="jane", exp=time.time() + TOKEN_SECONDS)
+        user = await open_user(self.browser, self.deployment.console_url, token.decode())
+        self.users.append(user)
+        await user.open("machines/default/vm-1")
+        await user.until_terminal("[#$]$")
+        while not any(REVOKED.encode() in each for each in user.page.frames):
+            await pause()
+        await user.page.until("!document.querySelector('.end-panel:not([hidden])')")
+        await user.type_line("echo again-$((6*7))")
+        await user.until_terminal("again-42")
+        self.check_faults()
