@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.journal.retention import Retention
 
-from .support import KEY, UID, Case
+from .support import KEY, OTHER, UID, Case
 
 SEGMENT = 1_100_000
 
@@ -138,3 +138,35 @@ class LimitTests(RetainedCase):
         self.wait(60)
         self.assertEqual(self.status().state, "Closed")
         self.assertIn("no longer retained", self.status().message)
+
+
+class ShareTests(RetainedCase):
+    """A machine that prints much, and another one."""
+
+    limit_bytes = 8 * SEGMENT
+
+    def test_other_machine(self) -> None:
+        """A machine takes half of what the others leave, so that recordings of others go on."""
+        other = UID.replace("1", "2")
+        self.add(OTHER)
+        self.set()
+        self.set(uid=other, machine_uid=OTHER)
+        for number in range(12):
+            self.print(number)
+        self.shrink()
+        self.assertLess(self.recordings.retained.bytes, 5 * SEGMENT)
+        quiet = self.store.journal(OTHER, Retention(30, 1))
+        printed = b"quiet\n" * (SEGMENT // 6)
+        quiet.append(printed)
+        for _ in range(2):
+            quiet.append(b"x" * SEGMENT)
+        self.shrink()
+        self.wait(60)
+        self.assertEqual(self.status().state, "Failed")
+        self.assertIn("half of what the others leave", self.status().message)
+        self.assertEqual(self.status(other).state, "Recording")
+        self.assertTrue(self.output(other).startswith(printed))
+        self.set(released=True)
+        self.set(uid=other, machine_uid=OTHER, released=True)
+        self.assertEqual(self.recordings.retained.bytes, 0)
+        self.assertEqual(self.recordings.retained.own_bytes(KEY), 0)

@@ -2,13 +2,15 @@
 Segments of journals that recordings still need when retention removes them from the journals.
 
 Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is copied, and
-the limits of journals stay as they are.  The directory has a limit of its own.
+the limits of journals stay as they are.  The directory has a limit of its own.  A machine that prints much takes
+half of what the others leave, so that their recordings go on.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,14 +53,13 @@ class RetainedSegments:
     :param layer: the module ``os``, or a stand-in.
     :ivar needed: the ranges that recordings need, by the key of the journal; replaced as a whole.
     :ivar lost: segments that could not be retained; the owner takes them.
-    :ivar bytes: the size of all segments.
     """
 
     def __init__(self, path: str, limit_bytes: int = 0, layer: Any = os) -> None:
         self._path, self._limit, self._layer = path, limit_bytes, layer
         self.needed: Mapping[str, Sequence[Needed]] = {}
         self.lost: list[Lost] = []
-        self.bytes = 0
+        self._own = Counter[str]()
 
     def open(self) -> None:
         """
@@ -68,7 +69,18 @@ class RetainedSegments:
         :raises OSError: it cannot be read.
         """
         private_directory(self._path)
-        self.bytes = sum(size for _, _, size in self._segments())
+        self._own.clear()
+        for key, _, size in self._segments():
+            self._own[key] += size
+
+    @property
+    def bytes(self) -> int:
+        """The size of all segments."""
+        return sum(self._own.values())
+
+    def own_bytes(self, key: str) -> int:
+        """Return the size of the segments of one journal."""
+        return self._own[key]
 
     @property
     def limit_bytes(self) -> int:
@@ -97,7 +109,7 @@ class RetainedSegments:
         if not any(each.overlaps(first, end) for each in self.needed[key]):
             return
         try:
-            self._link(path, os.path.join(self.directory(key), name))
+            self._link(key, path, os.path.join(self.directory(key), name))
         except FileNotFoundError:
             pass  # a segment has one of two names, for open and for sealed
         except OSError as error:
@@ -109,10 +121,13 @@ class RetainedSegments:
         later = [each for match in names if match and (each := int(match[1], 16)) > first]
         return min(later, default=None)
 
-    def _link(self, path: str, target: str) -> None:
+    def _link(self, key: str, path: str, target: str) -> None:
         size = self._layer.stat(path).st_size
-        if self.bytes + size > self.limit_bytes:
-            raise OSError(f"recordings may retain {self.limit_bytes} bytes (--recording-bytes)")
+        if self._own[key] + size > self.limit_bytes - self.bytes - size:
+            raise OSError(
+                f"recordings may retain {self.limit_bytes} bytes (--recording-bytes), and those of one machine half "
+                "of what the others leave"
+            )
         try:
             self._layer.mkdir(os.path.dirname(target), 0o700)
         except FileExistsError:
@@ -121,7 +136,7 @@ class RetainedSegments:
             self._layer.link(path, target)
         except FileExistsError:
             return
-        self.bytes += size
+        self._own[key] += size
 
     def release(self) -> None:
         """
@@ -138,7 +153,7 @@ class RetainedSegments:
             if any(each.overlaps(first, end) for each in self.needed.get(key, ())):
                 continue
             self._layer.unlink(path)
-            self.bytes -= size
+            self._own[key] -= size
         for key in self._layer.listdir(self._path):
             if not self._layer.listdir(self.directory(key)):
                 self._layer.rmdir(self.directory(key))
