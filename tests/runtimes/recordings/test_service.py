@@ -52,6 +52,18 @@ class LifeTests(Case):
         self.assertEqual(self.report().head.offset, 6)
         self.assertFalse(self.report().is_closed)
 
+    def test_much_output(self) -> None:
+        """Recordings with little new output are signed before one with much, which takes long."""
+        other = UID.replace("1", "2")
+        self.add(OTHER)
+        self.set()
+        self.set(uid=other, machine_uid=OTHER)
+        self.journal.append(b"x" * 1_000_000)
+        self.store.journal(OTHER).append(b"y")
+        self.wait(60)
+        self.assertEqual((self.status().end, self.status(other).end), (1_000_000, 1))
+        self.assertGreater(self.status().number, self.status(other).number)
+
     def test_earlier_output(self) -> None:
         """A recording may begin with what was printed before it was set."""
         self.journal.resized(50, 200)

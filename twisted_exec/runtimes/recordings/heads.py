@@ -117,7 +117,9 @@ class Heads:
                     targets[recording] = target
             if targets:
                 await self._parts.journals.sync()
-            for recording, target in targets.items():
+            # One with gigabytes of output takes minutes: all others come first.
+            for recording in sorted(targets, key=lambda each: _unsigned(each, targets[each])):
+                target = targets[recording]
                 if recording.is_open:
                     await self._seal_one(recording, target, turns)
 
@@ -216,6 +218,11 @@ class Heads:
             recording.trouble = why
             self._report(recording)
             self._needs_changed(recording)
+
+
+def _unsigned(recording: Recording, target: _Target) -> int:
+    """Return the number of bytes that a head is to cover for the first time."""
+    return target.position.offset - recording.last.position.offset
 
 
 def here(journal: Journal) -> Position:
