@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "docs" / "tutorial" / "leaf-start.sh"
 
 SERVER = f"""#!{sys.executable}
 import os, signal
-print(os.getpid(), flush=True)
+os.write(1, b"%d\\n" % os.getpid())  # at once: both servers have the same pipe
 signal.pause()
 """
 """In place of ``twistd``: it prints its process id and runs until a signal."""
@@ -45,18 +45,18 @@ class LeafStartTests(SynchronousTestCase):
             start_new_session=True,  # a process group, as a terminal signals it
         )
         self.addCleanup(script.wait)
+        self.addCleanup(_kill_group, script.pid)
         assert script.stdout is not None
-        servers = [int(script.stdout.readline()) for _ in range(2)]
-        for server in servers:
-            self.addCleanup(_kill, server)
+        for _ in range(2):
+            int(script.stdout.readline())
         os.killpg(script.pid, signal.SIGINT)
         # The output ends when no server has the pipe any more.
         self.assertEqual(script.communicate(timeout=30), ("", None))
         self.assertEqual(script.returncode, 130)
 
 
-def _kill(pid: int) -> None:
+def _kill_group(pid: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
