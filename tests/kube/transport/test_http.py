@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.web.server import NOT_DONE_YET, Request
 
 from tests.kube.plugins import PluginScript
@@ -111,3 +112,29 @@ class OpenTests(ClientTestCase):
         self.server.handler = lambda request: NOT_DONE_YET
         with self.assertRaises(GatewayTimeout):
             await self.transport().open(http.Request("GET", "/"), head_seconds=0.01)
+
+    async def test_closed(self) -> None:
+        """A connection that is in use when the transport is closed ends after its answer."""
+        ended: Deferred[None] = Deferred()
+        requests: list[Request] = []
+
+        def begin(request: Request) -> Any:
+            requests.append(request)
+            request.write(b"x")
+            return NOT_DONE_YET
+
+        self.server.handler = begin
+        transport = self.transport()
+        incoming = await transport.open(http.Request("GET", "/"), head_seconds=30)
+        await transport.close()
+        (request,) = requests
+        lost = request.channel.connectionLost
+
+        def connection_lost(reason: Failure) -> None:
+            lost(reason)
+            ended.callback(None)
+
+        request.channel.connectionLost = connection_lost
+        request.finish()
+        self.assertEqual(await self.read(incoming), b"x")
+        await ended.addTimeout(10, reactor)

@@ -139,7 +139,7 @@ class HTTPTransport:
         """Close idle connections; fires when they are closed."""
         # A caller that cancels must not cancel the close itself: its failure would be unhandled.
         closed: Deferred[None] = Deferred()
-        closing = self._pool.closeCachedConnections()
+        closing = _retire(self._pool)
         closing.addBoth(lambda _: None if closed.called else closed.callback(None))
         return closed
 
@@ -339,7 +339,7 @@ class HTTPTransport:
             return
         self._stamp = stamp
         self._server = self._endpoint()
-        self._pool.closeCachedConnections()
+        _retire(self._pool)
         self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[A], request: Request) -> A:
@@ -361,6 +361,13 @@ class HTTPTransport:
             raise BadGateway(
                 f"cannot reach {self._peer} {self.config.server}: {_why(failed)}"
             ) from None
+
+
+def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
+    """Close the idle connections now, and each other one after its answer."""
+    pool.cachedConnectionTimeout = 0
+    closing: Deferred[None] = pool.closeCachedConnections()
+    return closing
 
 
 def _plain_cancellation(failure: Failure) -> Failure:
