@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.apiserver.chain import ChainTestCase, Poollet, reactor
-from tests.apiserver.consoles.test_connect import binding
+from tests.apiserver.rights import binding
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
 from tests.apiserver.test_tap import arguments
 from tests.unread_settings import recorded, unread

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.chain import EXEC, ChainTestCase
-from tests.apiserver.consoles.test_connect import BINDINGS, binding
+from tests.apiserver.rights import BINDINGS, binding
 from tests.streaming import smuggled
 from tests.streaming.smuggled import CANARY, FORMS, IMPERSONATING, NAMES
 

@@ -5,7 +5,7 @@ Tests for the hand-over of :class:`twisted_exec.poollet.service.Poollet`.
 from __future__ import annotations
 
 from tests.poollet.chain import MACHINES, PoolletCase, machine, until
-from tests.poollet.test_service import POOLS
+from tests.poollet.doubles import POOLS
 from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 
 

@@ -7,200 +7,25 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import deferLater
-from zope.interface import implementer
 
 from tests.apiserver.chain import (
-    EXEC,
     POOL,
     WEBSOCKET,
     MachineTestCase,
     UserEnd,
     reactor,
 )
-from tests.apiserver.support import MACHINES as MACHINES_PATH
-from tests.apiserver.support import APITestCase
+from tests.apiserver.rights import BINDINGS, binding
 from tests.auth.test_credentials import KeyAuthenticator
 from twisted_exec.api import kinds
-from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
-from twisted_exec.apiserver.service import Settings
-from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.sessions.hop_messages import session_id
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
-BINDINGS = kinds.ROLEBINDINGS.resource
-ROLES = kinds.CLUSTERROLES.resource
-
-
-def binding(user: str, role: str) -> dict[str, Any]:
-    """A role binding."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": f"{user}-{role}"},
-        "roleRef": {"kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "User", "name": user}],
-    }
-
-
-def console_role(name: str, *verbs: str, resource: str = "machines/console") -> dict[str, Any]:
-    """A cluster role with verbs on consoles."""
-    group = kinds.MACHINES.resource.group if resource != "*" else "*"
-    rule = {"verbs": list(verbs), "apiGroups": [group], "resources": [resource]}
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": [rule],
-    }
-
-
-CONSOLE = EXEC.replace("/exec", "/console")
-
-
-class RightsTests(MachineTestCase):
-    """
-    Rights at a console, as verbs of ``machines/console``.
-
-    :cvar terms_of_edit: the terms that the poollet gets for a user with the role edit.
-    """
-
-    terms_of_edit: list[str] | None = None
-
-    async def grant(self, *verbs: str, resource: str = "machines/console") -> None:
-        await self.admin.create(ROLES, console_role("r", *verbs, resource=resource))
-        await self.admin.create(BINDINGS, binding("jane", "r"), "default")
-
-    async def test_observer(self) -> None:
-        """A user who may only observe is attached as an observer, without asking for it."""
-        await self.grant("observe")
-        await self.open(user="jane")
-        self.assertEqual(self.pool.requests[-1][2]["x-twisted-exec-terms"], ["right=observe"])
-        message = await self.refused(403, user="jane", query="?force=true")
-        self.assertIn("you may observe it: open it without --force", message)
-
-    async def test_default_roles(self) -> None:
-        """The default roles: console-observer observes, edit types, admin takes over."""
-        for role, terms in (
-            ("console-observer", ["right=observe"]),
-            ("edit", self.terms_of_edit),
-            ("admin", None),
-        ):
-            await self.admin.create(BINDINGS, binding("jane", role), "default")
-            await self.open(user="jane")
-            opened = [headers for method, _, headers in self.pool.requests if method == "POST"]
-            self.assertEqual(opened[-1].get("x-twisted-exec-terms"), terms)
-            await self.admin.delete(BINDINGS, f"jane-{role}", "default")
-
-    async def test_readers(self) -> None:
-        """No role of the standard read verbs opens a console, whatever its resources."""
-        await self.grant("get", "list", "watch", resource="*")
-        await self.refused(403, user="jane")
-        await self.refused(403, user="jane", path=CONSOLE, method=b"GET")
-        self.assertEqual(self.pool.requests, [])
-
-    async def test_observers_path(self) -> None:
-        """``GET machines/NAME/console`` observes, whatever its query and the user's rights."""
-        await self.open(path=CONSOLE, method=b"GET", query="?stdin=true&tty=true&force=true")
-        path = self.pool.requests[-1][1]
-        self.assertTrue(path.startswith(EXEC.format("vm").replace("v1alpha1/", "")), path)
-        self.assertIn("readOnly=true", path)
-        self.assertNotIn("force", path)
-        self.assertEqual(await self.code(CONSOLE), 405)
-
-    async def test_machine_uid(self) -> None:
-        """The poollet gets the UID of the machine, whatever the client sends."""
-        machine = await self.admin.get(MACHINES, "vm", "default")
-        forged = (b"X-Twisted-Exec-Machine-Uid", b"u-other")
-        await self.open(headers=[*WEBSOCKET, forged])
-        headers = self.pool.requests[-1][2]
-        self.assertEqual(headers["x-twisted-exec-machine-uid"], [machine["metadata"]["uid"]])
-
-    async def code(self, path: str) -> int:
-        try:
-            await self.dial(path=path)
-        except UpgradeRefused as answer:
-            return answer.code
-        raise AssertionError("it was opened")
-
-    async def test_older_poollet(self) -> None:
-        """
-        A poollet that cannot hold a session to its terms gets none: ironcore's passes input on even
-        if the request is for output only.
-        """
-        await self.grant("observe")
-        self.pool.holds = False
-        message = await self.refused(501, user="jane")
-        self.assertIn("cannot hold a session to its terms (right=observe)", message)
-        await self.until(lambda: self.pool.lines[0].lost.called)
-        for query in ("?stdout=true", "?readOnly=true"):
-            await self.refused(501, user="jane", query=query)
-        await self.open(query="?stdout=true")  # of a user who may type
-
-    async def test_withdrawn(self) -> None:
-        """Losing the right to drive turns the session to observing; losing all ends it."""
-        await self.grant("observe", "drive")
-        end = await self.open(user="jane")
-        role = console_role("r", "observe")
-        await self.admin.patch(ROLES, "r", {"rules": role["rules"]})
-        await self.until(lambda: self.pool.requests[-1][0] == "PATCH")
-        self.assertIn("terms=right%3Dobserve", self.pool.requests[-1][1])
-        end.transport.write(b"hello")  # type: ignore[union-attr]
-        await self.until(lambda: end.received == b"hello")  # the poollet has confirmed
-        await self.admin.patch(ROLES, "r", {"rules": []})
-        await end.lost
-        self.assertEqual(self.pool.requests[-1][0], "DELETE")
-
-    async def test_not_confirmed(self) -> None:
-        """A session ends if the next hop does not confirm the terms; no input passes meanwhile."""
-        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
-        end = await self.open(user="jane")
-        self.pool.holds = False
-        await self.grant_observer()
-        await end.lost
-        self.assertEqual([each[0] for each in self.pool.requests], ["POST", "PATCH", "DELETE"])
-
-    async def grant_observer(self) -> None:
-        await self.admin.create(BINDINGS, binding("jane", "console-observer"), "default")
-        await self.admin.delete(BINDINGS, "jane-edit", "default")
-
-    async def test_reviews(self) -> None:
-        """``kubectl auth can-i`` gives the answers by which consoles are opened."""
-        await self.admin.create(BINDINGS, binding("jane", "console-observer"), "default")
-        for verb, allowed in (("observe", True), ("drive", False), ("takeover", False)):
-            place = {"namespace": "default", "group": "compute.ironcore.dev", "name": "vm"}
-            spec = {"resource": "machines", "subresource": "console", "verb": verb, **place}
-            review = await self.client("jane").create(
-                kinds.SELFSUBJECTACCESSREVIEWS.resource,
-                {
-                    "apiVersion": "authorization.k8s.io/v1",
-                    "kind": "SelfSubjectAccessReview",
-                    "spec": {"resourceAttributes": spec},
-                },
-            )
-            self.assertEqual(review["status"]["allowed"], allowed, verb)
-
-
-class StrictTests(RightsTests):
-    """``--console-verbs=strict``: without the verb to take over, edit drives only."""
-
-    terms_of_edit = ["right=drive"]
-
-    def settings(self, **more: Any) -> Settings:
-        return super().settings(strict_verbs=True, **more)
-
-    async def test_exec(self) -> None:
-        """``create machines/exec`` opens nothing."""
-        await self.grant("create", "get", resource="machines/exec")
-        message = await self.refused(403, user="jane", query="?stdin=true")
-        self.assertIn('cannot drive resource "machines/console"', message)
 
 
 class ConsoleTests(MachineTestCase):
@@ -641,80 +466,3 @@ class TokenTests(MachineTestCase):
         await self.refused(401, user="", headers=[*WEBSOCKET, wrong])
         self.assertEqual(self.ends(), [("Unauthorized", 401)] * 2)
         self.assertEqual(self.audit[0]["machine"], "vm")
-
-
-@implementer(IAdmission, IOpeningAdmission)
-class Doorkeeper:
-    """
-    Admission that refuses every stream.
-
-    :ivar asked: the refused streams.
-    """
-
-    def __init__(self) -> None:
-        self.asked: list[Opening] = []
-
-    def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`."""
-        return succeed(None)
-
-    def admit_opening(self, opening: Opening) -> Deferred[None]:
-        """As :meth:`IOpeningAdmission.admit_opening`."""
-        self.asked.append(opening)
-        return fail(Forbidden("closed on Sundays"))
-
-
-class Kept(StandaloneControlPlane):
-    """A server with a doorkeeper."""
-
-    doorkeeper: Doorkeeper
-
-    @property
-    def admissions(self) -> Sequence[IAdmission]:
-        """As :attr:`ControlPlane.admissions`."""
-        return [*super().admissions, self.doorkeeper]
-
-
-class OpeningTests(APITestCase):
-    """Admission of streams before they open."""
-
-    control_plane = Kept
-    pods_view = True
-
-    def setUp(self) -> None:
-        self.doorkeeper = Kept.doorkeeper = Doorkeeper()
-        super().setUp()
-
-    def open(self, path: str, **more: Any) -> Any:
-        headers = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
-        return self.answer("GET", path, code=403, headers=headers, **more)["message"]
-
-    def test_asked(self) -> None:
-        """Admission gets user, object and options; a refusal hides whether the machine exists."""
-        path = f"{MACHINES_PATH}/vm/exec?insecureSkipTLSVerifyBackend=true&other=1"
-        self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
-        (opening,) = self.doorkeeper.asked
-        self.assertEqual((opening.user.name, opening.kind), ("admin", kinds.MACHINES))
-        self.assertEqual(
-            (opening.namespace, opening.name, opening.subresource), ("default", "vm", "exec")
-        )
-        self.assertEqual(
-            opening.options,
-            {
-                "kind": "MachineExecOptions",
-                "apiVersion": "compute.ironcore.dev/v1alpha1",
-                "insecureSkipTLSVerifyBackend": True,
-            },
-        )
-
-    def test_not_asked(self) -> None:
-        """Admission is not called for unauthorized users, nor for logs."""
-        self.assertIn("cannot create resource", self.open(f"{MACHINES_PATH}/vm/exec", user="jane"))
-        self.answer("GET", f"{MACHINES_PATH}/vm/log", code=404)
-        self.assertEqual(self.doorkeeper.asked, [])
-
-    def test_as_a_pod(self) -> None:
-        """Admission sees a machine that is shown as a Pod as the machine itself."""
-        path = "/api/v1/namespaces/default/pods/vm/exec?container=console&stdin=true&command=x"
-        self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
-        self.assertEqual(self.doorkeeper.asked[0].kind, kinds.MACHINES)

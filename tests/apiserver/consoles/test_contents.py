@@ -9,13 +9,15 @@ import json
 from typing import Any
 
 from tests.apiserver.chain import POOL
-from tests.apiserver.consoles.test_connect import BINDINGS, POOLS, binding
 from tests.apiserver.consoles.test_logs import LogCase
+from tests.apiserver.rights import BINDINGS, binding
 from tests.streaming.readers import read
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
+
+POOLS = kinds.MACHINEPOOLS.resource
 
 RECORDINGS = kinds.CONSOLERECORDINGS.resource
 GROUP = "/apis/console.twisted-exec.dev"

@@ -10,11 +10,14 @@ import json
 from typing import Any
 
 from tests.apiserver.chain import POOL, MachineTestCase
-from tests.apiserver.consoles.test_connect import BINDINGS, MACHINES, POOLS, binding
+from tests.apiserver.rights import BINDINGS, binding
 from tests.streaming.readers import Reader, read
 from twisted_exec.api import kinds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.text.stream import TextStream
+
+MACHINES = kinds.MACHINES.resource
+POOLS = kinds.MACHINEPOOLS.resource
 
 LOG = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/log"
 POD_LOG = "/api/v1/namespaces/default/pods/{}/log"

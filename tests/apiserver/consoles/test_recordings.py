@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import connectProtocol
 
 from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet, UserEnd
-from tests.apiserver.consoles.test_connect import BINDINGS, binding
+from tests.apiserver.rights import BINDINGS, binding
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.streaming.interfaces import REVOKED

@@ -11,11 +11,14 @@ from typing import Any
 from twisted.internet.endpoints import connectProtocol
 
 from tests.apiserver.chain import UserEnd
-from tests.apiserver.consoles.test_connect import BINDINGS, MACHINES, binding
 from tests.apiserver.consoles.test_logs import LogCase
+from tests.apiserver.rights import BINDINGS, binding
 from tests.streaming.readers import read
+from twisted_exec.api import kinds
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
+
+MACHINES = kinds.MACHINES.resource
 
 SCREEN = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/vm/screen"
 

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import globalLogPublisher
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, reactor
-from tests.apiserver.consoles.test_connect import binding
+from tests.apiserver.rights import binding
 from tests.apiserver.support import AuditList
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import open_log

@@ -13,7 +13,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.trial.unittest import TestCase
 
 from tests.apiserver.chain import POOL, pki, reactor, read
-from tests.apiserver.consoles.test_connect import binding
+from tests.apiserver.rights import binding
 from tests.apiserver.support import AuditList
 from tests.flows.consoles import Screen, watch
 from tests.flows.manual_resumes import User

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.console.doubles import MemoryConsole
-from tests.runtimes.serving.test_kept_sessions import Client, KeptCase
+from tests.runtimes.serving.kept_case import Client, KeptCase
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import IAttachment, Subject
 from twisted_exec.wire.resume import At, Position
