@@ -22,7 +22,7 @@ TABLES = {
     "Forwarded requests": 8,
     "Bytes from peers": 11,
     "Hosts and transports": 14,
-    "Output to people": 18,
+    "Output to people": 19,
     "The web console": 11,
 }
 """Number of threats in each table; change it when you add or remove a threat."""
