@@ -60,7 +60,7 @@ export class EndPanel {
       NO_SESSION,
       h("p", {}, isMissing ? "This installation has no terminal: xterm.js was not built into it." : `The terminal cannot be loaded: ${printable(problem.message)}.`),
       isMissing
-        ? h("p", {}, "On the server, install twisted-exec again where pip can reach npm, or run ", h("code", {}, "python -m twisted_exec.web.vendoring"), " in a checkout. Logs and screens work without it.")
+        ? h("p", {}, "On the host that serves this page, install twisted-exec again where pip can reach npm, or run ", h("code", {}, "python -m twisted_exec.web.vendoring"), " in a checkout. Logs and screens work without it.")
         : null,
       h("div", { class: "actions" }, button("Try again", () => location.reload(), { class: "primary" })),
     );
