@@ -126,15 +126,17 @@ class ConsoleServerTests(TestCase):
     async def lost(self) -> None:
         """Scripts and ``doctor`` fail with the reason while the line is lost."""
         env = {"KUBECONFIG": self.deployment.admin}
-        doctor = start([script("twisted-exec"), "doctor", "web-1"], env=env)
-        await doctor.until(rb"error +line +LineLost: line \"web-1\"")
-        self.assertEqual(await doctor.ended, 1)
+        programs = [start([script("twisted-exec"), "doctor", "web-1"], env=env)]
         for options in ([], ["--linger", "1"]):
             console = start([script("kubectl-console"), "web-1", *options], env=env)
             console.type(b"five.")
             console.transport.closeStdin()  # type: ignore[union-attr]
+            programs.append(console)
+        doctor, *consoles = programs
+        await doctor.until(rb"error +line +LineLost: line \"web-1\"")
+        for console in consoles:
             await console.until(rb"the input was not sent: line \"web-1\"")
-            self.assertEqual(await console.ended, 1)
+        self.assertEqual([await program.ended for program in programs], [1, 1, 1])
 
     async def condition(self, name: str, reason: str) -> str:
         """Wait for a condition with this reason, and return its message."""
