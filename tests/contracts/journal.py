@@ -150,15 +150,15 @@ class JournalContract:
         journal.resized(24, 80)
         journal.joined("s-1", "ada", "observer")
         journal.append(b"def")
-        journal.role_changed("s-1", "writer")
-        journal.left("s-1")
+        journal.role_changed("s-1", "ada", "writer")
+        journal.left("s-1", "ada")
         events = [(each.offset, each.kind, dict(each.data)) for each in journal.events(0, 6)]
         expected = [
             (0, Kind.BOOT, {"number": 1, "reason": "Started"}),
             (3, Kind.SIZE, {"rows": 24, "columns": 80}),
             (3, Kind.JOIN, {"session": "s-1", "user": "ada", "role": "observer"}),
-            (6, Kind.ROLE, {"session": "s-1", "role": "writer"}),
-            (6, Kind.LEAVE, {"session": "s-1"}),
+            (6, Kind.ROLE, {"session": "s-1", "user": "ada", "role": "writer"}),
+            (6, Kind.LEAVE, {"session": "s-1", "user": "ada"}),
         ]
         self.assertEqual(events, expected)
         kinds = [each.kind for each in journal.events(1, 5)]

@@ -112,6 +112,14 @@ class WriterTests(SynchronousTestCase):
             {"data": {"columns": 132, "rows": 50}, "kind": "size", "offset": 2},
         )
 
+    def test_viewers(self) -> None:
+        """Markers name users; a session whose user was not recorded is named by its id."""
+        role = Event(0, NOW, Kind.ROLE, {"session": "s", "user": "ada", "role": "writer"})
+        left = Event(0, NOW, Kind.LEAVE, {"session": "s", "user": "ada"})
+        unknown = Event(0, NOW, Kind.LEAVE, {"session": "t"})
+        markers = [text for _, _, text in events(record([role, left, unknown]))]
+        self.assertEqual(markers, ["ada is writer now", "ada left", "session t left"])
+
     def test_gap(self) -> None:
         """Output behind a gap is in a new block, which states its offset."""
         gap = Event(2, NOW, Kind.GAP, {"bytes": 98, "end": 100})

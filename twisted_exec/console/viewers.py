@@ -35,7 +35,8 @@ class Viewers:
         self._presence = Presence(
             console.clock, self.floor, self._all, lambda: tuple(recorder.recordings)
         )
-        self._left_meanwhile: list[str] | None = None  # a list while the console is suspended
+        # Sessions and their users while the console is suspended.
+        self._left_meanwhile: list[tuple[str, str]] | None = None
         self._may_be_withheld = False  # a policy may withhold the input of a viewer
 
     def __iter__(self) -> Iterator[Viewer]:
@@ -84,7 +85,9 @@ class Viewers:
     def role_changed(self, viewer: Viewer) -> None:
         """Record the role of a viewer."""
         if viewer in self._all and not self.is_suspended:
-            self._console.journal.role_changed(viewer.joined_as, viewer.role.name.lower())
+            self._console.journal.role_changed(
+                viewer.joined_as, viewer.user, viewer.role.name.lower()
+            )
 
     def stop(self) -> None:
         """Keep the last changes of the attendance from the viewers, which are about to end."""
@@ -183,9 +186,9 @@ class Viewers:
         if viewer in self._all:
             self._all.remove(viewer)
             if self._left_meanwhile is None:
-                self._console.journal.left(viewer.joined_as)
+                self._console.journal.left(viewer.joined_as, viewer.user)
             else:
-                self._left_meanwhile.append(viewer.joined_as)
+                self._left_meanwhile.append((viewer.joined_as, viewer.user))
         if self._console.ending is None:
             self.floor.leave(viewer)
             self.attendance_changed()
@@ -210,8 +213,8 @@ class Viewers:
     def unsuspend(self) -> None:
         """Go on after :meth:`suspend`, with the record of the viewers that have left meanwhile."""
         left, self._left_meanwhile = self._left_meanwhile or [], None
-        for joined_as in left:
-            self._console.journal.left(joined_as)
+        for joined_as, user in left:
+            self._console.journal.left(joined_as, user)
         self.update_input()
         for viewer in self:
             viewer.unsuspend()

@@ -189,10 +189,10 @@ class IJournal(Interface):
     def joined(session: str, user: str, role: str) -> None:
         """Record a new viewer.  ``role``: ``writer`` or ``observer``."""
 
-    def left(session: str) -> None:
+    def left(session: str, user: str) -> None:
         """Record that a viewer left."""
 
-    def role_changed(session: str, role: str) -> None:
+    def role_changed(session: str, user: str, role: str) -> None:
         """Record that a viewer may write from now on, or no longer."""
 
     def typed(session: str, data: bytes, *, echoed: bool) -> bool:

@@ -419,11 +419,11 @@ class Journal:
     def joined(self, session: str, user: str, role: str) -> None:
         self._record(Kind.JOIN, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
 
-    def left(self, session: str) -> None:
-        self._record(Kind.LEAVE, session=session)
+    def left(self, session: str, user: str) -> None:
+        self._record(Kind.LEAVE, session=session[:_MAX_NAME], user=user[:_MAX_NAME])
 
-    def role_changed(self, session: str, role: str) -> None:
-        self._record(Kind.ROLE, session=session, role=role)
+    def role_changed(self, session: str, user: str, role: str) -> None:
+        self._record(Kind.ROLE, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
 
     def typed(self, session: str, data: bytes, *, echoed: bool) -> bool:
         files = self.files

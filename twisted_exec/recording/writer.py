@@ -331,12 +331,17 @@ def label(event: Event) -> str:
         case Kind.JOIN:
             return f"{data.get('user')} joined as {data.get('role')}"
         case Kind.LEAVE:
-            return f"session {data.get('session')} left"
+            return f"{_viewer(data)} left"
         case Kind.ROLE:
-            return f"session {data.get('session')} is {data.get('role')} now"
+            return f"{_viewer(data)} is {data.get('role')} now"
         case Kind.INPUT:
-            return f"session {data.get('session')} typed"
+            return f"{_viewer(data)} typed"
     return str(event.kind)
+
+
+def _viewer(data: Mapping[str, object]) -> str:
+    # Input, and sessions in Pods, are recorded without the name of the user.
+    return str(data.get("user") or f"session {data.get('session')}")
 
 
 def _incomplete(data: bytes) -> int:
