@@ -12,13 +12,16 @@ Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import BINDINGS, NODE_PODS, Kind, Object
 from twisted_exec.api.kinds.pods.node_pods import is_over, node_of
 from twisted_exec.api.kinds.pods.schema import LONGEST_GRACE_SECONDS
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid
-from twisted_exec.apiserver.interfaces import UPDATE, Change
+from twisted_exec.apiserver.interfaces import UPDATE
+from twisted_exec.apiserver.serving.admission import change_of
 from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import WriteOptions, write_options
@@ -77,18 +80,9 @@ class NodePodVerbs(Verbs):
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
             new = self._bound(old, node, metadata)
-            change = Change(
-                user,
-                UPDATE,
-                target.kind,
-                new,
-                old,
-                "binding",
-                dry_run=options.dry_run,
-                options=options.submitted,
-                warnings=options.advice,
-            )
-            await self._admit(change)
+            binding = replace(target, subresource="binding")
+            change = change_of(user, UPDATE, binding, new, old, options)
+            await self._admission.admit(change)
             if options.dry_run:
                 return
             try:

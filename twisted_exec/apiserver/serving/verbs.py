@@ -11,15 +11,14 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
 from typing import Self
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.formats import body
 from twisted_exec.api.formats.encoded import encoded, json_bytes
-from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.managedfields import entries as managers
 from twisted_exec.api.managedfields import updates
 from twisted_exec.api.status import (
@@ -27,7 +26,6 @@ from twisted_exec.api.status import (
     APIError,
     Conflict,
     Expired,
-    Forbidden,
     Invalid,
     NotFound,
     RequestEntityTooLarge,
@@ -36,12 +34,16 @@ from twisted_exec.apiserver.interfaces import (
     CREATE,
     DELETE,
     UPDATE,
-    Change,
     IAdmission,
-    IMutatingAdmission,
 )
 from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving import field_validation
+from twisted_exec.apiserver.serving.admission import (
+    AdmissionChain,
+    Draft,
+    change_of,
+    check_namespace,
+)
 from twisted_exec.apiserver.serving.fairness import Work, cost_of_object
 from twisted_exec.apiserver.serving.garbage_collection import with_collector_finalizer
 from twisted_exec.apiserver.serving.query import (
@@ -59,21 +61,6 @@ _ATTEMPTS = 5
 
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """
-    A complete object before validation.
-
-    :param managed: ``managedFields``, if they were determined together with it.
-    :param written: the client's version, if mutating admission has changed it: the client manages
-        its own fields, and changed fields have no manager.
-    """
-
-    body: Object
-    managed: managers.Managed | None = None
-    written: Object | None = None
 
 
 @dataclass(frozen=True)
@@ -121,10 +108,7 @@ class Verbs:
     ) -> None:
         self._garbage_collection = garbage_collection
         self._storage = self._visible = storage
-        self._admissions = admissions
-        self._mutating: list[IMutatingAdmission] = [
-            each for each in admissions if IMutatingAdmission.providedBy(each)
-        ]
+        self._admission = AdmissionChain(storage, admissions)
         self._now = now
 
     def through(self, visibility: IVisibility | None) -> Self:
@@ -209,10 +193,10 @@ class Verbs:
         self, user: User, target: Target, draft: Draft, options: WriteOptions, work: Work
     ) -> Object:
         kind = target.kind
-        draft = await self._mutated(user, target, draft, None, options, work)
+        draft = await self._admission.mutated(user, target, draft, None, options, work)
         obj = await work.run(self._created, target, draft, options)
-        await self._check_namespace(target.namespace)
-        await self._admit(_change(user, CREATE, target, obj, None, options))
+        await check_namespace(self._storage, target.namespace)
+        await self._admission.admit(change_of(user, CREATE, target, obj, None, options))
         obj = await work.run(_sized, obj, draft, options)
         if options.dry_run:
             await self._check_name_is_free(kind, obj)
@@ -335,7 +319,7 @@ class Verbs:
                 preconditions.get("resourceVersion"),
                 deleting=True,
             )
-            await self._admit(_change(user, DELETE, target, None, old, options))
+            await self._admission.admit(change_of(user, DELETE, target, None, old, options))
             try:
                 return await self.remove(user, target.kind, old, options)
             except Conflict:
@@ -408,9 +392,9 @@ class Verbs:
     ) -> Object:
         cost = work.cost + cost_of_object(old)
         draft = await work.run(make, old, cost=cost)
-        draft = await self._mutated(user, target, draft, old, options, work)
+        draft = await self._admission.mutated(user, target, draft, old, options, work)
         new = await work.run(self._updated, target, draft, old, options, cost=cost)
-        await self._admit(_change(user, UPDATE, target, new, old, options))
+        await self._admission.admit(change_of(user, UPDATE, target, new, old, options))
         return await work.run(_sized, new, draft, options, cost=cost)
 
     def _updated(self, target: Target, draft: Draft, old: Object, options: WriteOptions) -> Object:
@@ -474,69 +458,6 @@ class Verbs:
             new["status"] = {**new.get("status", {}), **kind.terminating_status}
         return new
 
-    async def _mutated(
-        self,
-        user: User,
-        target: Target,
-        draft: Draft,
-        old: Object | None,
-        options: WriteOptions,
-        work: Work,
-    ) -> Draft:
-        """
-        Run mutating admission on a draft.
-
-        As in Kubernetes this precedes validation, which checks the result.
-        """
-        if not self._mutating:
-            return draft
-        operation = CREATE if old is None else UPDATE
-        written = await work.run(
-            partial(
-                strategy.prepared, target.kind, draft.body, target.namespace, creating=old is None
-            )
-        )
-        if old is None:
-            await self._check_namespace(target.namespace)
-        new = written
-        for mutating in self._mutating:
-            change = _change(user, operation, target, new, old, options)
-            new = await mutating.mutate(change)
-        if new == written:
-            return draft
-        if submitted := draft.body.get("metadata", {}).get("managedFields"):
-            written["metadata"]["managedFields"] = submitted
-        return replace(draft, body=new, written=written)
-
-    async def _admit(self, change: Change) -> None:
-        for admission in self._admissions:
-            await admission.admit(change)
-
-    async def _check_namespace(self, namespace: str) -> None:
-        if not namespace:
-            return
-        if await self._takes_more(namespace):
-            return
-        obj = await self._storage.get(NAMESPACES.resource, "", namespace)
-        if "deletionTimestamp" in obj["metadata"]:
-            raise Forbidden(
-                f"unable to create new content in namespace {namespace} because it is being "
-                "terminated",
-                details={"causes": [{"reason": "NamespaceTerminating"}]},
-            )
-
-    async def _takes_more(self, namespace: str) -> bool:
-        """
-        Return whether a cached namespace exists and is not being deleted.
-
-        An object created just while another server deletes the namespace is deleted with it.
-        """
-        try:
-            obj = await self._storage.get(NAMESPACES.resource, "", namespace, stale=True)
-        except NotFound:
-            return False
-        return "deletionTimestamp" not in obj["metadata"]
-
     async def _check_name_is_free(self, kind: Kind, obj: Object) -> None:
         namespace, name = key_of(obj)
         try:
@@ -544,27 +465,6 @@ class Verbs:
         except NotFound:
             return
         raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
-
-
-def _change(
-    user: User,
-    operation: str,
-    target: Target,
-    new: Object | None,
-    old: Object | None,
-    options: WriteOptions,
-) -> Change:
-    return Change(
-        user,
-        operation,
-        target.kind,
-        new,
-        old,
-        target.subresource,
-        dry_run=options.dry_run,
-        options=options.submitted,
-        warnings=options.advice,
-    )
 
 
 def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:

@@ -31,7 +31,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api import names
 from twisted_exec.api.conditions import writers_of
-from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Object
+from twisted_exec.api.kinds import CONSOLESESSIONS, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -48,6 +48,7 @@ from twisted_exec.apiserver.consoles.sessions.foreign import (
 )
 from twisted_exec.apiserver.consoles.sessions.pace import WritePace
 from twisted_exec.apiserver.consoles.sessions.record import Record
+from twisted_exec.apiserver.serving.admission import check_namespace
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
@@ -249,7 +250,7 @@ class SessionObjects(StoreFollower):
         for attempt in range(_ATTEMPTS):
             self._name(record)
             try:
-                await self._check_namespace(record.namespace)
+                await check_namespace(self._storage, record.namespace)
                 obj = record.new_object(self.replica, self._status(record), self._now())
                 stored = await self._storage.create(_RESOURCE, obj)
             except AlreadyExists:
@@ -263,11 +264,6 @@ class SessionObjects(StoreFollower):
                 # The object may have been seen and deleted before its creation is acknowledged.
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
-
-    async def _check_namespace(self, namespace: str) -> None:
-        obj = await self._storage.get(NAMESPACES.resource, "", namespace)
-        if "deletionTimestamp" in obj["metadata"]:
-            raise Forbidden(f"namespace {namespace} is being terminated")
 
     def _name(self, record: Record) -> None:
         if not record.name:

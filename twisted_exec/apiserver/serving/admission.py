@@ -1,0 +1,155 @@
+"""
+Admission of writes: namespaces, mutating admission before validation, and validating admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twisted_exec.api import strategy
+from twisted_exec.api.kinds import NAMESPACES, Object
+from twisted_exec.api.managedfields import entries as managers
+from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.apiserver.interfaces import (
+    CREATE,
+    UPDATE,
+    Change,
+    IAdmission,
+    IMutatingAdmission,
+)
+from twisted_exec.apiserver.serving.fairness import Work
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import IStorage
+
+if TYPE_CHECKING:
+    from twisted_exec.apiserver.serving.verbs import Target
+
+
+@dataclass(frozen=True)
+class Draft:
+    """
+    A complete object before validation.
+
+    :param managed: ``managedFields``, if they were determined together with it.
+    :param written: the client's version, if mutating admission has changed it: the client manages
+        its own fields, and changed fields have no manager.
+    """
+
+    body: Object
+    managed: managers.Managed | None = None
+    written: Object | None = None
+
+
+class AdmissionChain:
+    """
+    All admissions of a server.
+
+    :param admissions: called in order.
+    """
+
+    def __init__(self, storage: IStorage, admissions: Sequence[IAdmission]) -> None:
+        self._storage, self._admissions = storage, admissions
+        self._mutating: list[IMutatingAdmission] = [
+            each for each in admissions if IMutatingAdmission.providedBy(each)
+        ]
+
+    async def mutated(
+        self,
+        user: User,
+        target: Target,
+        draft: Draft,
+        old: Object | None,
+        options: WriteOptions,
+        work: Work,
+    ) -> Draft:
+        """
+        Run mutating admission on a draft.
+
+        As in Kubernetes this precedes validation, which checks the result.
+        """
+        if not self._mutating:
+            return draft
+        operation = CREATE if old is None else UPDATE
+        written = await work.run(
+            partial(
+                strategy.prepared, target.kind, draft.body, target.namespace, creating=old is None
+            )
+        )
+        if old is None:
+            await check_namespace(self._storage, target.namespace)
+        new = written
+        for mutating in self._mutating:
+            change = change_of(user, operation, target, new, old, options)
+            new = await mutating.mutate(change)
+        if new == written:
+            return draft
+        if submitted := draft.body.get("metadata", {}).get("managedFields"):
+            written["metadata"]["managedFields"] = submitted
+        return replace(draft, body=new, written=written)
+
+    async def admit(self, change: Change) -> None:
+        """
+        Run validating admission.
+
+        :raises APIError: the change is refused.
+        """
+        for admission in self._admissions:
+            await admission.admit(change)
+
+
+def change_of(
+    user: User,
+    operation: str,
+    target: Target,
+    new: Object | None,
+    old: Object | None,
+    options: WriteOptions,
+) -> Change:
+    """Describe a write for admission."""
+    return Change(
+        user,
+        operation,
+        target.kind,
+        new,
+        old,
+        target.subresource,
+        dry_run=options.dry_run,
+        options=options.submitted,
+        warnings=options.advice,
+    )
+
+
+async def check_namespace(storage: IStorage, namespace: str) -> None:
+    """
+    Check that objects can be created in a namespace; an empty one means none.
+
+    :raises Forbidden: it is being deleted.
+    :raises NotFound: it does not exist.
+    """
+    if not namespace:
+        return
+    if await _takes_more(storage, namespace):
+        return
+    obj = await storage.get(NAMESPACES.resource, "", namespace)
+    if "deletionTimestamp" in obj["metadata"]:
+        raise Forbidden(
+            f"unable to create new content in namespace {namespace} because it is being terminated",
+            details={"causes": [{"reason": "NamespaceTerminating"}]},
+        )
+
+
+async def _takes_more(storage: IStorage, namespace: str) -> bool:
+    """
+    Return whether a cached namespace exists and is not being deleted.
+
+    An object created just while another server deletes the namespace is deleted with it.
+    """
+    try:
+        obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
+    except NotFound:
+        return False
+    return "deletionTimestamp" not in obj["metadata"]
