@@ -148,6 +148,8 @@ class MemoryStorage(HistoryStorage):
     :param limits: limits of what objects use.
     """
 
+    exclusive = True
+
     def __init__(
         self,
         remembered: int = history.REMEMBERED_CHANGES,
