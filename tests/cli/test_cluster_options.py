@@ -8,7 +8,7 @@ import argparse
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.cluster_options import config_of, duration
+from twisted_exec.cli.cluster_options import config_of, duration, since_time
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
 
@@ -83,6 +83,16 @@ class ClusterOptionsTests(SynchronousTestCase):
         with self.assertRaises(KubeConfigError) as caught:
             self.config("--client-key", "/nonexistent")
         self.assertIn("client-key: /nonexistent", str(caught.exception))
+
+
+class SinceTests(SynchronousTestCase):
+    """Times, and durations before now."""
+
+    def test_neither(self) -> None:
+        """The message shows a time and a duration."""
+        for text in ("yesterday", "", "-5m"):
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, "no time .* no duration such"):
+                since_time(text)
 
 
 class DurationTests(SynchronousTestCase):

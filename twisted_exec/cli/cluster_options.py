@@ -81,7 +81,11 @@ def duration(text: str) -> float | None:
 
 
 def since_time(text: str) -> int:
-    """Return nanoseconds since the epoch for a time, or for a duration before now."""
+    """
+    Return nanoseconds since the epoch for a time, or for a duration before now.
+
+    :raises argparse.ArgumentTypeError: it is neither.
+    """
     from twisted_exec.api.times import NANOSECONDS, nanoseconds  # not needed by consoles
 
     if text[:4].isdigit() and text[4:5] == "-":
@@ -90,6 +94,9 @@ def since_time(text: str) -> int:
         except ValueError:
             message = f"{text!r} is not a time such as 2026-11-20T08:00:00Z"
             raise argparse.ArgumentTypeError(message) from None
+    if not text[:1].isdigit():
+        message = f"{text!r} is no time such as 2026-11-20T08:00:00Z, and no duration such as 10m"
+        raise argparse.ArgumentTypeError(message)
     days = _DAYS.match(text)
     rest = text[days.end() :] if days else text
     seconds = (duration(rest) or 0) if rest or not days else 0
