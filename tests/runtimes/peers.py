@@ -175,7 +175,7 @@ class Ser2net:
                 )
             )
         self._program = start(["ser2net", "-n", "-d", "-u", "-c", config])
-        while not os.path.exists(os.path.join(self._directory, "ser2net.sock")):
+        while not _listens(os.path.join(self._directory, "ser2net.sock")):
             await pause()
 
     async def stop(self) -> None:
@@ -186,6 +186,13 @@ class Ser2net:
         for name in ("ser2net.sock", "device.sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._directory, name))
+
+
+def _listens(path: str) -> bool:
+    """Return whether a program listens at a UNIX socket, whose file exists a moment earlier."""
+    accepts = "00010000"  # __SO_ACCEPTCON in the column Flags, see proc_net(5)
+    fields = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return any(each[3] == accepts and each[-1] == path for each in fields)
 
 
 def _serial_device(peer: Peer, data: bytes) -> None:
