@@ -1,4 +1,4 @@
-/** A clock, WebSockets, locks and events in memory, for the tests of the page. */
+/** A clock, WebSockets, locks and events in memory, and a Machine, for the tests of the page. */
 
 import { Api } from "../../../twisted_exec/web/page/api.js";
 
@@ -170,4 +170,19 @@ export function fakeApi(answers, token = () => "secret") {
   };
   const api = new Api({ origin: "https://server.example", token, fetch, WebSocket: FakeSocket });
   return { api, calls };
+}
+
+/** Return a Machine of the pool rack-7, with its last line of output. */
+export function machine(name, { state = "Running", ready = "True", message = "", line = "" } = {}) {
+  return {
+    metadata: { name, namespace: "default", uid: `uid-${name}` },
+    spec: { machinePoolRef: { name: "rack-7" } },
+    status: {
+      state,
+      conditions: [
+        { type: "Ready", status: ready, message },
+        { type: "ConsoleOutput", status: "True", message: line },
+      ],
+    },
+  };
 }

@@ -4,20 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { machineLink, parse } from "../../../twisted_exec/web/page/routes.js";
-
-function machine(name, { state = "Running", ready = "True", message = "", line = "" } = {}) {
-  return {
-    metadata: { name, namespace: "default", uid: `uid-${name}` },
-    spec: { machinePoolRef: { name: "rack-7" } },
-    status: {
-      state,
-      conditions: [
-        { type: "Ready", status: ready, message },
-        { type: "ConsoleOutput", status: "True", message: line },
-      ],
-    },
-  };
-}
+import { machine } from "./fakes.mjs";
 
 test("routes name a view, a machine and its part", () => {
   assert.equal(parse("").view, "machines");

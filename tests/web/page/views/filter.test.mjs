@@ -5,22 +5,9 @@ import { test } from "node:test";
 
 import { matches, namespacesOf } from "../../../../twisted_exec/web/page/views/filter.js";
 import { rowOf, textsOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
+import { machine } from "../fakes.mjs";
 
 const KIND = { plural: "machines" };
-
-function machine(name, { state = "Running", ready = "True", message = "", line = "" } = {}) {
-  return {
-    metadata: { name, namespace: "default", uid: `uid-${name}` },
-    spec: { machinePoolRef: { name: "rack-7" } },
-    status: {
-      state,
-      conditions: [
-        { type: "Ready", status: ready, message },
-        { type: "ConsoleOutput", status: "True", message: line },
-      ],
-    },
-  };
-}
 
 test("each word of a filter must be in one of the columns", () => {
   const row = rowOf(machine("db-1", { line: "Kernel panic" }), KIND);

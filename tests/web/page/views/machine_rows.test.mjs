@@ -4,22 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Rows, order, rowOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
+import { machine } from "../fakes.mjs";
 
 const KIND = { plural: "machines" };
-
-function machine(name, { state = "Running", ready = "True", message = "", line = "" } = {}) {
-  return {
-    metadata: { name, namespace: "default", uid: `uid-${name}` },
-    spec: { machinePoolRef: { name: "rack-7" } },
-    status: {
-      state,
-      conditions: [
-        { type: "Ready", status: ready, message },
-        { type: "ConsoleOutput", status: "True", message: line },
-      ],
-    },
-  };
-}
 
 test("a row has the state, the pool and the last line", () => {
   const row = rowOf(machine("vm-1", { line: "login:" }), KIND);
