@@ -116,6 +116,7 @@ class NonblockingTests(PtyCase):
             with Terminal(self.near) as terminal:
                 terminal.make_raw()
                 os.write(self.far, b"key")
+                self.assertTrue(select.select([fd], [], [], 20)[0])
                 self.assertEqual(os.read(fd, 100), b"key")
         with self.assertRaises(OSError):
             os.fstat(fd)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import termios
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -136,12 +137,21 @@ class PlayTests(SynchronousTestCase):
         for descriptor in (self.user, self.terminal):
             self.addCleanup(os.close, descriptor)
 
+    def read_until(self, wanted: bytes) -> bytes:
+        """The screen's bytes up to these; the kernel may hand over any part of them at a time."""
+        screen = b""
+        while wanted not in screen:
+            readable, _, _ = select.select([self.user], [], [], 20)
+            self.assertTrue(readable, screen)
+            screen += os.read(self.user, 1000)
+        return screen
+
     def test_bytes(self) -> None:
         """The terminal gets the bytes that the machine printed, and its settings back."""
         before = termios.tcgetattr(self.terminal)
         playing = player([(NOW, b"one\ntwo"), (NOW, b"\tthree\n")])
         self.assertEqual(play(playing, self.terminal, self.terminal), 0)
-        screen = os.read(self.user, 1000)
+        screen = self.read_until(b"\x1b[?25h\r\n")
         self.assertEqual(screen, b"one\ntwo\tthree\n\x1b[0m\x1b[?25h\r\n")
         self.assertEqual(termios.tcgetattr(self.terminal), before)
 
@@ -152,4 +162,4 @@ class PlayTests(SynchronousTestCase):
         os.close(end)
         playing = player(speed=64)
         self.assertEqual(play(playing, keys, self.terminal, BEGIN + 101_000), 0)
-        self.assertTrue(os.read(self.user, 1000).startswith(RESET + b"one two three four"))
+        self.assertTrue(self.read_until(b"four").startswith(RESET + b"one two three four"))
