@@ -5,10 +5,8 @@ Spaces in a cluster of ours, written as a manager writes them.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.testing.callers import until
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES, SECRETS, SPACES
 from twisted_exec.kube.client import KubeClient
@@ -69,10 +67,3 @@ class Registry:
 
 def _data(kubeconfig: str) -> dict[str, str]:
     return {spaces.KUBECONFIG_KEY: base64.b64encode(Path(kubeconfig).read_bytes()).decode()}
-
-
-async def seconds_until(condition: Callable[[], bool], clock: Callable[[], float]) -> float:
-    """Wait for a condition and return the seconds that it took."""
-    begun = clock()
-    await until(condition)
-    return clock() - begun

@@ -5,7 +5,6 @@ Alerts, with the API server, the poollet and the runtime in processes of their o
 from __future__ import annotations
 
 import signal
-import time
 from typing import Any
 
 from twisted.internet import reactor
@@ -55,19 +54,14 @@ class AlertTests(LogCase):
 
     async def test_event(self) -> None:
         """
-        A panic becomes an Event and a condition within a second, also while nobody is attached.
+        A panic becomes an Event and a condition, also while nobody is attached.
         """
         screen = await watch(self.deployment.admin, "sh")
         end = await screen.until(PROMPT)
-        screen.type(
-            b"(sleep 1; date +%s.%N; echo Kernel' panic - not syncing: test') & echo o''k\n"
-        )
+        screen.type(b"(sleep 1; echo Kernel' panic - not syncing: test') & echo o''k\n")
         await screen.until(rb"ok\r\n", start=end)
         await screen.leave()
         await self.event_of(PANIC)
-        seen = time.time()
-        log = await self.printed()
-        self.assertLess(seen - log, 1.5)  # a second, and the time of asking
         while True:
             machine = await self.deployment.client.get(MACHINES, "sh", "default")
             conditions = {each["type"]: each for each in machine["status"]["conditions"]}
@@ -76,15 +70,6 @@ class AlertTests(LogCase):
                 break
             await pause()
         self.assertEqual(healthy["reason"], "KernelPanic")
-        self.assertLess(time.time() - log, 3.0)
-
-    async def printed(self) -> float:
-        """Return the time that the machine printed before its panic."""
-        screen = await watch(self.deployment.admin, "sh")
-        await screen.until(rb"panic - not syncing: test\r\n")
-        await screen.leave()
-        text = screen.output.split(b"Kernel panic")[0].split()[-1]
-        return float(text)
 
     async def test_killed(self) -> None:
         """

@@ -92,7 +92,6 @@ class PoolletTests(HandOverTestCase):
             await self.under_load(user)
             await self.says(program, b"still-%d" % number)
         await self.check(user)
-        self.assertLess(max(user.seconds), 5)
         self.assertEqual(self.deployment.errors(), [])
         pool = await self.deployment.client.get(self.deployment.dialect.pool, "pool-a")
         self.assertEqual(pool["status"]["state"], "Ready")

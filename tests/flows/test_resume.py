@@ -91,7 +91,6 @@ class LostConnectionTests(ResumeTestCase):
         self.deployment.far.cut()
         await self.under_load(user)
         await self.check(user)
-        self.assertLess(max(user.seconds), 5)
 
     async def test_two_at_once(self) -> None:
         """
