@@ -70,6 +70,7 @@ class _Relay(Protocol):
     def __init__(self, proxy: ProxyFactory) -> None:
         self.proxy = proxy
         self.far: _Far | None = None
+        self.is_connecting = False
         self.received = b""
 
     def connectionMade(self) -> None:
@@ -80,13 +81,16 @@ class _Relay(Protocol):
             self.far.transport.write(data)
             return
         self.received += data
-        self.talk()
+        while not self.is_connecting and self.talk():
+            pass
 
-    def talk(self) -> None:
-        """Something new is in ``received``."""
+    def talk(self) -> bool:
+        """Take a message out of ``received`` and answer it; return whether it was there."""
+        raise NotImplementedError
 
     def relay(self, host: str, port: int, connected: bytes, failed: bytes) -> None:
         """Connect, say so, and pass on from then on."""
+        self.is_connecting = True
         far = _Far(self, connected)
 
         def refuse(_: Failure) -> None:
@@ -110,6 +114,7 @@ class _Far(Protocol):
     def connectionMade(self) -> None:
         self._near.far = self
         self._near.transport.write(self._connected)
+        self.transport.write(self._near.received)
 
     def dataReceived(self, data: bytes) -> None:
         self._near.transport.write(data)
@@ -119,10 +124,11 @@ class _Far(Protocol):
 
 
 class _Connect(_Relay):
-    def talk(self) -> None:
-        head, end, _ = self.received.partition(b"\r\n\r\n")
+    def talk(self) -> bool:
+        head, end, rest = self.received.partition(b"\r\n\r\n")
         if not end:
-            return
+            return False
+        self.received = rest
         request, *lines = head.split(b"\r\n")
         method, target, _ = request.decode().split(" ")
         headers = dict(line.lower().split(b": ", 1) for line in lines)
@@ -137,6 +143,7 @@ class _Connect(_Relay):
             connected = b"HTTP/1.1 200 Connection established\r\nX-Proxy: double\r\n\r\n"
             failed = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
             self.relay(host.strip("[]"), int(port), connected, failed)
+        return True
 
     def _refuse(self, status: bytes) -> None:
         self.transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
@@ -146,31 +153,47 @@ class _Connect(_Relay):
 class _Socks5(_Relay):
     step = "methods"
 
-    def talk(self) -> None:
-        # Our clients wait for each answer, so each message comes alone.
-        message, self.received = self.received, b""
+    def talk(self) -> bool:
+        size = getattr(self, f"_{self.step}_bytes")()
+        if size is None or len(self.received) < size:
+            return False
+        message, self.received = self.received[:size], self.received[size:]
         getattr(self, f"_{self.step}")(message)
+        return True
+
+    def _methods_bytes(self) -> int | None:
+        return 2 + self.received[1] if len(self.received) > 1 else None
 
     def _methods(self, message: bytes) -> None:
         method = 2 if self.proxy.login else 0
         if method not in message[2:]:
-            self.proxy.refused += 1
-            self.transport.write(b"\5\xff")
-            self.transport.loseConnection()
+            self._refuse(b"\5\xff")
             return
         self.transport.write(bytes([5, method]))
         self.step = "password" if method else "request"
+
+    def _password_bytes(self) -> int | None:
+        """Return the size of the message: version, and name and password with their sizes."""
+        received = self.received
+        if len(received) < 2 or len(received) < 3 + received[1]:
+            return None
+        return 3 + received[1] + received[2 + received[1]]
 
     def _password(self, message: bytes) -> None:
         size = message[1]
         login = message[2 : 2 + size] + b":" + message[3 + size :]
         if login.decode() != self.proxy.login:
-            self.proxy.refused += 1
-            self.transport.write(b"\1\1")
-            self.transport.loseConnection()
+            self._refuse(b"\1\1")
             return
         self.transport.write(b"\1\0")
         self.step = "request"
+
+    def _request_bytes(self) -> int | None:
+        """Return the size of the message: four bytes, an address of its kind, a port."""
+        if len(self.received) < 5:
+            return None
+        kind, size = self.received[3], self.received[4]
+        return 6 + {1: 4, 3: 1 + size, 4: 16}[kind]
 
     def _request(self, message: bytes) -> None:
         kind, address, port = message[3], message[4:-2], int.from_bytes(message[-2:], "big")
@@ -181,3 +204,8 @@ class _Socks5(_Relay):
         else:
             host = ":".join(address[i : i + 2].hex() for i in range(0, 16, 2))
         self.relay(host, port, b"\5\0\0\1" + bytes(6), _SOCKS_REFUSED)
+
+    def _refuse(self, answer: bytes) -> None:
+        self.proxy.refused += 1
+        self.transport.write(answer)
+        self.transport.loseConnection()
