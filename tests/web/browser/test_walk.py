@@ -40,6 +40,7 @@ class WalkTests(WebTestCase):
         bob = await self.user("bob")
         await self.share(ada, bob)
         await self.log_in_again(bob)
+        await self.switch_off_and_on(ada, bob)
         await self.play_recording(ada)
         await self.use_keyboard(ada)
         await self.follow_bad_link(ada)
@@ -93,6 +94,25 @@ class WalkTests(WebTestCase):
         await bob.until_page("connected")
         await self.users[0].type_line("echo again-$((6*7))")
         await bob.until_terminal("taken-42[^]*again-42")
+
+    async def switch_off_and_on(self, ada: User, bob: User) -> None:
+        """
+        The console of a machine that is switched off says so, whether its session waits or could not
+        begin, and goes on when the machine runs again.
+        """
+        await self.set_power("Off")
+        await ada.until_page("machine: Shutdown")
+        await ada.click_text("button", "Close the console of vm-1")
+        await ada.open(VM)
+        await ada.until_page("not running[^]*Shutdown: powered off")
+        await ada.page.until(f"document.querySelector(\".end-panel a[href='#/{VM}/logs']\")")
+        await self.set_power("On")
+        await ada.until_page("you can type")
+        await bob.until_page("observing")
+
+    async def set_power(self, power: str) -> None:
+        machines = kinds.MACHINES.resource
+        await self.deployment.client.patch(machines, "vm-1", {"spec": {"power": power}}, "default")
 
     async def play_recording(self, ada: User) -> None:
         """A user seeks in a recording, and the player shows the screen of that moment."""

@@ -93,6 +93,7 @@ export function sleep(seconds, signal) {
       resolve();
     };
     const timer = setTimeout(done, seconds * 1000);
-    signal?.addEventListener("abort", done, { once: true });
+    if (signal?.aborted) done();
+    else signal?.addEventListener("abort", done, { once: true });
   });
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, demands, duration, endText, isMachineMissing, mayOpenAgain, presentText, recordedFor, recordingNews, stateText, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, demands, duration, endText, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, stateText, stoppedText, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("durations and amounts have the units of all views", () => {
   assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
@@ -77,4 +77,12 @@ test("a refusal that no reason and no approval helps has the server's words", ()
   assert.deepEqual(demands(refusal), { reason: false, approval: false });
   assert.equal(endText(refusal), message);
   assert.deepEqual(demands({ code: 403, message: "forbidden" }), { reason: false, approval: false });
+});
+
+test("a session that ended because its machine does not run differs from others", () => {
+  assert.ok(isMachineStopped({ reason: "PoweredOff", code: 0, message: "" }));
+  assert.ok(isMachineStopped({ reason: "Conflict", code: 409, message: "machine \"vm\" is powered off: set spec.power to On" }));
+  assert.ok(!isMachineStopped({ reason: "NotFound", code: 404, message: "" }));
+  assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
+  assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
 });

@@ -6,6 +6,7 @@ import { confirmPaste, chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
+import { MachineWatch } from "./machine_watch.js";
 import { encode, examine } from "./paste.js";
 import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
@@ -43,6 +44,8 @@ export class Console {
   #keys;
   #recordings = null;
   #isLost = false;
+  /** @type {MachineWatch | null} */
+  #machine = null;
 
   /**
    * @param {object} context of the page
@@ -90,6 +93,7 @@ export class Console {
     this.#session?.leave();
     forget(this.context, this.place);
     this.#status.stop();
+    this.#machine?.stop();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
     this.#isClosed = true;
@@ -230,6 +234,8 @@ export class Console {
       hasToldKeys = true;
     }
     this.#isLost = state === "reconnecting";
+    // Not before: the first prompt is what the user waits for.
+    if (state !== "connecting") this.#watchMachine();
     if (state === "open" && this.place.mode === "takeover") {
       this.place.mode = "drive"; // another user may take over, and keeps the floor when this one opens again
       this.#on.keep();
@@ -242,9 +248,20 @@ export class Console {
       }
       announce(`${name}: session ended. ${endText(detail)}`);
       this.#end.show(detail, this.#rights, this.#status.isReadOnly);
+      if (this.#machine) this.#end.follow(this.#machine.machine);
       if (detail.reason === REVOKED) this.#logInAgain();
     }
     this.#showRole();
+  }
+
+  #watchMachine() {
+    if (this.#isClosed) return;
+    this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
+      const { machine } = this.#machine;
+      this.#status.machine(machine);
+      if (hasStarted && this.#end.waitsForMachine) this.reopen();
+      else this.#end.follow(machine);
+    });
   }
 
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */

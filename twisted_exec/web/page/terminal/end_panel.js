@@ -2,13 +2,14 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
-import { demands, endText, isMachineMissing, mayOpenAgain } from "./texts.js";
+import { demands, endText, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
 
 export class EndPanel {
   #owner;
   #waiting;
+  #showMachine = null; // of a console that waits for its machine
 
   constructor(owner) {
     this.#owner = owner;
@@ -20,14 +21,25 @@ export class EndPanel {
   }
 
   focus() {
-    (this.element.querySelector("input") ?? this.element.querySelector("button"))?.focus();
+    this.element.querySelector("input, .button:not([hidden])")?.focus();
   }
 
   hide() {
     this.#waiting?.abort();
+    this.#showMachine = null;
     const hadFocus = this.element.contains(document.activeElement);
     this.element.hidden = true;
     if (hadFocus) this.#owner.focus();
+  }
+
+  /** Whether the console is to be opened again when its machine runs. */
+  get waitsForMachine() {
+    return this.#showMachine !== null;
+  }
+
+  /** The machine of the console has changed. */
+  follow(machine) {
+    this.#showMachine?.(machine);
   }
 
   /** @param {object} ending as ConsoleSession says */
@@ -40,6 +52,8 @@ export class EndPanel {
       const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
       const machines = h("a", { class: "button", href: "#/machines" }, "List of machines");
       this.#fill("There is no such machine", h("p", {}, printable(text)), h("div", { class: "actions" }, close, machines));
+    } else if (isMachineStopped(ending)) {
+      this.#showStopped(text);
     } else {
       const again = mayOpenAgain(ending)
         ? button("Open again", () => this.#owner.reopen(), { class: "primary" })
@@ -64,6 +78,26 @@ export class EndPanel {
         : null,
       h("div", { class: "actions" }, button("Try again", () => location.reload(), { class: "primary" })),
     );
+  }
+
+  /** Only the start of the machine helps; the user can read its log and its last screen meanwhile. */
+  #showStopped(text) {
+    const { place, context } = this.#owner;
+    const { kind } = context.machines.parse(place.name);
+    const state = h("p", { class: "dim" });
+    const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
+    const view = (part, label) =>
+      context.machines.has(kind, part)
+        ? h("a", { class: "button", href: context.link(place.namespace, place.name, part) }, label)
+        : null;
+    const actions = h("div", { class: "actions" }, again, view("logs", "Log"), view("screen", "Screen"));
+    this.#showMachine = (machine) => {
+      const hadFocus = document.activeElement === again;
+      again.hidden = machine?.runs === false;
+      state.textContent = again.hidden ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
+      if (hadFocus) this.focus();
+    };
+    this.#fill("The machine is not running", h("p", {}, printable(text)), state, actions);
   }
 
   #showForm(text, required) {

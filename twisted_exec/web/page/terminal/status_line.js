@@ -20,6 +20,7 @@ export class StatusLine {
   #session;
   #stateText;
   #reconnect;
+  #machineText;
   #roleText;
   #viewers;
   #recordedFor;
@@ -42,6 +43,7 @@ export class StatusLine {
     this.#session = "";
     this.#stateText = h("span", { class: "badge waiting" });
     this.#reconnect = button("Reconnect now", reconnect, { class: "small", hidden: true });
+    this.#machineText = h("span", { class: "badge waiting", hidden: true });
     this.#roleText = h("span", { class: "role-text" });
     this.#viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
@@ -63,6 +65,7 @@ export class StatusLine {
       { class: "status-line" },
       this.#stateText,
       this.#reconnect,
+      this.#machineText,
       this.#roleText,
       this.#recorded,
       this.#viewers,
@@ -90,7 +93,7 @@ export class StatusLine {
     this.#state = { name, detail, at: Date.now() };
     this.#session = session || this.#session;
     this.#reconnect.hidden = name !== "reconnecting";
-    if (name === "ended") this.#viewers.hidden = this.#recorded.hidden = true;
+    if (name === "ended") this.#viewers.hidden = this.#recorded.hidden = this.#machineText.hidden = true;
     this.#draw();
   }
 
@@ -101,6 +104,15 @@ export class StatusLine {
     else if (isObserver && writer) text = `observing; the writer is ${printable(writer)}`;
     else if (isObserver && writer === null) text = "observing; nobody types";
     this.#roleText.textContent = open ? text : "";
+  }
+
+  /** @param {{state: string, problem: string}|null} machine null: unknown */
+  machine(machine) {
+    const isStopped = machine !== null && machine.state !== "Running";
+    this.#machineText.hidden = !isStopped || this.#state.name === "ended";
+    this.#roleText.hidden = isStopped; // nothing reads what is typed
+    this.#machineText.textContent = isStopped ? `machine: ${printable(machine.state)}` : "";
+    this.#machineText.title = printable(machine?.problem ?? "");
   }
 
   viewers(viewers) {

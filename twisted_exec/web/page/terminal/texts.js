@@ -7,6 +7,7 @@ import { duration as length, size } from "../times.js";
 export { size as amount };
 
 const RESUMED_MILLISECONDS = 10_000;
+const POWERED_OFF = "PoweredOff"; // reason of a Status
 
 /** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
 export function duration(seconds) {
@@ -92,6 +93,16 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
 /** Whether the machine of a console does not exist. */
 export function isMachineMissing({ code, kind }) {
   return code === 404 && kind !== KEPT_SESSION;
+}
+
+/** Whether a session has ended, or could not begin, because its machine does not run. */
+export function isMachineStopped({ reason, code }) {
+  return reason === POWERED_OFF || code === 409;
+}
+
+/** Return why a machine does not run, as a sentence: `Shutdown: powered off, as spec.power says.` */
+export function stoppedText({ state, problem }) {
+  return `${problem ? `${state}: ${problem}` : state}.`;
 }
 
 /** Whether opening the console again may help: not without its machine, or after the end of the local command. */

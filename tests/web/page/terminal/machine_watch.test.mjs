@@ -1,0 +1,70 @@
+/** The machine of a console, against a fake server. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Machines } from "../../../../twisted_exec/web/page/machines.js";
+import { MachineWatch } from "../../../../twisted_exec/web/page/terminal/machine_watch.js";
+import { FakeSocket, fakeApi, machine, turn } from "../fakes.mjs";
+
+const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "machines", subresources: [] };
+
+function watching(answer) {
+  FakeSocket.made = [];
+  const { api, calls } = fakeApi(answer);
+  const seen = [];
+  const place = { namespace: "default", name: "vm-1" };
+  const watch = new MachineWatch({ api, machines: new Machines([KIND]) }, place, (isStarted) => seen.push(isStarted));
+  return { watch, calls, seen };
+}
+
+const list = (...items) => ({ items, metadata: { resourceVersion: "5" } });
+const change = (object) => FakeSocket.made[0].onmessage({ data: JSON.stringify({ type: "MODIFIED", object }) });
+
+test("only this machine is watched, and its start is noticed", async () => {
+  const off = machine("vm-1", { state: "Shutdown", ready: "False", message: "powered off" });
+  const { watch, calls, seen } = watching(() => list(off));
+  assert.equal(watch.machine, null);
+  await turn();
+  assert.match(calls[0].path, /namespaces\/default\/machines\?fieldSelector=metadata.name%3Dvm-1/);
+  assert.deepEqual(watch.machine, { state: "Shutdown", problem: "powered off", runs: false });
+  FakeSocket.made[0].onopen();
+  change(machine("vm-1", { state: "Pending", ready: "False", message: "starting" }));
+  assert.equal(watch.machine.state, "Pending");
+  change(machine("vm-1"));
+  assert.deepEqual(watch.machine, { state: "Running", problem: "", runs: true });
+  change(machine("vm-1", { line: "login:" }));
+  assert.deepEqual(seen, [false, false, true, false]);
+  watch.stop();
+});
+
+test("a machine that runs at first has not started, and one that is to be off does not run", async () => {
+  const { watch, seen } = watching(() => list(machine("vm-1")));
+  await turn();
+  assert.equal(watch.machine.runs, true);
+  FakeSocket.made[0].onopen();
+  const leaving = machine("vm-1");
+  leaving.spec.power = "Off";
+  change(leaving);
+  assert.deepEqual(watch.machine, { state: "Running", problem: "", runs: false });
+  change(machine("vm-1"));
+  assert.deepEqual(seen, [false, false, true]);
+  watch.stop();
+});
+
+test("a machine that is gone is not known any more", async () => {
+  const { watch, seen } = watching(() => list(machine("vm-1")));
+  await turn();
+  FakeSocket.made[0].onopen();
+  FakeSocket.made[0].onmessage({ data: JSON.stringify({ type: "DELETED", object: machine("vm-1") }) });
+  assert.equal(watch.machine, null);
+  assert.deepEqual(seen, [false, false]);
+  watch.stop();
+});
+
+test("a user who may not watch machines is not asked again and again", async () => {
+  const { watch, calls } = watching(() => [403, { message: "forbidden" }]);
+  await watch.ended;
+  assert.equal(calls.length, 1);
+  assert.equal(watch.machine, null);
+});

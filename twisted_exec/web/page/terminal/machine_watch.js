@@ -1,0 +1,46 @@
+/** The machine of one console: whether it runs, by a watch of its object. */
+
+import { rowOf } from "../views/machine_rows.js";
+
+export class MachineWatch {
+  /** `{state, problem, runs}`; null if unknown. */
+  machine = null;
+  #leaving = new AbortController();
+  #changed;
+
+  /**
+   * @param {object} context of the page
+   * @param {{namespace: string, name: string}} place
+   * @param {(hasStarted: boolean) => void} changed called with each event; true: it did not run before, and runs now
+   */
+  constructor({ api, machines }, { namespace, name: routeName }, changed) {
+    this.#changed = changed;
+    const { kind, name } = machines.parse(routeName);
+    /** Resolves when the watch has ended. */
+    this.ended = api.watch(machines.list(kind, namespace), (event) => this.#follow(event, kind), {
+      query: { fieldSelector: `metadata.name=${name}` },
+      signal: this.#leaving.signal,
+      onProblem: (error) => {
+        // A user of a console need not be able to list machines, and does without.
+        if (error?.code === 403) this.stop();
+      },
+    });
+  }
+
+  stop() {
+    this.#leaving.abort();
+  }
+
+  #follow({ type, items, object }, kind) {
+    const found = type === "RESET" ? items[0] : type === "DELETED" ? undefined : object;
+    const before = this.machine;
+    this.machine = found ? stateOf(found, kind) : null;
+    this.#changed(before?.runs === false && this.machine?.runs === true);
+  }
+}
+
+function stateOf(machine, kind) {
+  const { state, problem } = rowOf(machine, kind);
+  // Some runtimes report nothing new about a machine that is switched off.
+  return { state, problem, runs: state === "Running" && machine.spec?.power !== "Off" };
+}
