@@ -43,6 +43,7 @@ interface                      implementation or purpose
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IEchoTransport`        a stream that counts how fast the machine answers input
 :class:`IMarkTransport`        the stream to a user who can resume the session
+:class:`IRecordedProtocol`     a protocol at a console's endpoint that tells about recordings
 :class:`IResumableProtocol`    a protocol at a console's endpoint that handles losses itself
 :class:`IStreamLocator`        finds the next hop of a proxied stream
 :class:`IStreamRecorder`       records a proxied stream, which then is decoded
@@ -122,7 +123,13 @@ from twisted_exec.iri.interfaces import (
     IMachineRuntime,
 )
 from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal
-from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, IResumableProtocol
+from twisted_exec.kube.interfaces import (
+    IKubeClient,
+    ILeader,
+    ILeases,
+    IRecordedProtocol,
+    IResumableProtocol,
+)
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
@@ -279,6 +286,7 @@ __all__ = [
     "IProviderView",
     "IProviders",
     "IProxyAuthenticator",
+    "IRecordedProtocol",
     "IRecoveringTransport",
     "IReleasable",
     "IRenderer",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.names import display_name
 from twisted_exec.console.floor import (
     ANNOUNCE_SECONDS,
     HINT,
@@ -17,7 +18,6 @@ from twisted_exec.console.floor import (
     WAITS,
     Floor,
     RoleNotices,
-    display_name,
     not_sent,
     notice,
 )
@@ -288,12 +288,8 @@ class ActTests(FloorTestCase):
         self.floor.leave(ann)
         self.assertIn(b"this console has no writer (~f", self.floor.refusal(bob))
 
-    def test_names(self) -> None:
-        """A display name is printable and at most 64 characters long."""
-        self.assertEqual(display_name("a\x1b[2Jb\n"), "a?[2Jb?")
-        self.assertEqual(len(display_name("x" * 1000)), 64)
-        self.assertEqual(display_name("x" * 64), "x" * 64)
-        self.assertEqual(display_name("j\u00f6rg"), "j\u00f6rg")
+    def test_notice(self) -> None:
+        """A notice is a line of its own."""
         self.assertEqual(notice("hi"), b"\r\n[twisted-exec: hi]\r\n")
 
     def test_taken_from(self) -> None:

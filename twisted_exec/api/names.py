@@ -41,6 +41,8 @@ _VALUE_WORDS = (
     f"or '12345', regex used for validation is '{_VALUE}')"
 )
 
+_MOST_SHOWN = 64
+
 # Kubernetes' safe alphabet, without vowels, so that no word appears by chance.
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -109,3 +111,13 @@ def generated(prefix: str) -> str:
     Return a name for ``generateName``: the prefix, cut if too long, and five random characters.
     """
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
+
+
+def display_name(user: str) -> str:
+    """Make the name of a user safe for a terminal: printable, at most 64 characters."""
+    if not user:
+        return "somebody"
+    plain = "".join(char if char.isprintable() else "?" for char in user[: _MOST_SHOWN + 1])
+    return (
+        plain if len(plain) <= _MOST_SHOWN else plain[: _MOST_SHOWN - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    )

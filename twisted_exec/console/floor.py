@@ -43,6 +43,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from twisted_exec.api.names import display_name
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.remotecommand.messages import encode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -52,7 +53,6 @@ ANNOUNCE_SECONDS = 0.2
 From the loss of a writer's right to the notice to the others: those that lose theirs by the same
 change do not read that they can take over.
 """
-_MAX_NAME = 64
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
 _NOT_SENT = "what you type is not sent: "
@@ -409,11 +409,3 @@ class RoleNotices:
         match = _NAMES_WRITER.search(text)
         if match is not None:
             self.writer = match[1] or match[2] or "nobody"
-
-
-def display_name(name: str) -> str:
-    """Make a name from the network safe for a terminal: printable, at most 64 characters."""
-    if not name:
-        return "somebody"
-    plain = "".join(char if char.isprintable() else "?" for char in name[: _MAX_NAME + 1])
-    return plain if len(plain) <= _MAX_NAME else plain[: _MAX_NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IDelayedCall
 
+from twisted_exec.api.names import display_name
 from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -26,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 from . import acts
-from .floor import LINE_AGAIN, TYPED_BEFORE, display_name, not_sent, notice
+from .floor import LINE_AGAIN, TYPED_BEFORE, not_sent, notice
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 

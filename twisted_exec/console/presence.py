@@ -9,9 +9,10 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from twisted_exec.api.names import display_name
 from twisted_exec.wire.resume import Attendance, OpenRecording
 
-from .floor import Floor, display_name
+from .floor import Floor
 
 _DELAY_SECONDS = 0.5
 """Many sessions may open or end at once."""

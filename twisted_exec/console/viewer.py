@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.api.names import display_name
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.streaming.interfaces import (
     Break,
@@ -39,7 +40,6 @@ from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 from . import acts
-from .floor import display_name
 from .handed_viewers import ViewerState
 from .input import Input
 from .output import Output

@@ -5,12 +5,15 @@ Interfaces of the client.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
 from twisted_exec.api.resource import Resource
+
+if TYPE_CHECKING:
+    from twisted_exec.wire.resume import OpenRecording
 
 Object = dict[str, Any]
 """A Kubernetes object, as parsed from JSON."""
@@ -148,6 +151,24 @@ class ILeader(Interface):
 
         :return: fires when work in progress has ended, too; never fails.  :meth:`elected` is not
             called again before that.
+        """
+
+
+class IRecordedProtocol(Interface):
+    """
+    A protocol at a :class:`~twisted_exec.kube.consoles.endpoint.ConsoleEndpoint` that tells its user about
+    recordings of the console.
+
+    For a protocol without this interface they are logged.
+    """
+
+    def recordings_changed(recordings: tuple[OpenRecording, ...]) -> None:
+        """
+        Recordings of the console have begun or ended, also those of other users.
+
+        A server of an earlier release names only what the session itself wants recorded, once.
+
+        :param recordings: those that go on.  Users are names from the network, empty if unknown.
         """
 
 

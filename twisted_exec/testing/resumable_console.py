@@ -26,6 +26,7 @@ from twisted_exec.wire.resume import (
     RESUME_HEADER,
     Ack,
     At,
+    Attendance,
     Mark,
     Notice,
     Position,
@@ -122,6 +123,11 @@ class ResumableConsole(Factory):
         """Send a message to each user."""
         for connection in self.live:
             connection.mark(Notice(text))
+
+    def attendance(self, attendance: Attendance) -> None:
+        """Tell each user about the sessions, the writer and the recordings."""
+        for connection in self.live:
+            connection.mark(attendance)
 
     def end(self, ending: Ending) -> None:
         """End all sessions that have a connection."""

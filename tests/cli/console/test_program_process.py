@@ -72,6 +72,7 @@ MODULES = [
     "cli.space.options",
     "console.floor",
     "kube.consoles.exec",
+    "kube.consoles.recording_news",
     "kube.credentials.cache",
     "kube.kubeconfig.client_config",
     "kube.kubeconfig.entries",

@@ -13,8 +13,11 @@ from twisted.internet.utils import getProcessOutput
 
 from tests.cli.fleet.support import FleetCase
 from twisted_exec.api.status import Forbidden
+from twisted_exec.cli.fleet import run
 from twisted_exec.cli.fleet.run import RunTask
+from twisted_exec.cli.fleet.targets import Target, open_target
 from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.wire.resume import Attendance, OpenRecording
 
 
 class Shell(RecordingAttachment):
@@ -95,6 +98,33 @@ class RunTests(FleetCase):
         self.assertEqual(await ended, 1)
         self.assertIn("has opened the console without a recording", read())
         self.assertEqual(attachment.received, b"")
+
+    async def test_recorded(self) -> None:
+        """The user reads once which consoles are recorded, and for whom."""
+        self.add("a", "b", "c")
+        ada, bob = OpenRecording("masked", "ada"), OpenRecording("all", "bob")
+        recordings = {"a": (ada,), "b": (ada, bob), "c": (ada,)}
+
+        def open_recorded(target: Target, session: Any, *more: Any) -> Any:
+            """Open a console whose server sends marks, which that of this test does not."""
+
+            def opened(stream: Any) -> Any:
+                session.attendance_changed(Attendance(1, recordings=recordings[target.name]))
+                return stream
+
+            return open_target(target, session, *more).addCallback(opened)
+
+        self.patch(run, "open_target", open_recorded)
+        _, ended, read = self.run_task("--run", "true")
+        self.assertEqual(await ended, 0)
+        self.assertEqual(
+            [each for each in self.messages if "recorded" in each],
+            [
+                "a, c: recorded for ada (input: masked)",
+                "b: recorded for ada (input: masked), bob (input: all)",
+            ],
+        )
+        self.assertNotIn("recorded", read())
 
     async def test_timeout(self) -> None:
         """A machine that does not answer in time has the code 124; the others have their results."""

@@ -18,6 +18,7 @@ from twisted.internet.endpoints import (
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
@@ -27,16 +28,19 @@ from tests.streaming.remotecommand.resuming import ResumingUser
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.consoles.exec import open_console
-from twisted_exec.kube.interfaces import IResumableProtocol
+from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4
+from twisted_exec.wire.resume import Attendance, OpenRecording
 from twisted_exec.wire.stream_options import CONSOLE
 
 reactor: Any = _reactor
+
+RECORDING = OpenRecording("masked", "ada")
 
 
 class ResumeCase(TestCase):
@@ -239,6 +243,18 @@ class Interested(Collector):
         self.news.append(("skipped", count))
 
 
+@implementer(IRecordedProtocol)
+class Recorded(Collector):
+    """A protocol that records what it learns of recordings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recordings: list[tuple[OpenRecording, ...]] = []
+
+    def recordings_changed(self, recordings: tuple[OpenRecording, ...]) -> None:
+        self.recordings.append(recordings)
+
+
 class ConsoleEndpointTests(ResumeCase):
     """Protocols over a loss."""
 
@@ -275,6 +291,33 @@ class ConsoleEndpointTests(ResumeCase):
         reason = await console.over
         assert isinstance(reason, ConsoleLost)
         self.assertIn("could not be resumed", str(reason))
+
+    async def test_recordings(self) -> None:
+        """A protocol with the interface learns of recordings of all users that begin and end."""
+        console = await connectProtocol(
+            ConsoleEndpoint(self.config, "default", "vm", reactor), Recorded()
+        )
+        for recordings in ((), (RECORDING,), (RECORDING,), ()):
+            self.server.attendance(Attendance(1, recordings=recordings))
+        await self.until(lambda: len(console.recordings) == 2)
+        self.assertEqual(console.recordings, [(RECORDING,), ()])
+        console.transport.loseConnection()
+        await console.over
+
+    async def test_recordings_logged(self) -> None:
+        """Without the interface they are logged."""
+        console = await connectProtocol(
+            ConsoleEndpoint(self.config, "default", "vm", reactor), Collector()
+        )
+        with capturedLogs() as captured:
+            self.server.attendance(Attendance(1, recordings=(RECORDING,)))
+            await self.until(lambda: bool(captured))
+        self.assertEqual(
+            formatEvent(captured[0]),
+            "the console of default/vm is recorded for ada (input: masked)",
+        )
+        console.transport.loseConnection()
+        await console.over
 
     async def test_string(self) -> None:
         """``resume=no`` in the endpoint's name asks for an ordinary session."""

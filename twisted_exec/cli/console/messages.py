@@ -4,25 +4,15 @@ Messages for the user of a terminal: one line each, without control characters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted_exec.api.dialects import DIALECTS
-from twisted_exec.console.floor import display_name
-
-if TYPE_CHECKING:
-    from twisted_exec.wire.resume import OpenRecording
 
 
 def one_line(text: str) -> str:
     """Return a server's text for the terminal: one line without control characters."""
     words = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in words)
-
-
-def recorded_for(recordings: Sequence[OpenRecording]) -> str:
-    """Return for whom a console is recorded, and which input: `ann (input: masked), bob (input: all)`."""
-    return ", ".join(f"{display_name(each.user)} (input: {each.input})" for each in recordings)
 
 
 def explain(error: BaseException, namespace: str = "") -> str:

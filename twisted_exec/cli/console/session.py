@@ -49,15 +49,16 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.display import Display
 from twisted_exec.cli.console.escape import Command, Escapes, SysRq, Typed
-from twisted_exec.cli.console.messages import one_line, recorded_for
+from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import TypeAhead
+from twisted_exec.kube.consoles.recording_news import RecordingNews
 from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
     from twisted_exec.cli.console.outage import Outage
-    from twisted_exec.wire.resume import Attendance, OpenRecording
+    from twisted_exec.wire.resume import Attendance
 
 QUIET_SECONDS = 1.0
 
@@ -125,6 +126,7 @@ class ConsoleSession:
     :param greet: called when the stream is attached, before the first output.
     :param watch: receives all output that is written.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
+    :param tell_recorded: gets messages about recordings of the console instead of ``say``.
     :param watch_network: calls its argument after each change of the network; returns a function that
         stops this.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
@@ -147,6 +149,7 @@ class ConsoleSession:
         greet: Callable[[], None] = lambda: None,
         watch: Callable[[bytes], None] = lambda _: None,
         quiet: bool = False,
+        tell_recorded: Callable[[str], None] | None = None,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
         self.finished: Deferred[Outcome] = Deferred()
@@ -158,6 +161,7 @@ class ConsoleSession:
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._greet = greet
         self._script, self._watch_network = script, watch_network
+        self._tell_recorded = tell_recorded or self._inform_recorded
         self._timers = Timers(clock)
         self._display = Display(
             script=script,
@@ -173,7 +177,7 @@ class ConsoleSession:
         self._attached_at: float | None = None
         self._outage: Outage | None = None
         self._outcome: Outcome | None = None
-        self._recordings: tuple[OpenRecording, ...] | None = None  # of which the user knows
+        self._recordings = RecordingNews()
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
@@ -210,8 +214,8 @@ class ConsoleSession:
         self._stream, self._connecting = stream, None
         self._attached_at = self._clock.seconds()
         self._greet()
-        if recorded := getattr(stream, "recorded", ""):
-            self._display.inform(f"This console is recorded (input: {recorded}).")
+        if news := self._recordings.begun(getattr(stream, "recorded", "")):
+            self._tell_recorded(news)
         self._display.open(stream)
         self.window_changed()
         self._input.open(stream)
@@ -228,17 +232,12 @@ class ConsoleSession:
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """Tell the user about recordings of the console that have begun or ended, also of other users."""
-        before, recordings = self._recordings, attendance.recordings
-        if self._outcome is not None or recordings == before or not (recordings or before):
-            return
-        self._recordings = recordings
-        recorded = getattr(self._stream, "recorded", "")
-        if before is None and [each.input for each in recordings or ()] == [recorded]:
-            return  # the user has read it at the beginning
-        if recordings:
-            self._display.inform(f"This console is recorded for {recorded_for(recordings)}.")
-        else:
-            self._display.inform("This console is not recorded any more.")
+        news = self._recordings.changed(attendance.recordings)
+        if news and self._outcome is None:
+            self._tell_recorded(news)
+
+    def _inform_recorded(self, news: str) -> None:
+        self._display.inform(f"This console is {news}.")
 
     def skipped(self, count: int | None) -> None:
         """Handle a gap in the output, of so many bytes; ``None`` for an unknown number."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.console.messages import recorded_for
+from twisted_exec.api.names import display_name
 from twisted_exec.cli.console.outage import duration
-from twisted_exec.console.floor import RoleNotices, display_name
+from twisted_exec.console.floor import RoleNotices
+from twisted_exec.kube.consoles.recording_news import recorded_for
 from twisted_exec.streaming.tcp_info import round_trip_seconds
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from twisted_exec.cli.console.script_options import scripted_outcome
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.cli.console.shell import Run
 from twisted_exec.cli.fleet.command import Task, complain
+from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.results import Result, report
 from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
 
@@ -63,6 +64,7 @@ class RunTask(Task):
             self.say(f"space {name}: {why}")
         self._results: dict[Target, Result] = {}
         self._active: set[MachineRun] = set()
+        self._recorded: dict[str, str] = {}  # messages that are not printed yet, by machine
         targets = selection.targets
         turns = DeferredSemaphore(CONCURRENT_RUNS)
         self._inform_later(len(targets))
@@ -71,6 +73,7 @@ class RunTask(Task):
             await self.unless_stopped(gatherResults(runs, consumeErrors=True))
         finally:
             self._timer.cancel()
+            self._inform_recorded()
             # The servers would keep the sessions of a program that is gone for a while.
             await DeferredList([run.left() for run in self._active])
             unfinished = Result("", _INTERRUPTED_CODE, b"", problem="interrupted")
@@ -98,6 +101,7 @@ class RunTask(Task):
 
         def inform() -> None:
             nonlocal informed
+            self._inform_recorded()
             if informed != len(self._results):
                 informed = len(self._results)
                 self.inform(f"{informed} of {total} machines are done")
@@ -105,8 +109,18 @@ class RunTask(Task):
 
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
+    def _inform_recorded(self) -> None:
+        """Print which consoles are recorded, with one line for all that are recorded alike."""
+        recorded, self._recorded = self._recorded, {}
+        for news in dict.fromkeys(recorded.values()):
+            names = listed(label for label, each in recorded.items() if each == news)
+            self.inform(f"{names}: {news}")
+
     def _run_on(self, target: Target) -> Deferred[None]:
-        run = MachineRun(self.options, target, self.reactor)
+        def recorded(news: str) -> None:
+            self._recorded[target.label] = news
+
+        run = MachineRun(self.options, target, self.reactor, recorded)
         self._active.add(run)
 
         def done(result: Result) -> None:
@@ -117,9 +131,19 @@ class RunTask(Task):
 
 
 class MachineRun:
-    """The command on one machine."""
+    """
+    The command on one machine.
 
-    def __init__(self, options: argparse.Namespace, target: Target, reactor: Any) -> None:
+    :param recorded: gets messages about recordings of the console.
+    """
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        target: Target,
+        reactor: Any,
+        recorded: Callable[[str], None],
+    ) -> None:
         self._options, self._target, self._reactor = options, target, reactor
         self._script = script = Run(reactor, options.script_command)
         self._session = session = ConsoleSession(
@@ -129,6 +153,7 @@ class MachineRun:
             script=script,
             limited=False,
             quiet=True,
+            tell_recorded=recorded,
         )
         self._output = _Collected(lambda: reactor.callLater(0, session.output_lost, None))
 

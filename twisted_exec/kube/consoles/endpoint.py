@@ -29,6 +29,7 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
     ITransport,
 )
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -36,13 +37,17 @@ from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS, open_console
-from twisted_exec.kube.interfaces import IResumableProtocol
+from twisted_exec.kube.consoles.recording_news import RecordingNews
+from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
+from twisted_exec.wire.resume import Attendance, OpenRecording
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream
+
+log = Logger()
 
 GIVE_UP_SECONDS = 300.0
 """
@@ -91,6 +96,9 @@ class ConsoleEndpoint:
 
     A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
     connections.
+
+    Recordings of the console, which have what the protocol writes, are logged.  A protocol that provides
+    :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param resume: as of :func:`~twisted_exec.kube.consoles.exec.open_console`, and so is ``give_up_seconds``.
@@ -156,6 +164,8 @@ class _ProtocolUser:
 
     def __init__(self, factory: IProtocolFactory, address: ConsoleAddress) -> None:
         self._factory, self._address = factory, address
+        self._recordings: tuple[OpenRecording, ...] = ()
+        self._news = RecordingNews()
         self._ending: Ending | None = None
         self.transport: _ConsoleTransport | None = None
 
@@ -169,6 +179,21 @@ class _ProtocolUser:
                 setattr(self, callback, getattr(self.protocol, callback))
         self.transport = _ConsoleTransport(stream, self._address)
         self.protocol.makeConnection(self.transport)
+        if recorded := getattr(stream, "recorded", ""):
+            self._tell_recorded((OpenRecording(recorded),), self._news.begun(recorded))
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        recordings = attendance.recordings
+        if recordings is not None and recordings != self._recordings:
+            self._tell_recorded(recordings, self._news.changed(recordings))
+
+    def _tell_recorded(self, recordings: tuple[OpenRecording, ...], news: str) -> None:
+        self._recordings = recordings
+        if IRecordedProtocol.providedBy(self.protocol):
+            self.protocol.recordings_changed(recordings)
+        elif news:
+            where = f"{self._address.namespace}/{self._address.name}"
+            log.info("the console of {machine} is {news}", machine=where, news=news)
 
     def data_received(self, data: bytes) -> None:
         self.protocol.dataReceived(data)

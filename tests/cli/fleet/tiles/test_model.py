@@ -76,6 +76,15 @@ class ModelTests(SynchronousTestCase):
         self.assertIs(self.model.mode, Mode.BROWSE)
         self.assertIn("web-1: gone", self.model.status)
 
+    def test_recorded(self) -> None:
+        """The title says for whom a console is recorded, and the last row how many are."""
+        self.press(b"A ty")
+        self.model.opened(10, "")
+        self.model.recorded = {1: "recorded for ada (masked)"}
+        self.assertEqual(self.model.title(1), " *web-1 | recorded for ada (masked)")
+        self.assertEqual(self.model.title(2), " *web-2")
+        self.assertEqual(self.model.status, "TYPING to 10 machines, 1 recorded; Ctrl-] stops")
+
     def test_not_confirmed(self) -> None:
         """Any other key than y is no confirmation, also while the consoles are being opened."""
         self.press(b" t")

@@ -12,12 +12,14 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet.tiles.typing import SETTLE_SECONDS, Sessions
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.wire.resume import Attendance, OpenRecording
 
 
 class Stream:
     """A console that accepts everything."""
 
     is_resumable = True
+    recorded = ""
 
     def __init__(self) -> None:
         self.typed = b""
@@ -116,6 +118,28 @@ class SessionsTests(SynchronousTestCase):
         self.attach(1)
         self.users[1].resumed(3.0, 2)
         self.assertEqual(self.noticed, ["web-1: 2 keys may not have reached the machine"])
+
+    def test_recorded(self) -> None:
+        """For whom consoles are recorded, and which input, is known as long as they are."""
+        self.sessions.open({1, 2, 3})
+        recorded = Stream()
+        recorded.recorded = "none"
+        self.users[3].attached(recorded)
+        self.attach(1, 2)
+        changes = self.changes
+        ada, bob = OpenRecording("masked", "ada"), OpenRecording("all", "bob")
+        for index, recordings in ((1, (ada, bob)), (2, (ada,)), (2, ())):
+            self.users[index].attendance_changed(Attendance(1, recordings=recordings))
+        self.assertEqual(
+            self.sessions.recorded,
+            {
+                1: "recorded for ada (masked), bob (all)",
+                3: "recorded (none)",
+            },
+        )
+        self.assertEqual(self.changes, changes + 3)
+        self.sessions.close()
+        self.assertEqual(self.sessions.recorded, {})
 
     def test_given_up(self) -> None:
         """Consoles that are being opened are closed, and change nothing any more."""

@@ -4,7 +4,7 @@ The state of the tiles, sans I/O: selected and marked machines, and the meaning 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from twisted_exec.cli.fleet.progress import listed
@@ -57,6 +57,7 @@ class Model:
     :ivar selected: index of the selected machine.
     :ivar marked: indices of the marked machines.
     :ivar message: a line for the user.
+    :ivar recorded: for whom consoles are recorded, and which input, by index.
     :ivar skip: columns that are left out at the left of each screen.
     """
 
@@ -69,6 +70,7 @@ class Model:
         self.marked: set[int] = set()
         self.is_zoomed = False
         self.message = ""
+        self.recorded: Mapping[int, str] = {}
         self.skip = 0
         self._is_open = False
         self.resize(columns, rows)
@@ -93,7 +95,8 @@ class Model:
     def status(self) -> str:
         """The last row."""
         if self.mode is Mode.TYPING:
-            return f"TYPING to {self.message}; Ctrl-] stops"
+            recorded = f", {len(self.recorded)} recorded" if self.recorded else ""
+            return f"TYPING to {self.message}{recorded}; Ctrl-] stops"
         if self.mode in (Mode.CONFIRM, Mode.OPENING):
             return self.message
         capacity = self.grid.capacity
@@ -107,7 +110,8 @@ class Model:
         """Title of a tile."""
         mark = "*" if index in self.marked else " "
         pointer = ">" if index == self.selected else " "
-        return f"{pointer}{mark}{self._labels[index]}"
+        recorded = f" | {self.recorded[index]}" if index in self.recorded else ""
+        return f"{pointer}{mark}{self._labels[index]}{recorded}"
 
     def key(self, key: Key | str) -> Request | None:
         """Handle a key; not in the mode TYPING, where keys go to machines."""

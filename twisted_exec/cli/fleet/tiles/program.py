@@ -249,6 +249,7 @@ class View:
         if self._output.unsent > _UNSENT_BYTES:  # a slow terminal gets the newest state later
             self._draw_later()
             return
+        self.model.recorded = self._sessions.recorded
         columns, rows = self.model.size
         parts = ["\x1b[2J"] * self._is_clear
         self._is_clear = False

@@ -17,8 +17,10 @@ from twisted_exec.cli.console.session import UNCERTAIN
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.console.floor import RoleNotices
+from twisted_exec.kube.consoles.recording_news import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
+from twisted_exec.wire.resume import Attendance
 
 CONCURRENT_OPENINGS = 16
 SETTLE_SECONDS = 0.5
@@ -50,6 +52,7 @@ class TypingSession:
         self._clock, self._printed = clock, printed
         self._changed, self._noticed = changed, noticed
         self._notices = RoleNotices()
+        self._recordings = RecordingNews()
         self._stream: ConsoleStream | None = None
         self._input = TypeAhead(self, reads_on=True)
         self._has_marks = False
@@ -59,6 +62,11 @@ class TypingSession:
     def is_usable(self) -> bool:
         """True if keys reach the machine."""
         return self.is_ready and not self.problem
+
+    @property
+    def recorded(self) -> str:
+        """For whom the console is recorded, and which input; empty if it is not."""
+        return self._recordings.present.replace("(input: ", "(")  # tiles are narrow
 
     def type(self, data: bytes) -> None:
         """Send keys."""
@@ -102,6 +110,8 @@ class TypingSession:
         """See :class:`ConsoleUser`."""
         self._stream, self.opening = stream, None
         self._has_marks = getattr(stream, "is_resumable", False)
+        if self._recordings.begun(getattr(stream, "recorded", "")):
+            self._changed()
         self._input.open(stream)
         self._settling = self._clock.callLater(SETTLE_SECONDS, self._settled)
 
@@ -116,6 +126,13 @@ class TypingSession:
         """A message for the user."""
         self._notices.read(text)
         self._look_at_role()
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """Take note of recordings that have begun or ended."""
+        before = self.recorded
+        self._recordings.changed(attendance.recordings)
+        if self.recorded != before:
+            self._changed()
 
     def skipped(self, count: int | None) -> None:
         """Ignore the gap: the tiles show screens, and not this output."""
@@ -188,6 +205,11 @@ class Sessions:
             return ""
         names = listed([self._labels[index] for index in failed], 5)
         return f"{names}: {next(iter(failed.values()))}"
+
+    @property
+    def recorded(self) -> dict[int, str]:
+        """For whom consoles are recorded, and which input, by index; without those that are not."""
+        return {index: each.recorded for index, each in self._sessions.items() if each.recorded}
 
     def open(self, indices: set[int]) -> None:
         """Open the consoles of these machines."""
