@@ -25,6 +25,7 @@ reactor: Any = _reactor
 
 MACHINES = kinds.MACHINES.resource
 LIST = MACHINES.path("default")
+CLUSTER = "document.querySelector('#bar .cluster')?.textContent"
 SHOWN = "document.querySelector('.user')?.textContent"
 DIALOG = "document.querySelector('dialog')"
 LISTED = "document.body?.textContent.includes('vm-1')"
@@ -62,8 +63,10 @@ class LocalPageTests(ChainTestCase):
         await self.log_in()
         self.assertNotIn("secret", await self.page.evaluate("location.href"))
         await self.page.until(LISTED)
+        await self.page.until(f"{CLUSTER} === 'lab'")
         await self.page.evaluate("location.reload()")
         await self.page.until(LISTED)
+        await self.page.until(f"{CLUSTER} === 'lab'")
         self.assertEqual(self.page.violations, [])
 
         other = await self.browser.page(private=True)

@@ -45,21 +45,21 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     config = reloading.current()
     # A plugin may ask the user here, in the terminal, but not later.
     await settled(config, reactor, interactive=sys.stdin.isatty())
-    page_config: dict[str, Any] = {
+    place: dict[str, Any] = {
         "cluster": context if context and not options.server else config.server,
         "namespace": config.namespace,
     }
     if options.machine is not None:
-        page_config["machine"] = await _machine(options, config, reactor)
+        place["machine"] = await _machine(options, config, reactor)
     raise_descriptor_limit()  # a terminal in the page has two
-    server = LocalServer(reloading.current, page_config, reactor)
+    server = LocalServer(reloading.current, place, reactor)
     await server.listen(options.port)
     reactor.addSystemEventTrigger(
         "before", "shutdown", lambda: Deferred.fromCoroutine(server.close())
     )
     url = server.new_url()
     opens_browser = not options.no_browser and has_browser(os.environ)
-    cluster, seconds = one_line(page_config["cluster"]), f"{VALID_SECONDS:.0f} seconds"
+    cluster, seconds = one_line(place["cluster"]), f"{VALID_SECONDS:.0f} seconds"
     if opens_browser:
         print(f"The web console of {cluster} opens in your browser; its URL is", flush=True)
     else:

@@ -31,7 +31,7 @@ class LocalServer:
     The server on 127.0.0.1.
 
     :param config: returns the cluster and the current credentials.
-    :param page_config: for the page, see :class:`~twisted_exec.web.static.Page`.
+    :param place: tells the page after its login where it is: ``cluster``, ``namespace`` and ``machine``.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
     :ivar login: exchanges the secret of the URL.
     :ivar site: makes the protocol of each connection.
@@ -40,7 +40,7 @@ class LocalServer:
     def __init__(
         self,
         config: Callable[[], ClientConfig],
-        page_config: Mapping[str, Any],
+        place: Mapping[str, Any],
         reactor: Any,
         *,
         server: IStreamClientEndpoint | None = None,
@@ -49,8 +49,8 @@ class LocalServer:
         self.login = Login(reactor)
         self._forwarder = Forwarder(config, reactor, server)
         self._sockets = Sockets(config, reactor, server)
-        page = Page(lambda: {"local": True, "login": [], "oidc": [], **page_config}, __version__)
-        self._console = LocalConsole(page, self.login, self._forwarder, self._sockets)
+        page = Page(lambda: {"local": True, "login": [], "oidc": []}, __version__)
+        self._console = LocalConsole(page, self.login, place, self._forwarder, self._sockets)
         self.site = Site(self._console, reactor, max_connections=_MOST_CONNECTIONS)
         self._listening: Any = None
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from twisted_exec.api.status import BadRequest, UnsupportedMediaType
 from twisted_exec.cli.web.forwarding import METHODS, Forwarder
@@ -35,15 +37,23 @@ class LocalConsole(Dispatcher):
     """
     Answers every request.
 
-    :param page: serves the page's files.
+    :param page: serves the page's files, to every user of this computer.
+    :param place: see :class:`~twisted_exec.cli.web.server.LocalServer`.
     :ivar port: the port of this server, once it listens.
     """
 
     port = 0
 
-    def __init__(self, page: Page, login: Login, forwarder: Forwarder, sockets: Sockets) -> None:
+    def __init__(
+        self,
+        page: Page,
+        login: Login,
+        place: Mapping[str, Any],
+        forwarder: Forwarder,
+        sockets: Sockets,
+    ) -> None:
         super().__init__()
-        self._page, self._login = page, login
+        self._page, self._login, self._place = page, login, place
         self._forwarder, self._sockets = forwarder, sockets
 
     async def dispatch(self, request: Request) -> None:
@@ -76,7 +86,7 @@ class LocalConsole(Dispatcher):
         secret = document.get("secret") if isinstance(document, dict) else None
         if not isinstance(secret, str):
             raise BadRequest('the login is a JSON object such as {"secret": "..."}')
-        respond_json(request, 200, {"token": self._login.exchange(secret)})
+        respond_json(request, 200, {"token": self._login.exchange(secret), **self._place})
 
     async def _forward(self, request: Request, segments: list[str]) -> None:
         if request.method not in METHODS:

@@ -20,6 +20,7 @@ export class Frame {
   #announcements;
   #links;
   #count;
+  #cluster = h("span", { class: "cluster" });
   #user;
 
   /**
@@ -35,7 +36,6 @@ export class Frame {
     this.#count = h("span", { class: "count", hidden: true });
     this.#links.get("consoles").append(this.#count);
     this.#user = h("span", { class: "user dim" });
-    const cluster = config.cluster ? h("span", { class: "cluster" }, printable(config.cluster)) : null;
     const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
     const show = () => {
       const label = theme.isDark ? "Use light colours" : "Use dark colours";
@@ -53,7 +53,7 @@ export class Frame {
       document.getElementById("bar"),
       skip,
       h("a", { class: "brand", href: "#/machines", title: `twisted-exec ${config.version ?? ""}` }, "twisted-exec"),
-      cluster,
+      this.#cluster,
       h("nav", { "aria-label": "Views" }, [...this.#links.values()]),
       h("span", { class: "grow" }),
       this.#user,
@@ -82,6 +82,11 @@ export class Frame {
     this.#count.hidden = !number;
     this.#count.textContent = number ? String(number) : "";
     this.#count.setAttribute("aria-label", `${number} open`);
+  }
+
+  /** Show the name of the cluster. */
+  cluster(name) {
+    this.#cluster.textContent = printable(name);
   }
 
   user(name) {

@@ -114,8 +114,9 @@ async function kinds(api, logInAgain) {
   }
 }
 
-/** Show the name of the user. */
-async function nameUser({ frame, store }) {
+/** Show the names of the cluster and of the user. */
+async function nameUser({ config, frame, store }) {
+  frame.cluster(config.cluster ?? "");
   const name = await userOf(store.get("token")).catch(() => null);
   if (name !== null) frame.user(name); // else another request asks for a login, or says what is wrong
 }

@@ -5,8 +5,11 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { authorizationURL, begin } from "./oidc.js";
 import { accepted, call, exchangeCode, exchangeSecret, refusalOf, userOf } from "./requests.js";
 
-/** Keys of the store: the user's token; that the browser's certificate was chosen; the login at an issuer that has begun. */
-export const [TOKEN, CERTIFICATE, PENDING] = ["token", "certificate", "login"];
+/**
+ * Keys of the store: the user's token; that the browser's certificate was chosen; the login at an issuer that has
+ * begun; cluster, namespace and machine of the local command, which it tells nobody without the secret.
+ */
+export const [TOKEN, CERTIFICATE, PENDING, PLACE] = ["token", "certificate", "login", "place"];
 
 // The local command's instruction, which the form below the problem gives, too.
 const REMEDY = /: press Enter in the terminal where .*$/;
@@ -14,6 +17,14 @@ const REMEDY = /: press Enter in the terminal where .*$/;
 /** Return the secret in a fragment, or in a whole address that the user has pasted. */
 export function secretOf(text) {
   return new URLSearchParams(text.slice(text.indexOf("#") + 1)).get("secret") ?? "";
+}
+
+/** Log in with the secret of the local command; `config` gets what it tells of the cluster. */
+export async function enter(secret, config, store) {
+  const { token, place } = await exchangeSecret(secret);
+  Object.assign(config, place);
+  store.set(PLACE, place);
+  store.set(TOKEN, token);
 }
 
 /** Resolve when the API server accepts the kubeconfig of the local command again. */
@@ -70,7 +81,7 @@ class Forms {
 
   build(config, problem) {
     this.#say(this.#keepsPage ? "warning" : "error", problem);
-    const forms = config.local ? this.#addressForm() : this.#hostedForms(config);
+    const forms = config.local ? this.#addressForm(config) : this.#hostedForms(config);
     return h("div", { class: "stack" }, this.#problem, forms);
   }
 
@@ -93,13 +104,16 @@ class Forms {
     return form("Token", input, () => this.#try(() => this.#token(input.value.trim())));
   }
 
-  #addressForm() {
+  #addressForm(config) {
     const input = secretInput("address");
     const hint = "To log in, press Enter in the terminal where the web console runs, and open the new URL, or paste it here.";
     return [
       h("p", {}, hint),
       form("URL", input, () =>
-        this.#try(async () => this.#finish(TOKEN, await exchangeSecret(secretOf(input.value)))),
+        this.#try(async () => {
+          await enter(secretOf(input.value), config, this.#store);
+          this.#close();
+        }),
       ),
     ];
   }

@@ -5,9 +5,9 @@
  */
 
 import { fill, notice } from "../dom.js";
-import { CERTIFICATE, PENDING, TOKEN, askForLogin, renewal, secretOf } from "./dialogs.js";
+import { CERTIFICATE, PENDING, PLACE, TOKEN, askForLogin, enter, renewal, secretOf } from "./dialogs.js";
 import { answerOf, isForOpener, withoutAnswer } from "./oidc.js";
-import { accepted, exchangeCode, exchangeSecret, refusalOf } from "./requests.js";
+import { accepted, exchangeCode, refusalOf } from "./requests.js";
 
 /** Forget the user of this tab. */
 export function logout(store) {
@@ -23,6 +23,7 @@ export function logout(store) {
  */
 export async function login(config, context, { reason }) {
   const { store } = context;
+  if (config.local) Object.assign(config, store.get(PLACE, {}));
   if (config.local && reason && store.get(TOKEN)) {
     const refused = await refusalOf(store.get(TOKEN)).catch(() => null);
     if (refused === null) return; // the kubeconfig was renewed meanwhile
@@ -49,9 +50,10 @@ export async function login(config, context, { reason }) {
 async function completed(config, { link, store }) {
   const secret = config.local ? secretOf(location.hash) : "";
   if (secret) {
+    address(location.search, "");
+    await enter(secret, config, store);
     const { machine } = config;
-    address(location.search, machine ? link(machine.namespace, machine.name) : "");
-    store.set(TOKEN, await exchangeSecret(secret));
+    if (machine) address(location.search, link(machine.namespace, machine.name));
     return true;
   }
   const answer = config.local ? null : answerOf(location.search);

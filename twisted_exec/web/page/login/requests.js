@@ -6,9 +6,14 @@ const REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEW = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
 const UNREACHABLE = "the server cannot be reached; try again";
 
-/** Return the token for the secret in the URL of the local command. */
+/**
+ * Return the token for the secret in the URL of the local command, and where the page is.
+ *
+ * @returns {Promise<{token: string, place: {cluster: string, namespace: string, machine: object|null}}>}
+ */
 export async function exchangeSecret(secret) {
-  return (await call("login", { secret })).token;
+  const { token, cluster, namespace, machine = null } = await call("login", { secret });
+  return { token, place: { cluster, namespace, machine } };
 }
 
 /** Return the token for the code in an issuer's answer. */
