@@ -28,7 +28,7 @@ class ProgramTests(FleetCase, TerminalCase):
         return process
 
     async def test_tiles(self) -> None:
-        """A user marks a machine, confirms the number, types, and leaves; the terminal is as before."""
+        """A user marks a machine, confirms the number, types also before the console is open, and leaves."""
         self.fleet.add("default/a", "default/b")
         attachment = EchoAttachment()
         self.fleet.machines["default/a"] = lambda: attachment
@@ -36,10 +36,10 @@ class ProgramTests(FleetCase, TerminalCase):
         await process.until(rb"(?s)screen of a.*screen of b|screen of b.*screen of a")
         process.type(b" t")
         await process.until(rb"type to 1 machine \(a\)\? y or n")
-        process.type(b"y")
+        process.type(b"yls\x1b[A\r")
         await process.until(rb"TYPING to 1 machine; ")
         process.type(b"q\x03")
-        while attachment.received != b"q\x03":
+        while attachment.received != b"ls\x1b[A\rq\x03":
             await self._settle()
         process.type(b"\x1dq")
         await self.ends_so(process, 0)

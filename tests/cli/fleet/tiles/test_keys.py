@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.tiles.keys import Key, keys
+from twisted_exec.cli.fleet.tiles.keys import Key, first_key
+
+
+def keys(data: bytes) -> list[Key | str]:
+    """Return the keys of some input, without those that have no meaning here."""
+    pressed = []
+    while data:
+        key, length = first_key(data)
+        data = data[length:]
+        if key is not None:
+            pressed.append(key)
+    return pressed
 
 
 class KeysTests(SynchronousTestCase):
-    """Tests for :func:`keys`."""
+    """Tests for :func:`first_key`."""
 
     def test_keys(self) -> None:
         """Characters, keys with a name in both of the terminal's modes, and no others."""

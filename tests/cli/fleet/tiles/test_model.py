@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.tiles.keys import keys
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
+from twisted_exec.cli.fleet.tiles.keys import first_key
 from twisted_exec.cli.fleet.tiles.model import Mode, Model, Request
 
 
@@ -15,7 +16,11 @@ class ModelTests(SynchronousTestCase):
         self.model = Model([f"web-{number}" for number in range(10)], 80, 25)
 
     def press(self, data: bytes) -> list[Request]:
-        wishes = [self.model.key(each) for each in keys(data)]
+        wishes = []
+        while data:
+            key, length = first_key(data)
+            wishes.append(self.model.key(key, data[:length]))
+            data = data[length:]
         return [each for each in wishes if each is not None]
 
     def test_pages(self) -> None:
@@ -94,18 +99,47 @@ class ModelTests(SynchronousTestCase):
         self.assertIs(self.model.mode, Mode.BROWSE)
 
     def test_typed_ahead(self) -> None:
-        """Text that is typed before the consoles are open cancels nothing, and marks no further machines."""
+        """Text that is typed before the consoles are open is kept for them; it marks and cancels nothing."""
         self.press(b" ty")
-        self.assertEqual(self.press(b"uname -a; history; quit\r"), [])
+        self.assertEqual(self.press(b"uname -a\x1b[A; history; gr\xc3\xbc\xc3\x9fe\r"), [])
         self.assertIs(self.model.mode, Mode.OPENING)
         self.assertEqual(self.model.marked, {0})
-        self.press(b"\x1d")
-        self.press(b"l ty")
+        self.assertIs(self.model.opened(1, ""), Request.TYPE)
+        self.assertEqual(self.model.take_ahead(), b"uname -a\x1b[A; history; gr\xc3\xbc\xc3\x9fe\r")
+        self.assertEqual(self.model.take_ahead(), b"")
+        self.assertEqual(self.model.status, "TYPING to 1 machine; Ctrl-] stops")
+
+    def test_typed_ahead_in_vain(self) -> None:
+        """Text that was typed for machines that cannot be opened is sent to no others, and the user reads that."""
+        self.press(b" l tyls -la\r")
         self.model.opened(1, "web-1: no")
+        self.assertEqual(
+            self.model.status,
+            "web-1: no; type to the other 1 machine? y or n (what you have typed is not sent)",
+        )
         self.assertEqual(self.press(b"ls -la\r"), [])
         self.assertEqual(self.model.marked, {0, 1})
         self.assertIs(self.model.mode, Mode.CONFIRM)
-        self.assertEqual(self.press(b"n"), [Request.GIVE_UP])
+        self.assertEqual(self.press(b"y"), [Request.TYPE])
+        self.assertEqual(self.model.take_ahead(), b"")
+        self.model.stopped()
+        self.press(b"tyls")
+        self.model.opened(0, "web-0: no")
+        self.assertIn("web-0: no (what you have typed is not sent)", self.model.status)
+        self.press(b"tyls\x1dty")
+        self.model.opened(2, "")
+        self.assertEqual(self.model.take_ahead(), b"")
+
+    def test_typed_far_ahead(self) -> None:
+        """Of too much text nothing is sent, because a part of a command may be another command."""
+        self.press(b" ty" + b"x" * TYPE_AHEAD_BYTES)
+        self.press(b"x")
+        self.assertIs(self.model.opened(1, ""), Request.TYPE)
+        self.assertEqual(self.model.take_ahead(), b"")
+        self.assertEqual(
+            self.model.status,
+            "TYPING to 1 machine (what you have typed is not sent); Ctrl-] stops",
+        )
 
     def test_nothing_marked(self) -> None:
         """Without a mark nobody types, also not to the selected machine."""

@@ -26,33 +26,33 @@ class Key(Enum):
 _SEQUENCE = re.compile(rb"\x1b[\[O](?:([ABCDHF])|([0-9;]*)([@-~]))")
 
 
-def keys(data: bytes) -> list[Key | str]:
+_BYTES = {b"\r": Key.ENTER, b"\n": Key.ENTER, b"\x1d": Key.LEAVE}
+_NUMBERS = {
+    b"1": Key.HOME,
+    b"4": Key.END,
+    b"5": Key.PAGE_UP,
+    b"6": Key.PAGE_DOWN,
+    b"7": Key.HOME,
+    b"8": Key.END,
+}
+
+
+def first_key(data: bytes) -> tuple[Key | str | None, int]:
     """
-    Return the keys of some input, without those that :class:`Key` does not name.
+    Return the first key of some input, and its number of bytes.
 
     A sequence that is split between two reads is not recognised, as in most programs.
+
+    :param data: at least 1 byte.
+    :return: ``None`` for a key that :class:`Key` does not name.
     """
-    pressed: list[Key | str] = []
-    at = 0
-    while at < len(data):
-        match = _SEQUENCE.match(data, at)
-        if match is None:
-            byte = data[at : at + 1]
-            at += 1
-            if byte in (b"\r", b"\n"):
-                pressed.append(Key.ENTER)
-            elif byte == b"\x1d":
-                pressed.append(Key.LEAVE)
-            elif byte.isascii():
-                pressed.append(byte.decode("ascii"))
-            continue
-        at = match.end()
-        if match[1] is not None:
-            pressed.append(Key(match[1]))
-        elif match[3] == b"~" and match[2] in (b"5", b"6"):
-            pressed.append(Key(match[2]))
-        elif match[3] == b"~" and match[2] in (b"1", b"7"):
-            pressed.append(Key.HOME)
-        elif match[3] == b"~" and match[2] in (b"4", b"8"):
-            pressed.append(Key.END)
-    return pressed
+    match = _SEQUENCE.match(data)
+    if match is None:
+        byte = data[:1]
+        return _BYTES.get(byte, byte.decode("ascii") if byte.isascii() else None), 1
+    key = None
+    if match[1] is not None:
+        key = Key(match[1])
+    elif match[3] == b"~":
+        key = _NUMBERS.get(match[2])
+    return key, match.end()

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.tiles.drawing import Grid, grid_for
 from twisted_exec.cli.fleet.tiles.keys import Key
@@ -22,6 +23,7 @@ HELP = (
 
 
 _MOST_COLUMNS = 400
+_NOT_SENT = "what you have typed is not sent"
 _CANCEL = ("\x03", "\x1b", Key.LEAVE)
 
 
@@ -40,9 +42,9 @@ class Request(Enum):
     """A request to the program."""
 
     OPEN = "open"
-    """Open the consoles of the marked machines."""
+    """Open the consoles of the marked machines.  The user may type ahead."""
     TYPE = "type"
-    """Type to the open ones."""
+    """Type to the open ones, first what was typed ahead."""
     GIVE_UP = "give up"
     """Close them."""
     LEAVE = "leave"
@@ -73,6 +75,7 @@ class Model:
         self.recorded: Mapping[int, str] = {}
         self.skip = 0
         self._is_open = False
+        self._ahead = bytearray()
         self.resize(columns, rows)
 
     def resize(self, columns: int, rows: int) -> None:
@@ -113,16 +116,24 @@ class Model:
         recorded = f" | {self.recorded[index]}" if index in self.recorded else ""
         return f"{pointer}{mark}{self._labels[index]}{recorded}"
 
-    def key(self, key: Key | str) -> Request | None:
-        """Handle a key; not in the mode TYPING, where keys go to machines."""
+    def key(self, key: Key | str | None, typed: bytes) -> Request | None:
+        """
+        Handle a key; not in the mode TYPING, where keys go to machines.
+
+        :param key: ``None`` for a key without a meaning here.
+        :param typed: its bytes.
+        """
         if self.mode is Mode.CONFIRM:
             return self._confirmed(key)
         if self.mode is Mode.HELP:
             self.mode = Mode.BROWSE
             return None
         if self.mode is Mode.OPENING:
-            # No letters: users type ahead, and a command is not to be taken for marks and orders.
-            return self._give_up() if key in _CANCEL else None
+            if key in _CANCEL:
+                return self._give_up()
+            if len(self._ahead) <= TYPE_AHEAD_BYTES:  # more than that says that there was too much
+                self._ahead += typed
+            return None
         self.message = ""
         if key in ("q", "\x03", Key.LEAVE):
             return Request.LEAVE
@@ -148,9 +159,9 @@ class Model:
             self._move(key)
         return None
 
-    def _move(self, key: Key | str) -> None:
+    def _move(self, key: Key | str | None) -> None:
         grid = self.grid
-        steps: dict[Key | str, int] = {
+        steps: dict[Key | str | None, int] = {
             Key.LEFT: -1,
             "h": -1,
             Key.RIGHT: 1,
@@ -179,7 +190,7 @@ class Model:
         names = listed([self._labels[index] for index in sorted(self.marked)], 5)
         self.message = f"type to {_machines(len(self.marked))} ({names})? y or n"
 
-    def _confirmed(self, key: Key | str) -> Request | None:
+    def _confirmed(self, key: Key | str | None) -> Request | None:
         if key not in ("y", "Y"):
             typed_ahead = self._is_open and key not in ("n", "N", *_CANCEL)
             return None if typed_ahead else self._give_up()
@@ -193,7 +204,7 @@ class Model:
         return Request.OPEN
 
     def _give_up(self) -> Request:
-        self.mode, self.message = Mode.BROWSE, ""
+        self.mode, self.message, self._ahead = Mode.BROWSE, "", bytearray()
         return Request.GIVE_UP
 
     # From the program.
@@ -205,15 +216,24 @@ class Model:
         :param count: number of open consoles.
         :param problem: why some are not; empty if all are.
         """
+        not_sent = ""
+        if self._ahead and (problem or len(self._ahead) > TYPE_AHEAD_BYTES):
+            # A part of a command, or a command to other machines, is not what the user has confirmed.
+            self._ahead, not_sent = bytearray(), f" ({_NOT_SENT})"
         if not problem:
-            self.mode, self.message = Mode.TYPING, _machines(count)
+            self.mode, self.message = Mode.TYPING, f"{_machines(count)}{not_sent}"
             return Request.TYPE
         if not count:
-            self.mode, self.message = Mode.BROWSE, problem
+            self.mode, self.message = Mode.BROWSE, f"{problem}{not_sent}"
             return Request.GIVE_UP
         self.mode, self._is_open = Mode.CONFIRM, True
-        self.message = f"{problem}; type to the other {_machines(count)}? y or n"
+        self.message = f"{problem}; type to the other {_machines(count)}? y or n{not_sent}"
         return None
+
+    def take_ahead(self) -> bytes:
+        """Return what was typed before the consoles were open; nothing when called again."""
+        ahead, self._ahead = self._ahead, bytearray()
+        return bytes(ahead)
 
     def typing(self, count: int, problem: str = "") -> None:
         """Note to how many machines the user types now."""

@@ -19,7 +19,7 @@ from twisted_exec.cli.console.terminal import Terminal, nonblocking
 from twisted_exec.cli.fleet.command import Task, complain
 from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
 from twisted_exec.cli.fleet.tiles.drawing import ScreenText, draw_tile, fitted
-from twisted_exec.cli.fleet.tiles.keys import Key, keys
+from twisted_exec.cli.fleet.tiles.keys import Key, first_key
 from twisted_exec.cli.fleet.tiles.model import HELP, Mode, Model, Request
 from twisted_exec.cli.fleet.tiles.screens import Screens
 from twisted_exec.cli.fleet.tiles.typing import Sessions
@@ -142,19 +142,17 @@ class View:
                     self.model.stopped()
                     self._draw_all_later()
                 continue
-            typed, data = keys(data), b""
-            for each in typed:
-                # Keys behind the one that begins the typing were not meant for the machines.
-                if not self._is_typing:
-                    self._key(each)
+            key, length = first_key(data)
+            typed, data = data[:length], data[length:]
+            self._key(key, typed)
 
     @property
     def _is_typing(self) -> bool:
         return self.model.mode is Mode.TYPING
 
-    def _key(self, key: Key | str) -> None:
+    def _key(self, key: Key | str | None, typed: bytes) -> None:
         before = self.model.page, self.model.grid, self.model.mode
-        request = self.model.key(key)
+        request = self.model.key(key, typed)
         if request is Request.LEAVE:
             self._task.stop()
             return
@@ -212,8 +210,11 @@ class View:
     def _sessions_changed(self) -> None:
         model, sessions = self.model, self._sessions
         if model.mode is Mode.OPENING and not sessions.is_opening:
-            if model.opened(sessions.usable, sessions.problem) is Request.GIVE_UP:
+            request = model.opened(sessions.usable, sessions.problem)
+            if request is Request.GIVE_UP:
                 sessions.close()
+            elif request is Request.TYPE:
+                sessions.type(model.take_ahead())
         elif self._is_typing:
             model.typing(sessions.usable, sessions.problem)
             if not self._is_typing:
