@@ -138,6 +138,8 @@ class SessionsTests(SynchronousTestCase):
             },
         )
         self.assertEqual(self.changes, changes + 3)
+        self.users[3].ended(Ending("Revoked"))
+        self.assertEqual(list(self.sessions.recorded), [1])
         self.sessions.close()
         self.assertEqual(self.sessions.recorded, {})
 

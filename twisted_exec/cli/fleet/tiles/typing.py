@@ -208,8 +208,11 @@ class Sessions:
 
     @property
     def recorded(self) -> dict[int, str]:
-        """For whom consoles are recorded, and which input, by index; without those that are not."""
-        return {index: each.recorded for index, each in self._sessions.items() if each.recorded}
+        """For whom consoles are recorded that get keys, and which input, by index."""
+        sessions = self._sessions.items()
+        return {
+            index: each.recorded for index, each in sessions if each.recorded and not each.problem
+        }
 
     def open(self, indices: set[int]) -> None:
         """Open the consoles of these machines."""
