@@ -97,10 +97,8 @@ class ProviderTests(WebTestCase):
         self.users.append(user)
         await user.click_text("button", LOG_IN)
         await self.log_in(user.page)
-        await user.page.click("a[href='#/machines/default/vm-1']")
-        await user.until_terminal("[#$]$")
-        await user.type_line("echo before-$((6*7))")
-        await user.until_terminal("before-42")
+        await self.open_terminal(user)
+        await user.echo("before")
         await user.until_page(f"1 viewer: {EMAIL}")
 
         await user.page.until(DIALOG, seconds=2 * TOKEN_SECONDS)

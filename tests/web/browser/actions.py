@@ -1,10 +1,13 @@
 """
-Keys and clicks as W3C WebDriver and WebDriver BiDi describe them.
+Keys and clicks as W3C WebDriver and WebDriver BiDi describe them, and pages that take them so.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
+
+from .abstract_page import AbstractPage
 
 Actions = list[dict[str, Any]]
 
@@ -46,3 +49,20 @@ def click_actions(x: float, y: float) -> Actions:
     move = {"type": "pointerMove", "x": round(x), "y": round(y), "duration": 0}
     steps = [move, {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
     return [{"type": "pointer", "id": "mouse", "actions": steps}]
+
+
+class ActionsPage(AbstractPage):
+    """A page in a browser that a WebDriver protocol drives."""
+
+    @abstractmethod
+    async def _perform(self, actions: Actions) -> None:
+        """Carry out actions; fires when they are done."""
+
+    async def type(self, text: str) -> None:
+        await self._perform(key_actions(*text.replace("\n", _KEYS["Enter"])))
+
+    async def press(self, key: str) -> None:
+        await self._perform(key_actions(key))
+
+    async def click_at(self, x: float, y: float) -> None:
+        await self._perform(click_actions(x, y))

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.trial.unittest import TestCase
-
 from tests import needs
 
 from .chromium import Chromium
 from .deployment import WebDeployment
+from .steps import Steps
 from .user import User, open_user
 
 
-class WebTestCase(TestCase):
+class WebTestCase(Steps):
     """
     A browser, and a deployment without machines.
 

@@ -21,8 +21,8 @@ from tests import needs
 from tests.flows import programs
 from tests.flows.deployment import pause
 
-from .abstract_page import AbstractPage, PageError
-from .actions import Actions, click_actions, key_actions
+from .abstract_page import PageError
+from .actions import Actions, ActionsPage
 from .bidi import BiDi, Message
 
 reactor: Any = _reactor
@@ -128,7 +128,7 @@ class Firefox:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-class FirefoxPage(AbstractPage):
+class FirefoxPage(ActionsPage):
     """A tab of Firefox, whose ``messages`` are only warnings and errors."""
 
     def __init__(self, bidi: BiDi, context: str) -> None:
@@ -200,15 +200,6 @@ class FirefoxPage(AbstractPage):
             arguments=arguments,
             contexts=[self._context],
         )
-
-    async def type(self, text: str) -> None:
-        await self._perform(key_actions(*text.replace("\n", "\ue007")))
-
-    async def press(self, key: str) -> None:
-        await self._perform(key_actions(key))
-
-    async def click_at(self, x: float, y: float) -> None:
-        await self._perform(click_actions(x, y))
 
     async def _perform(self, actions: Actions) -> None:
         await self._bidi.call("input.performActions", context=self._context, actions=actions)

@@ -158,6 +158,5 @@ class ExpiryTests(WebTestCase):
         while not any(REVOKED.encode() in each for each in user.page.frames):
             await pause()
         await user.page.until("!document.querySelector('.end-panel:not([hidden])')")
-        await user.type_line("echo again-$((6*7))")
-        await user.until_terminal("again-42")
+        await user.echo("again")
         self.check_faults()

@@ -5,18 +5,10 @@ killed API server.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
-from tests.flows.deployment import pause
 from tests.flows.resuming import BUSY
-from tests.interop.numbered import Output
 
 from .base import WebTestCase
-from .user import User
-
-FLOOD_BYTES = 400_000
-_NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
+from .steps import FLOOD_BYTES
 
 
 class ResumeTests(WebTestCase):
@@ -38,55 +30,15 @@ class ResumeTests(WebTestCase):
         await user.focus_terminal()
         await user.page.type("early")
         await user.page.delay(0)
-        await self.more(user)
-        self.deployment.near.cut()
-        await user.until_page("reconnected")
-        await self.more(user)
-        await user.page.reload()
-        await self.more(user)
-        self.assertEqual(len(user.written), 2)
+        await self.cut_and_reload(user)
         await self.deployment.end("api")
         await user.until_page("connection lost")
         shown = await user.text()
         self.assertRegex(shown, r"\d{15}\n")
         await self.deployment.start_api()
         await user.until_page("reconnected")
-        await self.more(user)
+        await user.until_more_output(FLOOD_BYTES)
         await user.page.type("typed")
-        self.deployment.stop_printing()
-        await user.until_terminal("END$")
-        before, after = (check(pieces) for pieces in (user.pieces(0), user.pieces(1)))
-        self.assertTrue(after.has_ended)
-        self.assertLessEqual(first_number(user.pieces(1)), last_number(user.pieces(0)) + 1)
-        print(f"{before.size} bytes before the reload, {after.size} after it")
+        await self.end_output(user)
         self.assertEqual(self.deployment.typed, b"earlytyped")
         self.check_faults()
-
-    async def more(self, user: User) -> None:
-        """Wait until the terminals have got much more output."""
-        size = user.written_bytes + FLOOD_BYTES
-        while user.written_bytes < size:
-            await pause()
-
-
-def check(pieces: Sequence[bytes]) -> Output:
-    """
-    Check that pieces of output are consecutive numbered lines.
-
-    :raises WrongBytesError: they are not.
-    """
-    output = Output()
-    for piece in pieces:
-        if b"\x1b" not in piece:  # the state of a screen, which precedes the output behind it
-            output.add(piece)
-    return output
-
-
-def first_number(pieces: Sequence[bytes]) -> int:
-    """Return the first number that the pieces show."""
-    return int(next(match[0] for piece in pieces for match in _NUMBER.finditer(piece)))
-
-
-def last_number(pieces: Sequence[bytes]) -> int:
-    """Return the number of the last line that the pieces show, which may be incomplete."""
-    return int(_NUMBER.findall(b"".join(pieces[-3:]))[-1])

@@ -10,16 +10,14 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from tests.flows.deployment import pause
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
+from .steps import VM
 from .user import User
 
 reactor: Any = _reactor
 
-RECORDINGS = kinds.CONSOLERECORDINGS.resource
-VM = "machines/default/vm-1"
 PHONE = (360, 740)
 LARGEST_TRANSFER_BYTES = 700_000
 
@@ -58,11 +56,9 @@ class WalkTests(WebTestCase):
         await ada.page.press("Control+a")
         await ada.page.type("vm-1")
         began = reactor.seconds()
-        await ada.page.click(f"a[href='#/{VM}']")
-        await ada.until_terminal("#$")
+        await self.open_terminal(ada)
         print(f"first prompt after {reactor.seconds() - began:.2f} s")
-        await ada.type_line("echo drive-$((6*7))")
-        await ada.until_terminal("drive-42")
+        await ada.echo("drive")
 
     async def share(self, ada: User, bob: User) -> None:
         """A second user sees the same screen, may not type, and takes over; both see who types."""
@@ -114,34 +110,6 @@ class WalkTests(WebTestCase):
         machines = kinds.MACHINES.resource
         await self.deployment.client.patch(machines, "vm-1", {"spec": {"power": power}}, "default")
 
-    async def play_recording(self, ada: User) -> None:
-        """A user seeks in a recording, and the player shows the screen of that moment."""
-        spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
-        body = {"metadata": {"name": "seen"}, "spec": spec}
-        await self.deployment.client.create(RECORDINGS, body, "default")
-        await self.recording_is("Recording")
-        await ada.until_page(r"recorded for \S+ \(input: none\)")
-        await ada.type_line("echo recorded-$((6*7))")
-        await ada.until_terminal("recorded-42")
-        await self.deployment.client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
-        await self.recording_is("Closed")
-        await ada.until_page("not recorded any more")
-        await ada.open("recordings/default/seen")
-        await ada.until_page("a <b>test</b>")
-        await ada.page.focus("input[placeholder='1:30 or 90']")
-        await ada.page.type("3600\n")
-        await ada.page.until(
-            "/recorded-42/.test(document.querySelector('.player .ap-term-text, .player .ap-term')"
-            "?.innerText)"
-        )
-
-    async def recording_is(self, state: str) -> None:
-        while True:
-            found = await self.deployment.client.get(RECORDINGS, "seen", "default")
-            if found.get("status", {}).get("phase") == state:
-                return
-            await pause()
-
     async def use_keyboard(self, ada: User) -> None:
         """Keys alone reach a machine, its terminal, the commands of the page and the list again."""
         await ada.open("machines")
@@ -150,25 +118,7 @@ class WalkTests(WebTestCase):
         await self.tab_to(ada, "#machine-filter")
         await self.tab_to(ada, f"a[href='#/{VM}']")
         await ada.page.press("Enter")
-        await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
-        await ada.page.type("echo keys-$((6*7))\n")
-        await ada.until_terminal("keys-42")
-        await ada.page.press("Control+]")
-        await ada.page.until("document.querySelector('dialog[open]')")
-        await ada.page.press("Escape")
-        await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
-        await ada.page.press("Control+]")
-        await ada.page.until("document.querySelector('dialog[open]')")
-        await ada.page.press("e")
-        await ada.until_page("Round trip")
-        await ada.page.press("Enter")
-        await ada.page.until("document.activeElement.matches('.xterm-helper-textarea')")
-        await ada.page.type("seq 200\n")
-        await ada.until_terminal("200\n.*$")
-        await ada.page.press("Control+]")
-        await ada.page.until("document.querySelector('dialog[open]')")
-        await ada.page.press("l")
-        await ada.page.until("location.hash === '#/machines'")
+        await self.use_commands(ada)
 
     async def tab_to(self, user: User, selector: str) -> None:
         """Press the Tab key until an element has the focus, which is then visible."""

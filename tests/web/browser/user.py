@@ -8,6 +8,8 @@ import base64
 import json
 from typing import Any, Generic, Protocol, TypeVar
 
+from tests.flows.deployment import pause
+
 from .abstract_page import AbstractPage
 from .chromium import Chromium
 
@@ -114,10 +116,32 @@ class User(Generic[AnyPage]):
         await self.page.until(visible)
         await self.page.evaluate(f"{visible}.focus()")
 
+    async def until_terminal_focus(self) -> None:
+        """Wait until the page has given the focus to a terminal."""
+        await self.page.until("document.activeElement.matches('.xterm-helper-textarea')")
+
     async def type_line(self, line: str) -> None:
         """Type a line into the visible terminal."""
         await self.focus_terminal()
         await self.page.type(line + "\n")
+
+    async def echo(self, word: str) -> None:
+        """Let the shell in the visible terminal print a word with a number, such as ``word-42``."""
+        await self.type_line(f"echo {word}-$((6*7))")
+        await self.until_terminal(f"{word}-42")
+
+    async def open_commands(self) -> None:
+        """Open the dialog of the page's commands from a terminal."""
+        await self.page.press("Control+]")
+        await self.page.until("document.querySelector('dialog[open]')")
+
+    async def until_more_output(self, size: int) -> None:
+        """Wait until terminals have got this many bytes more."""
+        size += self.written_bytes
+        while self.written_bytes < size:
+            await pause()
+            # WebDriver reports what scripts do with the next command only.
+            await self.page.until("true")
 
     async def until_page(self, pattern: str) -> None:
         """Wait until the visible text of the document matches a regular expression."""

@@ -24,8 +24,8 @@ from tests.interop.programs import free_port
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport.http import HTTPTransport, Request
 
-from .abstract_page import SECONDS, AbstractPage, PageError
-from .actions import Actions, click_actions, key_actions
+from .abstract_page import SECONDS, PageError
+from .actions import Actions, ActionsPage
 
 reactor: Any = _reactor
 
@@ -124,7 +124,7 @@ class WebKit:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-class WebKitPage(AbstractPage):
+class WebKitPage(ActionsPage):
     """The page of a session."""
 
     def __init__(self, browser: WebKit, session: str) -> None:
@@ -181,15 +181,6 @@ class WebKitPage(AbstractPage):
     async def record(self, name: str, receiver: Callable[[str], None]) -> None:
         self._receivers[name] = receiver
         self._scripts.append(f"self.{name} = (text) => report({json.dumps(name)}, text);")
-
-    async def type(self, text: str) -> None:
-        await self._perform(key_actions(*text.replace("\n", "\ue007")))
-
-    async def press(self, key: str) -> None:
-        await self._perform(key_actions(key))
-
-    async def click_at(self, x: float, y: float) -> None:
-        await self._perform(click_actions(x, y))
 
     async def _perform(self, actions: Actions) -> None:
         await self._call("actions", actions=actions)

@@ -1,0 +1,127 @@
+"""
+Steps of users at a shell and at a busy machine, which tests with different browsers share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests.flows.deployment import pause
+from tests.interop.numbered import Output
+from twisted_exec.api import kinds
+
+from .deployment import WebDeployment
+from .user import User
+
+RECORDINGS = kinds.CONSOLERECORDINGS.resource
+VM = "machines/default/vm-1"
+FLOOD_BYTES = 400_000
+_PLAYED = "document.querySelector('.player .ap-term-text, .player .ap-term')?.innerText"
+_NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
+
+
+class Steps(TestCase):
+    """Steps of tests with a deployment, in which ``vm-1`` is a machine with a shell."""
+
+    deployment: WebDeployment
+
+    async def open_terminal(self, user: User[Any]) -> None:
+        """Find the machine with the shell in the list."""
+        await user.page.click(f"a[href='#/{VM}']")
+        await user.until_terminal("[#$]$")
+
+    async def play_recording(self, user: User[Any]) -> None:
+        """Record a line, and seek to it in the player, which shows the screen of that moment."""
+        client = self.deployment.client
+        spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
+        await client.create(RECORDINGS, {"metadata": {"name": "seen"}, "spec": spec}, "default")
+        await self._recording_is("Recording")
+        await user.until_page(r"recorded for \S+ \(input: none\)")
+        await user.echo("recorded")
+        await client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
+        await self._recording_is("Closed")
+        await user.until_page("not recorded any more")
+        await user.open("recordings/default/seen")
+        await user.until_page("a <b>test</b>")
+        await user.page.focus("input[placeholder='1:30 or 90']")
+        await user.page.type("3600\n")
+        await user.page.until(f"/recorded-42/.test({_PLAYED})")
+
+    async def _recording_is(self, state: str) -> None:
+        while True:
+            recording = await self.deployment.client.get(RECORDINGS, "seen", "default")
+            if recording.get("status", {}).get("phase") == state:
+                return
+            await pause()
+
+    async def use_commands(self, user: User[Any]) -> None:
+        """Keys reach the commands of the page from the terminal, come back to it, and reach the list."""
+        await user.until_terminal_focus()
+        await user.page.type("echo keys-$((6*7))\n")
+        await user.until_terminal("keys-42")
+        await user.open_commands()
+        await user.page.press("Escape")
+        await user.until_terminal_focus()
+        await user.open_commands()
+        await user.page.press("e")
+        await user.until_page("Round trip")
+        await user.page.press("Enter")
+        await user.until_terminal_focus()
+        await user.page.type("seq 200\n")
+        await user.until_terminal("200\n.*$")
+        await user.open_commands()
+        await user.page.press("l")
+        await user.page.until("location.hash === '#/machines'")
+
+    async def cut_and_reload(self, user: User[Any]) -> None:
+        """Lose the connection, and load the page again, while a machine prints."""
+        await user.until_more_output(FLOOD_BYTES)
+        self.deployment.near.cut()
+        await user.until_page("reconnected")
+        await user.until_more_output(FLOOD_BYTES)
+        await user.page.reload()
+        await user.until_more_output(FLOOD_BYTES)
+        self.assertEqual(len(user.written), 2)
+
+    async def end_output(self, user: User[Any]) -> None:
+        """
+        Wait for the last line of a busy machine.
+
+        Fail unless each document shows consecutive lines, and goes on before the end of the one before it.
+        """
+        self.deployment.stop_printing()
+        await user.until_terminal("END$")
+        documents = [user.pieces(number) for number in range(len(user.written))]
+        outputs = [_output(each) for each in documents]
+        self.assertTrue(outputs[-1].has_ended)
+        for before, after in pairwise(documents):
+            self.assertLessEqual(_first_number(after), _last_number(before) + 1)
+        print("bytes in each document:", *(each.size for each in outputs))
+
+
+def _output(pieces: Sequence[bytes]) -> Output:
+    """
+    Check that pieces of output are consecutive numbered lines.
+
+    :raises WrongBytesError: they are not.
+    """
+    output = Output()
+    for piece in pieces:
+        if b"\x1b" not in piece:  # the state of a screen, which precedes the output behind it
+            output.add(piece)
+    return output
+
+
+def _first_number(pieces: Sequence[bytes]) -> int:
+    """Return the first number that the pieces show."""
+    return int(next(match[0] for piece in pieces for match in _NUMBER.finditer(piece)))
+
+
+def _last_number(pieces: Sequence[bytes]) -> int:
+    """Return the number of the last line that the pieces show, which may be incomplete."""
+    return int(_NUMBER.findall(b"".join(pieces[-3:]))[-1])
