@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, TimeoutError
 
 reactor: Any = _reactor
 
@@ -18,19 +17,24 @@ SECONDS = 30
 """How long a test waits for a condition."""
 # A navigation replaces the context of scripts; the condition is then asked of the new one.
 _NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
-# The promise is fulfilled as soon as the expression is true.  Each change of the document, and each
-# event that can change what no observer sees (values, focus, the address), is a reason to look.
+# The promise is fulfilled as soon as the expression is true, and with null when the time is over.  Each
+# change of the document, and each event that can change what no observer sees (values, focus, the
+# address), is a reason to look.
 _UNTIL = """new Promise((resolve, reject) => {
     const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message'];
+    const end = (settle, value) => {
+        observer.disconnect();
+        events.forEach((each) => removeEventListener(each, look, true));
+        clearTimeout(timer);
+        settle(value);
+    };
     const look = () => {
         try {
             const value = (%s);
-            if (!value) return;
-            observer.disconnect();
-            events.forEach((each) => removeEventListener(each, look, true));
-            resolve(value);
-        } catch (error) { reject(error); }
+            if (value) end(resolve, value);
+        } catch (error) { end(reject, error); }
     };
+    const timer = setTimeout(end, %d, resolve, null);
     const observer = new MutationObserver(look);
     observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
     events.forEach((each) => addEventListener(each, look, true));
@@ -120,22 +124,17 @@ class AbstractPage(ABC):
         :return: its value.
         :raises AssertionError: it was not true in time; the message shows the page.
         """
-        waiting = Deferred.fromCoroutine(self._until(expression))
-        waiting.addTimeout(seconds, reactor)
-        try:
-            return await waiting
-        except TimeoutError:
-            raise AssertionError(
-                f"not true within {seconds} s: {expression}\n{await self.report()}"
-            ) from None
-
-    async def _until(self, expression: str) -> Any:
-        while True:
+        limit = reactor.seconds() + seconds
+        while (left := limit - reactor.seconds()) > 0:
             try:
-                return await self.evaluate(_UNTIL % expression)
+                value = await self.evaluate(_UNTIL % (expression, left * 1000))
             except PageError as error:
                 if not any(each in str(error) for each in _NAVIGATED):
                     raise
+            else:
+                if value is not None:
+                    return value
+        raise AssertionError(f"not true within {seconds} s: {expression}\n{await self.report()}")
 
     async def report(self) -> str:
         """Return the page's text and everything that went wrong in it."""

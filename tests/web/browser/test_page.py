@@ -70,7 +70,7 @@ class DriverTests(TestCase):
     async def test_walk(self) -> None:
         """
         A test types, clicks and waits as a user does, and gets all that went wrong.  A condition that
-        stays false fails with the page's text, and a dead browser fails at once.
+        stays false fails with the page's text, and is not computed any more; a dead browser fails at once.
         """
         page = await self.browser.page()
         reports: list[str] = []
@@ -101,8 +101,11 @@ class DriverTests(TestCase):
         self.assertEqual(page.dialogs, [])
 
         with self.assertRaises(AssertionError) as caught:
-            await page.until("false", seconds=0.1)
+            await page.until("(self.looks = (self.looks ?? 0) + 1) < 0", seconds=0.1)
         self.assertIn("two", str(caught.exception))
+        looks = await page.evaluate("self.looks")
+        await page.evaluate("document.body.append('more'); new Promise(requestAnimationFrame)")
+        self.assertEqual(await page.evaluate("self.looks"), looks)
         await self.browser.stop()
         with self.assertRaises(BrowserEndedError):
             await page.evaluate("1")
