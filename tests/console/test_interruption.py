@@ -26,7 +26,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.marks import At, Notice
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryConsole, MemoryStream

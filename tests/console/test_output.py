@@ -19,7 +19,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position
 from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.marks import At, Notice
 
 from ..journal.support import ManualDisk, close_segments
 from .doubles import MemoryConsole, MemoryStream

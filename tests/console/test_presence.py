@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.marks import Attendance
 
 from .viewer_case import DELETED, READ_ONLY, ViewerCase
 

@@ -16,8 +16,9 @@ from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.wire.channel import V5
+from twisted_exec.wire.marks import At, Mark
 from twisted_exec.wire.remotecommand.messages import Ending
-from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
+from twisted_exec.wire.resume import MARKS, Position, Resume
 
 from .deployment import pause
 

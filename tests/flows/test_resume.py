@@ -17,7 +17,8 @@ from twisted_exec.kube.consoles.exec import request_head
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
+from twisted_exec.wire.marks import At, Mark
+from twisted_exec.wire.resume import MARKS, Position, Resume
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .busy_machine import printed

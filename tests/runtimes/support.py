@@ -34,7 +34,7 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.tls.endpoints import unix_client_endpoint
-from twisted_exec.wire.resume import Mark
+from twisted_exec.wire.marks import Mark
 from twisted_exec.wire.stream_options import StreamOptions
 
 SHELL = {

@@ -18,7 +18,8 @@ from twisted_exec.console.floor import LINE_AGAIN
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.observe.metrics import metrics_text
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
-from twisted_exec.wire.resume import MARKS, Ack, Notice
+from twisted_exec.wire.marks import Ack, Notice
+from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.streaming.remotecommand.notices import text_of
+from twisted_exec.wire.marks import At, Attendance, Notice
 from twisted_exec.wire.remotecommand.messages import encode_gap
-from twisted_exec.wire.resume import At, Attendance, Notice
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16

@@ -10,7 +10,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.marks import Attendance, OpenRecording
 
 from .floor import Floor
 

@@ -8,7 +8,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import NotImplementedByBackend
-from twisted_exec.wire.resume import OpenRecording
+from twisted_exec.wire.marks import OpenRecording
 
 from .interfaces import IConsoleRecorder
 

@@ -14,6 +14,7 @@ from zope.interface import Attribute, Interface
 
 from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.marks import At, Attendance, Notice
 from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -36,7 +37,7 @@ from twisted_exec.wire.remotecommand.messages import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import At, Attendance, Notice, Position
+from twisted_exec.wire.resume import Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -468,7 +469,7 @@ class IAttachmentTransport(Interface):
 
 
 class IMarkTransport(IAttachmentTransport):
-    """A stream whose client reads marks, see :mod:`twisted_exec.wire.resume`."""
+    """A stream whose client reads marks, see :mod:`twisted_exec.wire.marks`."""
 
     settled = Attribute(
         "Pieces of input since the session began that reached the attachment, or were discarded (int)."

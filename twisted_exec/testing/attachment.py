@@ -19,7 +19,8 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import At, Attendance, Notice, Position
+from twisted_exec.wire.marks import At, Attendance, Notice
+from twisted_exec.wire.resume import Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

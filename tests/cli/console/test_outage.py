@@ -12,8 +12,9 @@ from tests.cli.console.test_session import FakeStream, SessionCase
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
 from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.wire.marks import Attendance
 from twisted_exec.wire.remotecommand.messages import Break
-from twisted_exec.wire.resume import Attendance, Position
+from twisted_exec.wire.resume import Position
 
 
 class ResumableStream(FakeStream):

@@ -23,13 +23,7 @@ from twisted.python.failure import Failure
 
 from tests.kube.console_cases import ConsolesCase
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    Break,
-    Ending,
-    Role,
-    TerminalSize,
-)
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 
@@ -105,6 +99,7 @@ MODULES = [
     "tls.unix",
     "wire.channel",
     "wire.errors",
+    "wire.marks",
     "wire.remotecommand.messages",
     "wire.resume",
     "wire.session_terms",

@@ -18,21 +18,13 @@ from twisted_exec.observe.metrics import metrics_text
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.serving.routes import StreamRoutes
 from twisted_exec.runtimes.serving.server import Listening, StreamServer
-from twisted_exec.streaming.interfaces import (
-    IAttachment,
-    Subject,
-)
+from twisted_exec.streaming.interfaces import IAttachment, Subject
 from twisted_exec.testing.attachment import ResumableAttachment
 from twisted_exec.testing.http import MemoryServer
 from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.marks import MarkDecoder
 from twisted_exec.wire.remotecommand.messages import decode_ending
-from twisted_exec.wire.resume import (
-    MarkDecoder,
-    Position,
-    Resumable,
-    Resume,
-    parse_answer,
-)
+from twisted_exec.wire.resume import Position, Resumable, Resume, parse_answer
 
 EPOCH = ResumableAttachment.epoch
 SECRET = b"s" * 32

@@ -21,11 +21,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.page_server import PageServer
 from twisted_exec.testing.attachment import ResumableAttachment
-from twisted_exec.wire.resume import (
-    Ack,
-    At,
-    Position,
-)
+from twisted_exec.wire.marks import Ack, At
+from twisted_exec.wire.resume import Position
 
 
 class ResumeTests(KeptCase):

@@ -18,6 +18,7 @@ from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.sessions.resuming import resume_headers
 from twisted_exec.testing.http import MemoryServer
+from twisted_exec.wire.marks import encode_session
 from twisted_exec.wire.resume import Resumable, RoundTrip
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 
@@ -188,4 +189,4 @@ class GreetingTests(SynchronousTestCase):
             frames.receive_data(greeting)
             (message,) = frames.events()
             assert isinstance(message, BytesMessage)
-            self.assertEqual(bytes(message.data), b"\4" + resumable.mark("s" * 36))
+            self.assertEqual(bytes(message.data), b"\4" + encode_session(resumable, "s" * 36))

@@ -20,7 +20,8 @@ from twisted_exec.streaming.remotecommand.interfaces import MarkUser
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.resume import MARKS, Attendance
+from twisted_exec.wire.marks import Attendance
+from twisted_exec.wire.resume import MARKS
 
 HEAD = UpgradeRequest(b"GET", b"/exec", b"server")
 

@@ -26,8 +26,9 @@ from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.wire.errors import LocalProtocolError
+from twisted_exec.wire.marks import Ack, At, Mark, Notice
 from twisted_exec.wire.remotecommand.messages import encode_status
-from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Notice, Position, Resumable
+from twisted_exec.wire.resume import MARKS, Position, Resumable
 from twisted_exec.wire.spdy import frames
 from twisted_exec.wire.spdy.frames import (
     Data,

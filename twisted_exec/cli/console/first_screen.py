@@ -22,8 +22,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.marks import At, Attendance
 from twisted_exec.wire.remotecommand.messages import Ending, TerminalSize
-from twisted_exec.wire.resume import At, Attendance
 
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IPushProducer
 
+from twisted_exec.wire.marks import Attendance
 from twisted_exec.wire.remotecommand.messages import Break, Role, TerminalSize
-from twisted_exec.wire.resume import Attendance, Position, RoundTrip
+from twisted_exec.wire.resume import Position, RoundTrip
 
 
 class Stream(Protocol):

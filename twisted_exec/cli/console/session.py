@@ -58,7 +58,7 @@ from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, Termin
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
     from twisted_exec.cli.console.outage import Outage
-    from twisted_exec.wire.resume import Attendance
+    from twisted_exec.wire.marks import Attendance
 
 QUIET_SECONDS = 1.0
 

@@ -15,7 +15,8 @@ from twisted_exec.streaming.tcp_info import round_trip_seconds
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Stream
-    from twisted_exec.wire.resume import Attendance, Position, RoundTrip
+    from twisted_exec.wire.marks import Attendance
+    from twisted_exec.wire.resume import Position, RoundTrip
 
 
 def status(

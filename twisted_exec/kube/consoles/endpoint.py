@@ -41,8 +41,8 @@ from twisted_exec.kube.consoles.recording_news import RecordingNews
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.wire.marks import Attendance, OpenRecording
 from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
-from twisted_exec.wire.resume import Attendance, OpenRecording
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream

@@ -12,7 +12,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.echo import Echo
-from twisted_exec.wire.resume import OpenRecording
+from twisted_exec.wire.marks import OpenRecording
 from twisted_exec.wire.session_terms import parse_recording
 
 from .service import ConsoleRecordings

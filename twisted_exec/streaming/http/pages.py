@@ -18,6 +18,7 @@ from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
 from twisted_exec.wire.channel import V5, Channel, encode
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import encode_session
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
@@ -102,7 +103,7 @@ class Page:
 
         :param session: id of the session.
         """
-        return _frame(_BINARY, encode(Channel.RESIZE, resumable.mark(session)))
+        return _frame(_BINARY, encode(Channel.RESIZE, encode_session(resumable, session)))
 
     def refuse(self, request: Request, error: APIError) -> None:
         """Accept the handshake, end the stream with the error's Status, and hang up."""

@@ -23,12 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IDelayedCall,
-    IProtocol,
-    IReactorTime,
-    IStreamClientEndpoint,
-)
+from twisted.internet.interfaces import IDelayedCall, IProtocol, IReactorTime, IStreamClientEndpoint
 
 from twisted_exec.api.status import BadGateway, NotImplementedByBackend
 from twisted_exec.streaming.http.upgrade_client import (
@@ -49,28 +44,19 @@ from twisted_exec.streaming.remotecommand.negotiation import (
 from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS, Pings
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import Mark, MarkDecoder
 from twisted_exec.wire.remotecommand.messages import (
     STATUS_LIMIT_BYTES,
     decode_ending,
     encode_size,
     encode_wish,
 )
-from twisted_exec.wire.resume import (
-    RESUME_HEADER,
-    Mark,
-    MarkDecoder,
-    Resumable,
-    parse_answer,
-)
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable, parse_answer
 from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
 from twisted_exec.wire.upgrade import Headers, last_value, values
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.remotecommand.interfaces import (
-        ConsoleStream,
-        ConsoleUser,
-        Reopen,
-    )
+    from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser, Reopen
 
 ATTEMPTS = (V5, V4, OVER_SPDY)
 """Protocols to try, in order."""

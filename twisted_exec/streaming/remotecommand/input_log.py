@@ -1,7 +1,7 @@
 """
 The input of a session that can be resumed, until the server has settled it.
 
-The server counts input in pieces (see :mod:`twisted_exec.wire.resume`), and so does this log: a byte
+The server counts input in pieces (see :mod:`twisted_exec.wire.marks`), and so does this log: a byte
 is one piece; a BREAK, a role request and the end of input are one piece each.
 """
 

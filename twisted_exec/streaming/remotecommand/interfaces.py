@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twisted.internet.defer import Deferred
 
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
-from twisted_exec.wire.resume import Mark
+from twisted_exec.wire.marks import Mark
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.client import ConsoleClient

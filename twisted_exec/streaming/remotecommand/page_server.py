@@ -2,7 +2,7 @@
 The machine's end of a console in a browser.
 
 A page cannot stop reading its WebSocket, and what it has not shown yet waits in its memory.  So it
-names a credit with its request, and reports what it has taken (:mod:`twisted_exec.wire.resume`).
+names a credit with its request, and reports what it has taken (:mod:`twisted_exec.wire.marks`).
 
 A browser answers the pings of a WebSocket before the page has seen what came before them, and hides
 them from the page.  So a question to the client is a mark here, and only reports are signs of the
@@ -18,7 +18,7 @@ from twisted_exec.streaming.interfaces import INTERNAL, Ending
 from twisted_exec.streaming.remotecommand.resumable import ResumableServer, Resumption
 from twisted_exec.wire.channel import MAX_PAYLOAD_BYTES, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Answer, Question, Report, Taken, parse_report
+from twisted_exec.wire.marks import Answer, Question, Report, Taken, parse_report
 
 
 class PageServer(ResumableServer):

@@ -1,7 +1,7 @@
 """
 The machine's end of a console whose client can come back after a loss of the connection.
 
-Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).  The first one says how much
+Beside the output it sends marks (:mod:`twisted_exec.wire.marks`).  The first one says how much
 input is settled, so that the client of a resumed session knows what to send again.
 
 A connection is *lost* when it ends before the client's Close, unless the session was ended for a
@@ -23,7 +23,7 @@ from twisted_exec.streaming.interfaces import IMarkTransport, IResumableAttachme
 from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import (
+from twisted_exec.wire.marks import (
     Ack,
     Answer,
     At,
@@ -32,9 +32,9 @@ from twisted_exec.wire.resume import (
     Mark,
     Notice,
     Question,
-    Resumable,
     encode_mark,
 )
+from twisted_exec.wire.resume import Resumable
 
 _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0

@@ -8,8 +8,8 @@ from typing import Any
 from typing import Protocol as Typing
 
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser
+from twisted_exec.wire.marks import At, Attendance
 from twisted_exec.wire.remotecommand.messages import encode_gap, encode_notice
-from twisted_exec.wire.resume import At, Attendance
 
 
 class ResumableUser(ConsoleUser, Typing):

@@ -37,18 +37,8 @@ from twisted_exec.streaming.remotecommand.resumable_user import Messages
 from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.resume import (
-    MARKS,
-    Ack,
-    At,
-    Attendance,
-    EchoTime,
-    Mark,
-    Position,
-    Resumable,
-    Resume,
-    RoundTrip,
-)
+from twisted_exec.wire.marks import Ack, At, Attendance, EchoTime, Mark
+from twisted_exec.wire.resume import MARKS, Position, Resumable, Resume, RoundTrip
 
 CANNOT_RESUME = "the server cannot resume this session"
 

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
-from twisted_exec.wire.resume import Mark
+from twisted_exec.wire.marks import Mark
 
 
 class Session(Protocol):

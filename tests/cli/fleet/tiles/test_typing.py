@@ -12,7 +12,7 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet.tiles.typing import SETTLE_SECONDS, Sessions
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.marks import Attendance, OpenRecording
 
 
 class Stream:

@@ -20,7 +20,7 @@ from twisted_exec.console.floor import RoleNotices
 from twisted_exec.kube.consoles.recording_news import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.marks import Attendance
 
 CONCURRENT_OPENINGS = 16
 SETTLE_SECONDS = 0.5

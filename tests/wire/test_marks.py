@@ -1,0 +1,197 @@
+"""Tests of :mod:`twisted_exec.wire.marks`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import (
+    LONGEST_MARK_BYTES,
+    Ack,
+    Answer,
+    At,
+    Attendance,
+    EchoTime,
+    Mark,
+    MarkDecoder,
+    Notice,
+    OpenRecording,
+    Question,
+    Taken,
+    encode_mark,
+    encode_session,
+    parse_report,
+)
+from twisted_exec.wire.resume import Position, Resumable
+
+KEY = "k" * 43
+EPOCH = "0123456789abcdef"
+
+
+class MarkTests(SynchronousTestCase):
+    """Marks and their decoder."""
+
+    def test_encoded(self) -> None:
+        self.assertEqual(
+            encode_mark(At(Position(EPOCH, 7))), b'{"At":7,"Epoch":"0123456789abcdef"}\n'
+        )
+        self.assertEqual(
+            encode_mark(At(Position(EPOCH, 7), exact=False)),
+            b'{"At":7,"Epoch":"0123456789abcdef","Exact":false}\n',
+        )
+        self.assertEqual(
+            encode_mark(At(Position(EPOCH, 7), end=9)),
+            b'{"At":7,"Epoch":"0123456789abcdef","End":9}\n',
+        )
+        self.assertEqual(encode_mark(Ack(3)), b'{"Ack":3}\n')
+        self.assertEqual(encode_mark(Ack(None)), b'{"Ack":null}\n')
+        self.assertEqual(encode_mark(Attendance(2)), b'{"Viewers":2}\n')
+        self.assertEqual(
+            encode_mark(Attendance(2, "ada", 7)), b'{"Viewers":2,"Writer":"ada","Seconds":7}\n'
+        )
+        self.assertEqual(
+            encode_mark(Attendance(1, recordings=())), b'{"Viewers":1,"Recordings":[]}\n'
+        )
+        self.assertEqual(
+            encode_mark(Attendance(1, recordings=(OpenRecording("masked", "ada"),))),
+            b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
+        )
+
+    def test_many_recordings(self) -> None:
+        """A mark stays short, however many recordings there are and however long the names."""
+        recordings = tuple(OpenRecording("masked", f"{n}" + "\U0001f600" * 200) for n in range(50))
+        (mark,) = MarkDecoder().feed(
+            encode_mark(Attendance(1, "\U0001f600" * 64, recordings=recordings))
+        )
+        assert isinstance(mark, Attendance)
+        assert mark.recordings is not None
+        self.assertEqual(len(mark.recordings), 8)
+        self.assertTrue(recordings[0].user.startswith(mark.recordings[0].user))
+
+    def test_unusable_recordings(self) -> None:
+        """Recordings that cannot be read are unknown, or left out: they only inform."""
+        for text, recordings in (
+            (b"7", None),
+            (b"{}", None),
+            (b'[7,{"Input":"some","User":"x"},{"Input":[],"User":"x"},{"Input":"all"}]', ()),
+        ):
+            mark = MarkDecoder().feed(b'{"Viewers":1,"Recordings":' + text + b"}\n")
+            self.assertEqual(mark, [Attendance(1, recordings=recordings)])
+
+    @given(
+        st.lists(
+            st.one_of(
+                st.builds(
+                    At,
+                    st.builds(Position, st.just(EPOCH), st.integers(0, (1 << 63) - 1)),
+                    st.booleans(),
+                ),
+                st.builds(Ack, st.none() | st.integers(0, (1 << 63) - 1)),
+                st.builds(Notice, st.text(max_size=200)),
+                st.builds(Attendance, st.integers(0, 9999)),
+                st.builds(
+                    Attendance,
+                    st.integers(0, 9999),
+                    recordings=st.lists(
+                        st.builds(
+                            OpenRecording,
+                            st.sampled_from(["none", "masked", "all"]),
+                            st.text(max_size=64),
+                        ),
+                        max_size=8,
+                    ).map(tuple),
+                ),
+                st.builds(EchoTime, st.integers(0, 2_000_000)),
+                st.builds(
+                    Attendance,
+                    st.integers(0, 9999),
+                    st.text(min_size=1, max_size=64),
+                    st.integers(0, 1 << 40),
+                ),
+            )
+        ),
+        st.integers(1, 50),
+    )
+    def test_any_split(self, marks: list[Mark], size: int) -> None:
+        data = b"".join(map(encode_mark, marks))
+        decoder, found = MarkDecoder(), []
+        for start in range(0, len(data), size):
+            found += decoder.feed(data[start : start + size])
+        self.assertEqual(found, marks)
+
+    def test_long_notice(self) -> None:
+        for text in ("x" * 100_000, "\N{SNOWMAN}" * 100_000, "\N{GRINNING FACE}" * 100_000):
+            data = encode_mark(Notice(text))
+            self.assertLessEqual(len(data), LONGEST_MARK_BYTES)
+            (mark,) = MarkDecoder().feed(data)
+            assert isinstance(mark, Notice)
+            self.assertTrue(text.startswith(mark.text))
+
+    def test_unknown(self) -> None:
+        self.assertEqual(MarkDecoder().feed(b'{"Later":1}\n\n{"Ack":1}\n'), [Ack(1)])
+
+    def test_invalid(self) -> None:
+        for data in (
+            b"x\n",
+            b"[]\n",
+            b'{"At":1}\n',
+            b'{"Viewers":-1}\n',
+            b'{"Viewers":true}\n',
+            b'{"Viewers":1,"Writer":1}\n',
+            b'{"Viewers":1,"Writer":"ada","Seconds":1.5}\n',
+            b'{"At":-1,"Epoch":"0123456789abcdef"}\n',
+            b'{"At":1,"Epoch":"x"}\n',
+            b'{"At":true,"Epoch":"0123456789abcdef"}\n',
+            b'{"Ack":-1}\n',
+            b'{"Ack":"1"}\n',
+            b'{"Ack":9223372036854775808}\n',
+            b'{"Echo":-1}\n',
+            b'{"Echo":"1"}\n',
+            b"[" * 5000 + b"\n",
+            b"x" * (LONGEST_MARK_BYTES + 1),
+        ):
+            with self.assertRaises(RemoteProtocolError, msg=repr(data[:40])):
+                MarkDecoder().feed(data)
+
+
+class PageTests(SynchronousTestCase):
+    """Marks and reports that only pages in browsers get and send."""
+
+    def test_session(self) -> None:
+        """The first mark has what pages cannot read in the headers of the 101."""
+        mark = encode_session(Resumable(KEY, 60), "s-1")
+        self.assertEqual(mark, b'{"Session":"s-1","Key":"%s","Seconds":60}\n' % KEY.encode())
+        resumable = Resumable(KEY, 60).passed_on("poollet", 0.0001)
+        mark = encode_session(resumable, "s-1")
+        self.assertTrue(mark.endswith(b',"Seconds":60,"Hops":"poollet/100"}\n'), mark)
+        self.assertEqual(MarkDecoder().feed(mark), [])
+
+    def test_pings(self) -> None:
+        """Other clients ignore the marks that only pages get."""
+        for mark, line in ((Question(7), b'{"Ping":7}\n'), (Answer(8), b'{"Pong":8}\n')):
+            self.assertEqual(encode_mark(mark), line)
+            self.assertEqual(MarkDecoder().feed(line), [])
+
+    def test_reports(self) -> None:
+        """A report is alone in its message."""
+        for message, report in (
+            (b'{"Taken":4096}\n', Taken(4096)),
+            (b'{"Ping": 1}', Question(1)),
+            (b'{"Pong":2}\n', Answer(2)),
+            (b'{"Width":80,"Height":24}\n', None),
+            (b'{"Width":80}\n', None),
+            (b'{"Taken":1,"Height":24}', None),
+            (b'{"Taken":1}\n{"Taken":2}\n', None),
+            (b'{"Taken":1}' + b" " * 64, None),
+            (b"[1]", None),
+            (b"\xff", None),
+        ):
+            self.assertEqual(parse_report(message), report, message)
+
+    def test_invalid_reports(self) -> None:
+        """The number of a report counts something."""
+        for number in (b"-1", b"null", b"1.5", b'"1"', b"true", b"9223372036854775808"):
+            with self.assertRaisesRegex(RemoteProtocolError, "Taken has no valid number"):
+                parse_report(b'{"Taken":%s}' % number)
