@@ -670,13 +670,29 @@ class WatchTests(ClientTestCase):
             await self.client.watch(MACHINES, on_event, resource_version="1")
 
 
+class Answering(Protocol):
+    """Answers each request, which has no body, in its own way."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self._received = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received += data
+        while b"\r\n\r\n" in self._received:
+            head, _, self._received = self._received.partition(b"\r\n\r\n")
+            self.answer(head)
+
+    def answer(self, head: bytes) -> None:
+        raise NotImplementedError
+
+
 def endless(first: bytes, part: bytes) -> type[Protocol]:
     """Return a protocol that answers with ``first`` and then repeats ``part`` forever."""
 
-    class Endless(Protocol):
-        transport: Any
-
-        def dataReceived(self, data: bytes) -> None:
+    class Endless(Answering):
+        def answer(self, head: bytes) -> None:
             self.transport.write(first)
             self.transport.registerProducer(self, False)
 
@@ -697,8 +713,8 @@ class GarbageServerTests(TestCase):
     async def test_not_http(self) -> None:
         """An answer that is not HTTP is a 502."""
 
-        class Garbage(Protocol):
-            def dataReceived(self, data: bytes) -> None:
+        class Garbage(Answering):
+            def answer(self, head: bytes) -> None:
                 self.transport.write(b"\x15\x03\x01\x00\x02\x02\x16")
                 self.transport.loseConnection()
 
@@ -739,10 +755,8 @@ class GarbageServerTests(TestCase):
         """Interim responses are skipped, and the rest of the same bytes is read completely."""
         body = b"\n\n" * 20 + b'{"metadata": {"name": "vm"}}'
 
-        class Interim(Protocol):
-            transport: Any
-
-            def dataReceived(self, data: bytes) -> None:
+        class Interim(Answering):
+            def answer(self, head: bytes) -> None:
                 self.transport.write(
                     b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: "
                     + b"%d\r\n\r\n" % len(body)
@@ -771,9 +785,9 @@ class GarbageServerTests(TestCase):
             self.assertNotIn("s3cret", message)
 
     async def message_of(self, form: bytes) -> str:
-        class Echo(Protocol):
-            def dataReceived(self, data: bytes) -> None:
-                told = data.split(b"Authorization: ")[1].partition(b"\r\n")[0]
+        class Echo(Answering):
+            def answer(self, head: bytes) -> None:
+                told = head.split(b"Authorization: ")[1].partition(b"\r\n")[0]
                 self.transport.write(form % told.replace(b" ", b"") + b"\r\n\r\n")
                 self.transport.loseConnection()
 

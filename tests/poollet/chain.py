@@ -60,6 +60,9 @@ class Line(Protocol):
     upgraded = False
     lost = False
 
+    def connectionMade(self) -> None:
+        self.factory.connections.append(self)
+
     def dataReceived(self, data: bytes) -> None:
         if self.upgraded:
             self.transport.write(data)
@@ -101,6 +104,7 @@ class Lines(Factory):
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
+        self.connections: list[Line] = []
         self.lines: list[Line] = []
         self.refusal = b""
         self.holds = False
@@ -175,7 +179,7 @@ class PoolletCase(TestCase):
 
     async def close_lines(self) -> None:
         self.lines.end()
-        await until(lambda: all(line.lost for line in self.lines.lines))
+        await until(lambda: all(line.lost for line in self.lines.connections))
 
     def review(self, review: dict[str, Any]) -> dict[str, Any]:
         """Answer a SubjectAccessReview from ``self.allowed``."""
