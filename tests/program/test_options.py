@@ -119,6 +119,27 @@ class ProgramOptionsTests(SynchronousTestCase):
         self.assertIn("[default: 7]", usage)
         self.assertNotRegex(usage, r"\[default:\s*\]")
 
+    def test_description_of_two_lines(self) -> None:
+        """A description from a docstring of several lines reads as one text, in each layout."""
+
+        class XOptions(ProgramOptions):
+            program = "exec-x"
+
+            def opt_site(self, text: str) -> None:
+                """
+                A site whose pages may use this server, such as https://HOST:PORT; may be
+                repeated.
+                """
+
+        class LongOptions(XOptions):
+            optParameters = [["name-that-leaves-no-space-beside-it", None, None, "A name."]]
+
+        for options in (XOptions(), LongOptions()):
+            usage = options.getUsage(80)
+            self.assertNotRegex(usage, r"\w  +(may|be|repeated)\b")
+            self.assertRegex(usage, r"https://HOST:PORT;\s+may\s+be\s+repeated\.\n")
+            self.assertLessEqual(max(map(len, usage.splitlines())), 80)
+
     def test_long_names(self) -> None:
         """Beneath a long option name the help starts on the next line; words are not broken."""
 

@@ -177,7 +177,7 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             "machinepoollet-timeout",
             None,
             5.0,
-            "Time limit to connect to each address of a poollet, and for its response.",
+            "Seconds to connect to each address of a poollet, and again for its response.",
             seconds,
         ],
         [
@@ -220,12 +220,12 @@ class Options(KubeletOptions, AggregatedOptions, AuditOptions):
             _policy,
         ],
         CONSOLE_VERBS,
-        ["drain-seconds", None, 5.0, "How long sessions may continue when stopping.", seconds],
+        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
         [
             "shutdown-delay-seconds",
             None,
             0.0,
-            "How long to serve as not ready when stopping, before sessions drain.",
+            "Seconds to serve as not ready when stopping, before sessions drain.",
             seconds,
         ],
     ]

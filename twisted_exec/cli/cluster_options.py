@@ -23,43 +23,46 @@ _DAYS = re.compile(r"(\d{1,5})d", re.ASCII)
 """Days, which kubectl's durations do not have."""
 
 _TEXTS = (
-    ("--context", "C", "instead of the current one"),
+    ("--context", "C", "a context of the kubeconfig, instead of the current one"),
     ("--cluster", "NAME", "a cluster of the kubeconfig, instead of the context's"),
     ("--user", "NAME", "a user of the kubeconfig, instead of the context's"),
-    ("--certificate-authority", "F", "the CA of the API server"),
-    ("--tls-server-name", "NAME", "whom the API server's certificate must name"),
-    ("--client-certificate", "F", "our certificate"),
-    ("--client-key", "F", "its private key"),
+    ("--certificate-authority", "F", "the CA of the API server (PEM)"),
+    ("--tls-server-name", "NAME", "the name that the API server's certificate must have"),
+    ("--client-certificate", "F", "your client certificate (PEM)"),
+    ("--client-key", "F", "the private key of that certificate"),
     ("--token", "TOKEN", "a bearer token"),
-    ("--username", "NAME", "for basic authentication"),
-    ("--password", "PASSWORD", "for basic authentication"),
-    ("--as-uid", "UID", "the uid to act under"),
+    ("--username", "NAME", "the user name for basic authentication"),
+    ("--password", "PASSWORD", "the password for basic authentication"),
+    ("--as-uid", "UID", "the UID of the user to impersonate"),
 )
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command's parser."""
     group = parser.add_argument_group("API server, as kubectl's options of these names")
-    group.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
+    group.add_argument("--kubeconfig", metavar="F", help="the kubeconfig, instead of $KUBECONFIG")
     for name, metavar, text in _TEXTS:
         group.add_argument(name, metavar=metavar, help=text)
-    group.add_argument("-s", "--server", metavar="URL", help="the API server")
+    group.add_argument("-s", "--server", metavar="URL", help="the URL of the API server")
     group.add_argument(
         "--insecure-skip-tls-verify",
         action="store_true",
-        help="believe whoever answers at the API server's address",
+        help="do not verify the API server's certificate: any server is accepted",
     )
     group.add_argument(
-        "--as", dest="impersonate", metavar="USER", help="the user to act as, if one may"
+        "--as", dest="impersonate", metavar="USER", help="a user to impersonate, with permission"
     )
     group.add_argument(
-        "--as-group", metavar="GROUP", action="append", help="a group to act in; may be repeated"
+        "--as-group",
+        metavar="GROUP",
+        action="append",
+        help="a group to impersonate; may be repeated",
     )
     group.add_argument(
         "--request-timeout",
         metavar="TIME",
         type=duration,
-        help="to connect, and again for the answer, such as 5s or 1m; 0 means 30s",
+        help="the time limit to connect, and again for the answer, such as 5s or 1m; 0 means 30s",
     )
 
 

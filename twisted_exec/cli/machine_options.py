@@ -26,13 +26,15 @@ def add_machine_options(parser: argparse.ArgumentParser, *, is_optional: bool = 
     parser.add_argument(
         "--dialect",
         choices=[dialect.name for dialect in DIALECTS],
-        help="API of the machine, if there are several of that name",
+        help="the API of the machine, if there are several machines of that name",
     )
 
 
 def add_namespace_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--namespace``."""
-    parser.add_argument("-n", "--namespace", type=object_name, help="instead of the context's")
+    parser.add_argument(
+        "-n", "--namespace", type=object_name, help="a namespace, instead of the context's"
+    )
 
 
 def possible_dialects(options: argparse.Namespace) -> Sequence[Dialect]:

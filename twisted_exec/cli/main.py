@@ -52,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser: argparse.ArgumentParser = _Parser(
         prog="twisted-exec",
-        description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
+        description="Tools for users and operators. kubectl console NAME opens a console.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -40,32 +40,41 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    _command(commands, "init", "make the three authorities", _init)
+    _command(commands, "init", "create the three certificate authorities", _init)
 
-    apiserver = _command(commands, "apiserver", "what exec-apiserver needs", _apiserver)
+    apiserver = _command(
+        commands, "apiserver", "issue the certificates of exec-apiserver", _apiserver
+    )
     _add_names(apiserver, "at which clients reach the API server")
 
-    poollet = _command(commands, "poollet", "what exec-poollet needs", _poollet)
-    poollet.add_argument("--pool", required=True, help="name of its machine pool")
+    poollet = _command(commands, "poollet", "issue the certificates of exec-poollet", _poollet)
+    poollet.add_argument("--pool", required=True, help="the name of its MachinePool")
     poollet.add_argument(
         "--dialect",
         choices=[dialect.name for dialect in DIALECTS],
         default=DEFAULT.name,
-        help="what the API server calls pools and poollets (default: %(default)s)",
+        help="the API of its machines (default: %(default)s)",
     )
     _add_names(poollet, "at which API servers reach the poollet")
     _add_kubeconfig(poollet)
 
-    runtime = _command(commands, "runtime", "what exec-runtime needs to serve over TLS", _runtime)
+    runtime = _command(
+        commands,
+        "runtime",
+        "issue the certificates with which exec-runtime serves over TLS",
+        _runtime,
+    )
     runtime.add_argument("--runtime", required=True, help="a name for the files")
     _add_names(runtime, "at which poollets reach the runtime")
 
-    recorder = _command(commands, "recorder", "a certificate that signs recordings", _recorder)
+    recorder = _command(
+        commands, "recorder", "issue a certificate that signs recordings", _recorder
+    )
     recorder.add_argument(
         "--recorder", required=True, help="a name for the files, such as the runtime's"
     )
 
-    user = _command(commands, "user", "a person's certificate", _user)
+    user = _command(commands, "user", "issue a certificate of a user", _user)
     user.add_argument("--user", required=True, help="the user's name")
     user.add_argument(
         "--group",
@@ -79,7 +88,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     renew = _command(
         commands,
         "renew",
-        "issue anew what ends soon, and replace the authorities",
+        "renew certificates that expire soon, and replace the authorities",
         _renew,
         force=False,
     )
@@ -88,19 +97,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=_days,
         default=30,
         metavar="DAYS",
-        help="what ends within so many days (default: %(default)s)",
+        help="renew the certificates that expire within this many days (default: %(default)s)",
     )
     what = renew.add_mutually_exclusive_group()
-    what.add_argument("--all", action="store_true", help="whenever it ends")
+    what.add_argument("--all", action="store_true", help="renew all certificates")
     what.add_argument(
         "--authorities",
         action="store_true",
-        help="let new authorities sign all of it; the old ones stay trusted beside them",
+        help="create new authorities, and renew all certificates with them; the old authorities stay "
+        "trusted",
     )
     what.add_argument(
         "--retire",
         action="store_true",
-        help="take old authorities out of the files, when every host has the new ones",
+        help="remove the old authorities from the files, once every host has the new certificates",
     )
 
 
@@ -118,7 +128,9 @@ def _command(
     *,
     force: bool = True,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=description, description=description)
+    parser = commands.add_parser(
+        name, help=description, description=f"{description[0].upper()}{description[1:]}."
+    )
     parser.add_argument("directory", metavar="DIR", help="the PKI directory")
     if force:
         parser.add_argument("--force", action="store_true", help="replace files that exist")

@@ -32,7 +32,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     listing = server_command(commands, "request", "list", "list requests, the newest last", _list)
     add_namespace_option(listing)
-    listing.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    listing.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="list those of all namespaces"
+    )
     show = server_command(commands, "request", "show", "show everything about a request", _show)
     approve = server_command(commands, "request", "approve", "approve a request", _approve)
     deny = server_command(

@@ -32,43 +32,48 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``token`` to a program's commands.  Its options have ``run(options) -> int``."""
     parser = subparsers.add_parser(
         "token",
-        help="tokens for new poollets",
-        description="Make, list and take away the bootstrap tokens of an API server.",
+        help="create bootstrap tokens for new poollets",
+        description="Create, list and delete the bootstrap tokens of an API server.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     create = server_command(
-        commands, "token", "create", "make a token, and show it this once", _create
+        commands,
+        "token",
+        "create",
+        "create a token, and print it, which no other command does",
+        _create,
     )
     create.add_argument(
         "--ttl",
         metavar="TIME",
         type=lambda text: duration(text) or 0.0,
         default="24h",
-        help="how long it is good, such as 1h; 0 means for ever (default: %(default)s)",
+        help="the lifetime of the token, such as 1h; 0 means for ever (default: %(default)s)",
     )
-    create.add_argument("--description", metavar="TEXT", default="", help="what it is for")
+    create.add_argument(
+        "--description", metavar="TEXT", default="", help="the purpose of the token"
+    )
     create.add_argument(
         "--group",
         metavar="GROUP",
         action="append",
-        help="system:bootstrappers:..., instead of those who bring poollets up; may be repeated",
+        help="a group of the token's user, system:bootstrappers:..., instead of the group that may "
+        "request certificates of poollets; may be repeated",
     )
     create.add_argument(
         "--dialect",
         choices=[dialect.name for dialect in DIALECTS],
         default=DEFAULT.name,
-        help="what the API server calls poollets (default: %(default)s)",
+        help="the API of the machines (default: %(default)s)",
     )
     create.add_argument(
         "--bootstrap-kubeconfig",
         metavar="FILE",
-        help="also write what exec-poollet --bootstrap-kubeconfig needs",
+        help="also write the file for exec-poollet --bootstrap-kubeconfig",
     )
-    create.add_argument("--force", action="store_true", help="replace that file")
-    server_command(
-        commands, "token", "list", "the tokens that there are, without their secret parts", _list
-    )
-    delete = server_command(commands, "token", "delete", "take tokens away", _delete)
+    create.add_argument("--force", action="store_true", help="replace an existing FILE")
+    server_command(commands, "token", "list", "list the tokens, without their secret parts", _list)
+    delete = server_command(commands, "token", "delete", "delete tokens", _delete)
     delete.add_argument("id", metavar="ID", nargs="+", help="a token, or the part before its dot")
 
 

@@ -92,14 +92,49 @@ class ServerOptions(SessionOptions, AuditOptions):
     groups = {"Root": ["kubeconfig", "context"]}
 
     optParameters = [
-        ["kubeconfig", None, None, "Of the root; default $KUBECONFIG, or the ServiceAccount."],
-        ["context", None, None, "Context of the kubeconfig; default its current-context."],
-        ["listen", None, "tcp:10250", "Endpoint to listen on, without TLS."],
-        ["tls-cert-file", None, "", "Serving certificate; default $APISERVER_CERT_LOCATION."],
-        ["tls-private-key-file", None, "", "Its private key; default $APISERVER_KEY_LOCATION."],
-        ["cert-dir", None, "", "Directory for a certificate that the root signs, instead."],
-        ["client-ca-file", None, "", "CA of the root's API server as a client."],
-        ["client-allowed-names", None, "", "Accepted common names, comma-separated; default all."],
+        [
+            "kubeconfig",
+            None,
+            None,
+            "Kubeconfig for the root; default: $KUBECONFIG, or the Pod's service account.",
+        ],
+        ["context", None, None, "Context of the kubeconfig; default: the current context."],
+        [
+            "listen",
+            None,
+            "tcp:10250",
+            "Listening address: a Twisted endpoint string, to which TLS is added.",
+        ],
+        [
+            "tls-cert-file",
+            None,
+            "",
+            "Serving certificate (PEM); default: $APISERVER_CERT_LOCATION.",
+        ],
+        [
+            "tls-private-key-file",
+            None,
+            "",
+            "Private key of the serving certificate (PEM); default: $APISERVER_KEY_LOCATION.",
+        ],
+        [
+            "cert-dir",
+            None,
+            "",
+            "Directory for a serving certificate that the root signs; instead of --tls-cert-file.",
+        ],
+        [
+            "client-ca-file",
+            None,
+            "",
+            "CA of the client certificate of the root's API server (PEM).",
+        ],
+        [
+            "client-allowed-names",
+            None,
+            "",
+            "Accepted common names of clients, separated by commas; default: all.",
+        ],
         [
             "health-listen",
             None,
@@ -110,17 +145,17 @@ class ServerOptions(SessionOptions, AuditOptions):
             "shutdown-delay-seconds",
             None,
             0.0,
-            "How long to serve after a stop signal, while readiness fails already.",
+            "Seconds to serve as not ready when stopping, before sessions drain.",
             seconds,
         ],
         [
             "stream-idle-seconds",
             None,
             IDLE_SECONDS,
-            "Idle timeout of streams; 0 for none.",
+            "Seconds without data after which a stream ends; 0 for never.",
             _idle_seconds,
         ],
-        ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
+        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
     ]
     optFlags = [
         ["declare-reason", None, "Refuse exec and attach without a declared reason."],

@@ -108,8 +108,8 @@ class Options(BrowserOptions, AuditOptions):
 
     optParameters = [
         CONSOLE_VERBS,
-        ["kubeconfig", None, None, "Credentials for the API server; default $KUBECONFIG."],
-        ["context", None, None, "Context of the kubeconfig; default its current-context."],
+        ["kubeconfig", None, None, "Kubeconfig for the API server; default: $KUBECONFIG."],
+        ["context", None, None, "Context of the kubeconfig; default: the current context."],
         [
             "bootstrap-kubeconfig",
             None,
@@ -118,18 +118,23 @@ class Options(BrowserOptions, AuditOptions):
         ],
         ["dialect", None, DEFAULT, f"API group and kinds of machines: {NAMES}.", by_name],
         ["machine-pool-name", None, None, "Name of the MachinePool to serve."],
-        ["provider-id", None, None, "providerID of the pool; default twisted-exec://NAME."],
+        ["provider-id", None, None, "providerID of the pool; default: twisted-exec://NAME."],
         ["machine-runtime-endpoint", None, None, "gRPC target of the machine runtime."],
         [
             "iri-revision",
             None,
             "",
-            f"gRPC API of the runtime: {', '.join(REVISIONS)}; default that of the dialect.",
+            f"gRPC API of the runtime: {', '.join(REVISIONS)}; default: that of the dialect.",
         ],
         ["machine-runtime-ca-file", None, None, "CA of the runtime, for a TCP target."],
         ["machine-runtime-cert-file", None, None, "Client certificate for a TCP target."],
         ["machine-runtime-private-key-file", None, None, "Private key of that certificate."],
-        ["listen", None, "tcp:20250", "Endpoint to listen on, without TLS."],
+        [
+            "listen",
+            None,
+            "tcp:20250",
+            "Listening address: a Twisted endpoint string, to which TLS is added.",
+        ],
         ["tls-cert-file", None, None, "Serving certificate."],
         ["tls-private-key-file", None, None, "Private key of that certificate."],
         ["cert-dir", None, "", "Directory for certificates that the API server signs."],
@@ -140,10 +145,10 @@ class Options(BrowserOptions, AuditOptions):
             "requestheader-allowed-names",
             None,
             "",
-            "Common names of these proxies, comma-separated.",
+            "Common names of these proxies, separated by commas.",
         ],
         ["runtime-ca-file", None, "", "CA of runtimes whose exec URLs are https."],
-        ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
+        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
     ]
 
     def __init__(self) -> None:
@@ -156,8 +161,8 @@ class Options(BrowserOptions, AuditOptions):
 
     def opt_addresses(self, text: str) -> None:
         """
-        TYPE=ADDRESS that the MachinePool publishes, comma-separated or repeated; default this
-        host's addresses.
+        TYPE=ADDRESS that the MachinePool publishes, separated by commas or repeated; default:
+        this host's addresses.
         """
         for part in text.split(","):
             kind, equals, address = part.strip().partition("=")
@@ -171,7 +176,7 @@ class Options(BrowserOptions, AuditOptions):
     def opt_exec_url_allowed(self, text: str) -> None:
         """
         HOST[:PORT] that exec URLs may point to, besides this host and the runtime's;
-        comma-separated or repeated.
+        separated by commas or repeated.
         """
         for part in text.split(","):
             try:

@@ -100,6 +100,8 @@ class ProgramOptions(Options):
 
     def __init__(self) -> None:
         super().__init__()
+        # Docstrings of opt_ methods have line breaks and indentation, which Twisted keeps.
+        self.docs = {name: " ".join((text or "").split()) for name, text in self.docs.items()}
         for name, required in self._required().items():
             unless = " or ".join(f"--{other}" for other in required.unless)
             mark = f"required unless {unless}" if unless else "required"
@@ -395,7 +397,7 @@ class BrowserOptions(SessionOptions):
 
     def opt_allowed_origin(self, origin: str) -> None:
         """
-        A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be
+        A site besides this server's own whose pages may send requests, such as https://HOST:PORT; may be
         repeated.
         """
         try:

@@ -20,7 +20,7 @@ LAST_LINE_SECONDS = [
     "last-line-seconds",
     None,
     0,
-    "Seconds after which the last line of a console may be shown anew, to all users who may read its machine; 0 shows none.",
+    "Least seconds between updates of the condition with a console's last line, which all users read who may read the machine; 0: no such condition.",
     whole_seconds,
 ]
 """The option of programs."""

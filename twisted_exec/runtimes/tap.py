@@ -93,7 +93,7 @@ class Options(ServingOptions):
             "",
             "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
         ],
-        ["recorder-key", None, "", "Its private key."],
+        ["recorder-key", None, "", "Private key of that certificate."],
         RECORDING_STORE,
         [
             "recording-bytes",

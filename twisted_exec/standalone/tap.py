@@ -93,7 +93,7 @@ class Options(OIDCOptions):
             f"Dialect of the API: {NAMES}.  Each requires its own --state-dir.",
             by_name,
         ],
-        ["drain-seconds", None, 5.0, "Seconds for sessions to finish when stopping.", seconds],
+        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
         LAST_LINE_SECONDS,
         RECORDING_STORE,
     ]

@@ -54,7 +54,7 @@ class OIDCOptions(BrowserOptions):
         ],
         ["oidc-issuer-url", None, None, "https URL of the identity provider.", _url],
         ["oidc-client-id", None, None, "Required audience of its tokens."],
-        ["oidc-username-claim", None, "sub", "Claim with the user name."],
+        ["oidc-username-claim", None, "sub", "Claim of a token with the user name."],
         [
             "oidc-username-prefix",
             None,
@@ -62,7 +62,7 @@ class OIDCOptions(BrowserOptions):
             "Prefix of user names; - for none.  Default: the issuer and #, for all claims but "
             "email.",
         ],
-        ["oidc-groups-claim", None, None, "Claim with the groups."],
+        ["oidc-groups-claim", None, None, "Claim of a token with the groups."],
         ["oidc-groups-prefix", None, None, "Prefix of group names."],
         [
             "oidc-signing-algs",

@@ -80,7 +80,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", action="store_true", help="also readers of the console's log")
     parser.add_argument("--refused", action="store_true", help="also sessions that were refused")
     parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="(default: %(default)s)"
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="the format of the output (default: %(default)s)",
     )
 
 

@@ -35,21 +35,22 @@ users are observers: they see the output and read who the writer is.
 If the connection is lost, the program connects again and the session goes on
 where it was; what you type meanwhile is sent then.
 
-If input is not a terminal, it is sent, and the session ends after its end: with
---linger when the machine was quiet for that time, else when the
-machine's side ends it (after two quiet seconds, or when the process ended), and
-in any case a minute later. --timeout replaces that minute.
+If standard input is not a terminal, it is sent to the machine. After its end the
+session continues until the machine has been quiet for two seconds, or for the
+time of --linger, or until its process has ended, and in any case for at most a
+minute. --timeout replaces that minute.
 
-With --expect, --send or --run, input is not read: the options say what is typed.
+With --expect, --send or --run, standard input is not read: the options have the
+input.
 """
 
 _EPILOG = f"""\
-Exit code: 0 when the session ended well (also by the escape key and after
---linger); the process's code when a shell or another process ended; 124 when the
-time was over; else 1. One line on stderr says why.
+Exit code: 0 if the session ended well (also by the escape key and after
+--linger); the process's code if a shell or another process ended; 124 after the
+time of --timeout; 1 after any other end. One line on stderr says why.
 
 {EPILOG}
-TWISTED_EXEC_LOG=FILE in the environment keeps a log.
+With TWISTED_EXEC_LOG=FILE in the environment the program writes a log.
 """
 
 
@@ -144,14 +145,14 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         nargs="?",
         type=machine_name,
-        help="the machine; or KIND/NAME, where there are several kinds of them, such as "
-        "instances/NAME",
+        help="the machine; or KIND/NAME, such as instances/NAME, if the API server has several kinds "
+        "of machines",
     )
     parser.add_argument(
         "--dialect",
         choices=[dialect.name for dialect in DIALECTS],
-        help="whose machine it is, where there are several of that name "
-        "(default: the first that is found)",
+        help="the API of the machine, if there are several machines of that name "
+        "(default: that of the first one found)",
     )
     add_namespace_option(parser)
     parser.add_argument(
@@ -159,38 +160,40 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         type=_reason,
         default="",
-        help="why, such as the number of a ticket; it is recorded, and policies may require it",
+        help="the reason for the session, such as a ticket's number; audit records have it, and "
+        "policies may require it",
     )
     parser.add_argument(
         "--record",
         action="store_true",
-        help="record the console while there are sessions; the session is refused if that is not "
-        "possible, see 'twisted-exec recording'",
+        help="record the console while it has sessions; the session is refused if that is not "
+        "possible; see 'twisted-exec recording'",
     )
     parser.add_argument(
         "--record-input",
         metavar="INPUT",
         choices=RECORDED_INPUT,
-        help="record this much of what users type, and imply --record: none, masked (only what the "
-        "machine echoed; the default), or all, with passwords",
+        help="record also the input, which implies --record: none, masked (only what the machine "
+        "echoed; the default), or all, with passwords",
     )
     parser.add_argument(
         "--request",
         action="store_true",
         help="ask another user for the approval that a policy requires, wait for it, and open the "
-        "console; if you leave earlier, the request stays",
+        "console; the request remains if you leave earlier",
     )
     parser.add_argument(
         "--web",
         action="store_true",
-        help="open the console in your browser, with these credentials, as 'twisted-exec web NAME'",
+        help="open the console in your browser, with these credentials, as 'twisted-exec web NAME' "
+        "does",
     )
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="begin with the last output of the machine as it was printed, at most 256 KiB, instead "
-        "of the screen as it is now; so it is also without a terminal, with --no-resume, and if the "
-        "machine's runtime renders no screens",
+        help="begin with the machine's last output, at most 256 KiB, instead of its present screen; "
+        "without a terminal, with --no-resume, and at runtimes that render no screens this is the "
+        "default",
     )
     add_session_options(parser)
     add_loss_options(parser)
@@ -209,23 +212,23 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         type=_escape,
         default=DEFAULT,
-        help="the control key that leaves, as ^], ctrl-] or C-], or the mark that opens the "
-        "menu at the start of a line, as ~, or both with a comma between (^],~ by default), "
-        "or none; to send that very key, choose another",
+        help="the control key that leaves, as ^], ctrl-] or C-], or the character that begins a "
+        "command at the start of a line, as ~, or both, separated by a comma (default: ^],~), or "
+        "none; choose another key to send this one to the machine",
     )
     parser.add_argument(
         "--linger",
         metavar="TIME",
         type=_duration,
-        help="after the end of input, continue until there was no output for this time, such as "
-        "2 (seconds) or 1m",
+        help="after the end of input, continue until the machine has been quiet for this time, such "
+        "as 2 (seconds) or 1m",
     )
     parser.add_argument(
         "--timeout",
         metavar="TIME",
         type=_duration,
         help="end the whole session after this time, such as 30 (seconds) or 5m, with exit code "
-        "124; 0 means never, also for a script",
+        "124; 0 means never, also if input is not a terminal",
     )
     parser.add_argument(
         "-q",
@@ -258,7 +261,7 @@ def add_loss_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=_silence,
         default=DEFAULT_LOST_AFTER,
-        help="a connection over which the server has sent nothing for this time is lost; at least "
+        help="treat a connection as lost if the server has sent nothing for this time; at least "
         f"{LEAST_SILENCE_SECONDS:.0f}s (default: {DEFAULT_LOST_AFTER})",
     )
 

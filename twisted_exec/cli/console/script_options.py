@@ -18,10 +18,10 @@ FAILED_CODE = 125
 """Exit code of a script whose session failed; a command's own code could not be told from 1."""
 
 EPILOG = """\
-With --expect, --send and --run: 0 when everything was matched and sent, or the
-code of the command; 122 when the machine is at a login prompt or no shell
-answers; 123 when another user is the writer; 124 when the time was over; 125
-when the session failed.
+With --expect, --send and --run: 0 if everything was matched and sent, or the
+code of the command; 122 if the machine is at a login prompt or no shell answers;
+123 if another user is the writer; 124 after the time limit; 125 if the session
+failed.
 """
 
 _SCRIPTED = ("--expect", "--send", "--run")
@@ -37,7 +37,7 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         action=_Step,
         default=(),
         help="wait until the machine prints text that matches this regular expression (RE2); may be "
-        "given several times, also between --send; exit code 124 if it does not come",
+        "given several times, also between --send; the exit code is 124 if none comes in time",
     )
     script.add_argument(
         "--send",

@@ -44,7 +44,7 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--state",
         metavar="FILE",
-        help="continue where the last run with this file ended, and note the progress there",
+        help="continue where the last run with this file ended, and write the progress into it",
     )
     group.add_argument(
         "--colours",

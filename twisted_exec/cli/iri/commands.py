@@ -34,15 +34,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``iri`` to a program's commands.  Its options have ``run(options) -> int``."""
     parser = subparsers.add_parser(
         "iri",
-        help="ask a machine runtime directly",
-        description="Ask a machine runtime directly, by the machine runtime interface.",
+        help="call a machine runtime directly, without an API server",
+        description="Call a machine runtime directly, through the machine runtime interface.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    _output(_command(commands, "version", "name and version of the runtime", _version))
-    _output(_command(commands, "status", "the classes that it offers", _status))
+    _output(
+        _command(commands, "version", "print the name and the version of the runtime", _version)
+    )
+    _output(_command(commands, "status", "print the classes that the runtime offers", _status))
 
-    listed = _output(_command(commands, "list", "its machines", _list))
+    listed = _output(_command(commands, "list", "list the machines of the runtime", _list))
     listed.add_argument(
         "-l",
         "--selector",
@@ -52,18 +54,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=_pair,
         help="only machines with this label; may be repeated",
     )
-    got = _output(_command(commands, "get", "one machine", _get))
+    got = _output(_command(commands, "get", "print one machine", _get))
     got.add_argument("id", metavar="ID", help="the runtime's id of the machine")
 
-    happened = _output(_command(commands, "events", "what happened to machines", _events))
-    happened.add_argument("id", metavar="ID", nargs="?", default="", help="only to this machine")
+    happened = _output(_command(commands, "events", "print the events of machines", _events))
+    happened.add_argument(
+        "id", metavar="ID", nargs="?", default="", help="only events of this machine"
+    )
 
     exec.register(commands)
-    logged = _command(commands, "log", "what the console of a machine printed", log.log)
+    logged = _command(commands, "log", "print the console output of a machine", log.log)
     log.add_log_options(logged)
     exec.add_user_option(logged)
 
-    create = _output(_command(commands, "create", "make a machine", _create))
+    create = _output(_command(commands, "create", "create a machine", _create))
     create.add_argument(
         "-f",
         "--filename",
@@ -72,10 +76,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="the machine as JSON or YAML, as get -o yaml shows one; - reads standard input",
     )
     power = _command(commands, "power", "switch a machine on or off", _power)
-    power.add_argument("power", metavar="on|off", choices=("on", "off"), help="what it is to be")
+    power.add_argument(
+        "power", metavar="on|off", choices=("on", "off"), help="the desired power state"
+    )
     power.add_argument("id", metavar="ID", help="the runtime's id of the machine")
 
-    delete = _command(commands, "delete", "end machines, and all that they have", _delete)
+    delete = _command(commands, "delete", "delete machines with their state", _delete)
     delete.add_argument("id", metavar="ID", nargs="+", help="the runtime's ids of the machines")
 
 
@@ -94,7 +100,13 @@ def _command(
 
 
 def _output(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="how to show it")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=FORMATS,
+        default="table",
+        help="the format of the output (default: %(default)s)",
+    )
     return parser
 
 

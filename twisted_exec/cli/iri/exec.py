@@ -43,7 +43,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_session_options(parser)
     add_user_option(parser)
     parser.add_argument(
-        "--machine-uid", metavar="UID", default="", help="of the API object that must be meant"
+        "--machine-uid",
+        metavar="UID",
+        default="",
+        help="refuse unless the machine's API object has this UID",
     )
     add_runtime_options(parser)
     parser.set_defaults(run=_run)
@@ -54,7 +57,7 @@ def add_user_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-user",
         metavar="NAME",
-        help="for whom, as the runtime is told and records it; else who is logged in",
+        help="the user in the runtime's audit records (default: the user who runs this command)",
     )
 
 

@@ -24,11 +24,9 @@ _TIMEOUT_SECONDS = 30.0
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command's parser."""
     parser.add_argument("id", metavar="ID", help="the runtime's id of the machine")
+    parser.add_argument("-f", "--follow", action="store_true", help="continue with new output")
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on with what is printed from now on"
-    )
-    parser.add_argument(
-        "--tail", metavar="LINES", type=_count, help="only so many lines of what there is"
+        "--tail", metavar="LINES", type=_count, help="begin with this many of the last lines"
     )
     parser.add_argument("--timestamps", action="store_true", help="begin each line with its time")
 

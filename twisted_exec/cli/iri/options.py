@@ -53,32 +53,34 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--address",
         metavar="TARGET",
-        help="unix:///PATH or dns:///HOST:PORT; else of $IRI_MACHINE_RUNTIME_ENDPOINT, "
-        "$ORI_MACHINE_RUNTIME_ENDPOINT, or the first well-known socket that there is",
+        help="the runtime: unix:///PATH or dns:///HOST:PORT (default: "
+        "$IRI_MACHINE_RUNTIME_ENDPOINT, $ORI_MACHINE_RUNTIME_ENDPOINT, or the first well-known "
+        "socket that exists)",
     )
     group.add_argument(
         "--revision",
         choices=REVISIONS,
         metavar="NAME",
-        help=f"what it speaks: {', '.join(REVISIONS)}; else as its place hints, or ironcore",
+        help=f"the runtime's gRPC API: {', '.join(REVISIONS)} (default: that of the well-known "
+        "socket, else ironcore)",
     )
     group.add_argument("--ca-file", metavar="F", help="the CA of the runtime, for TCP and https")
-    group.add_argument("--cert-file", metavar="F", help="our certificate, for TCP")
-    group.add_argument("--key-file", metavar="F", help="its private key")
+    group.add_argument("--cert-file", metavar="F", help="your client certificate, for TCP")
+    group.add_argument("--key-file", metavar="F", help="the private key of that certificate")
     group.add_argument(
         "--runtime-uid",
         metavar="UID",
         type=_user,
         action="append",
         default=[],
-        help="a user, by number or name, whose UNIX sockets are trusted besides root's and one's "
+        help="a user, by number or name, whose UNIX sockets are trusted besides root's and your "
         "own; may be repeated",
     )
     group.add_argument(
         "--request-timeout",
         metavar="TIME",
         type=duration,
-        help="for each answer, such as 5s; else as long as the method may take",
+        help="the time limit of each answer, such as 5s (default: that of the method)",
     )
 
 

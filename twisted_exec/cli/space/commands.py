@@ -177,35 +177,41 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``space`` to a program's commands.  Its options have ``run(options) -> int``."""
     parser = subparsers.add_parser(
         "space",
-        help="API servers by the names of their Spaces",
-        description="Reach the API server of a Space, and have its credentials exchanged.",
+        help="use the API server of a Space by the Space's name",
+        description="Use the API server of a Space, and rotate its credentials.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    command = _command(commands, "kubeconfig", "a kubeconfig that leads to a Space", _kubeconfig)
+    command = _command(commands, "kubeconfig", "write a kubeconfig for a Space", _kubeconfig)
     add_viewpoint(command)
     command.add_argument(
         "--static",
         action="store_true",
-        help="with the credentials in it, which are then good as long as they are; without, they "
-        "are asked for with twisted-exec space exec-credential whenever it is used",
+        help="write the current credentials into it, which expire; without this option it runs "
+        "twisted-exec space exec-credential for the current ones whenever it is used",
     )
-    command.add_argument("--output", metavar="FILE", help="instead of standard output; mode 0600")
-    command.add_argument("--force", action="store_true", help="replace that file")
+    command.add_argument(
+        "--output", metavar="FILE", help="the kubeconfig, instead of standard output; mode 0600"
+    )
+    command.add_argument("--force", action="store_true", help="replace an existing FILE")
     exec_credential = _command(
         commands,
         "exec-credential",
-        "the credentials of a Space, for kubectl and client-go to ask",
+        "print the credentials of a Space for kubectl and client-go",
         credential.credential,
     )
     add_viewpoint(exec_credential)
-    rotated = _command(commands, "rotate", "have new credentials made for a Space", _rotate)
-    rotated.add_argument("--wait", action="store_true", help="until its Secrets have them")
+    rotated = _command(commands, "rotate", "rotate the credentials of a Space", _rotate)
+    rotated.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait until the Secrets of the Space have new credentials",
+    )
     rotated.add_argument(
         "--timeout",
         metavar="TIME",
         type=duration,
         default="60s",
-        help="for how long, such as 2m (default: %(default)s); 0 means for ever",
+        help="the time limit of --wait, such as 2m (default: %(default)s); 0 means for ever",
     )
 
 

@@ -18,26 +18,27 @@ _WITH_SPACE = {
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command's parser."""
-    group = parser.add_argument_group("Spaces, which the API server has")
+    group = parser.add_argument_group("Spaces of the API server")
     group.add_argument(
         "--space",
         metavar="NAME",
         default="",
-        help="the machine is in this Space: on its API server",
+        help="the Space with the machine; the console is opened at the Space's API server",
     )
     add_provider(group)
     add_viewpoint(group)
     group.add_argument(
         "--space-credentials",
         action="store_true",
-        help="as the Space's own user, by its Secret, instead of as oneself; its server's audit says so",
+        help="log in as the Space's own user, with the credentials of its Secret, instead of as "
+        "yourself; audit records at the Space name that user",
     )
     group.add_argument(
         "--send-token-to",
         metavar="URL",
         type=_server,
-        help="the Space's server, which is known, and may have our token or password: without, only a "
-        "client certificate is shown to a server that only a Space names",
+        help="the URL of a Space's server that may receive your token or password; without this "
+        "option the server of a Space receives only a client certificate",
     )
 
 
@@ -56,8 +57,8 @@ def add_provider(parser: argparse._ActionsContainer) -> None:
         "--provider",
         metavar="P",
         default="",
-        help="whose Space: a SpaceProviderDesc, or the namespace of an imported one; without, the "
-        "provider called default if that has it, else the one that has",
+        help="the provider of the Space: a SpaceProviderDesc, or the namespace of an imported one "
+        "(default: the provider called default if it has the Space, else the only one that has it)",
     )
 
 
@@ -66,7 +67,7 @@ def add_viewpoint(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--in-cluster",
         action="store_true",
-        help="as it is reached from within the cluster that has it, instead of from outside",
+        help="use the Space's address for clients inside the cluster, instead of the external one",
     )
 
 

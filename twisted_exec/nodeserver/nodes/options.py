@@ -66,15 +66,20 @@ class NodeOptions(ProgramOptions):
     groups = {"Leader election": ["namespace", "lease"]}
 
     optParameters = [
-        ["upkeep", None, FULL, f"How much of Nodes to keep: {', '.join(NODE_SOURCES)}."],
-        ["node-address", None, "", f"Addresses to publish, comma-separated; default ${ADDRESS}."],
+        ["upkeep", None, FULL, f"How much of the Nodes to maintain: {', '.join(NODE_SOURCES)}."],
+        [
+            "node-address",
+            None,
+            "",
+            f"Addresses to publish, separated by commas; default: ${ADDRESS}.",
+        ],
         [
             "preferred-address-type",
             None,
             "",
-            f"Address type to publish them as; default ${TYPE}, or {INTERNAL_DNS}.",
+            f"Type of the addresses of --node-address; default: ${TYPE}, or {INTERNAL_DNS}.",
         ],
-        ["node-port", None, 0, "Port to publish; default that of --listen.", _port],
+        ["node-port", None, 0, "Port to publish; 0 for that of --listen.", _port],
         [
             "kubelet-preferred-address-types",
             None,

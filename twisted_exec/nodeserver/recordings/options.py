@@ -41,8 +41,13 @@ class RecordingOptions(ProgramOptions):
         ["record-namespaces", None, "", "Record exec and attach in these namespaces; * for all."],
         ["record-selector", None, "", "Record only in Pods with these labels: a label selector."],
         ["record-input", None, NONE, f"Recorded input: {', '.join(INPUTS)}."],
-        ["recorder-certificate", None, "", "Certificate that signs recordings."],
-        ["recorder-key", None, "", "Its private key."],
+        [
+            "recorder-certificate",
+            None,
+            "",
+            "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
+        ],
+        ["recorder-key", None, "", "Private key of that certificate."],
         ["recording-dir", None, "", "Directory of recordings that are not stored yet."],
         ["recording-store", None, "", f"Where recordings are stored: {FORMS}."],
         [

@@ -53,10 +53,10 @@ class ServingOptions(BrowserOptions, AuditOptions):
         ],
         ["base-url", None, "", "URL of consoles for poollets; default: from the address."],
         ["tls-cert-file", None, "", "Serving certificate of the consoles, for TCP."],
-        ["tls-private-key-file", None, "", "Its private key."],
+        ["tls-private-key-file", None, "", "Private key of that certificate."],
         ["iri-ca-file", None, "", "CA of the poollets' certificates, for a TCP --iri-listen."],
         ["iri-cert-file", None, "", "Serving certificate for a TCP --iri-listen."],
-        ["iri-private-key-file", None, "", "Its private key."],
+        ["iri-private-key-file", None, "", "Private key of that certificate."],
         [
             "iri-client-names",
             None,
