@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.journal.retention import (
+    ClockTrust,
     Removal,
     Retention,
     SegmentFile,
@@ -94,3 +95,23 @@ class PlanTests(SynchronousTestCase):
             self.assertEqual(removal, Removal(removal.key, first - left[removal.key]))
             left[removal.key] -= 1
         self.assertTrue(sum(left.values()) <= total or max(left.values(), default=0) <= 1)
+
+
+class ClockTrustTests(SynchronousTestCase):
+    """Jumps of the time of day, while a store is open and while it is closed."""
+
+    def test_jumps(self) -> None:
+        """Ages count again a day after a jump; small corrections do not matter."""
+        second = 10**9
+        trust = ClockTrust()
+        trust.begin(0, NOW, NOW - 60 * second)
+        self.assertTrue(trust.check(60, NOW + 61 * second))
+        self.assertFalse(trust.check(120, NOW + DAY))
+        self.assertFalse(trust.check(86_500, NOW + 2 * DAY))
+        self.assertTrue(trust.check(86_520, NOW + 2 * DAY))
+
+    def test_start(self) -> None:
+        """A start long after the run before it removes nothing for a day."""
+        trust = ClockTrust()
+        trust.begin(0, NOW, NOW - DAY)
+        self.assertFalse(trust.check(60, NOW + 60 * 10**9))

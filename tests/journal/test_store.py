@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.journal.store`, :mod:`~twisted_exec.journal.directories` and
-:mod:`~twisted_exec.journal.runs`.
+Tests for :mod:`twisted_exec.journal.store`, :mod:`~twisted_exec.journal.sealing`,
+:mod:`~twisted_exec.journal.directories` and :mod:`~twisted_exec.journal.runs`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import errno
 import itertools
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -41,17 +42,18 @@ class Case(SynchronousTestCase):
         return int((self.ahead + self.clock.seconds()) * 1e9)
 
     def store(
-        self, kernel: str = "k1", path: str = "", limits: StoreLimits | None = None
+        self,
+        kernel: str = "k1",
+        path: str = "",
+        limits: StoreLimits | None = None,
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]] = maybeDeferred,
     ) -> JournalStore:
-        def at_once(function: Any) -> Deferred[Any]:
-            return maybeDeferred(function)
-
         store = JournalStore(
             path or self.path,
             self.clock,
             limits=limits or StoreLimits(total_bytes=1 << 40, free_bytes=0),
             now=self.now,
-            in_thread=at_once,
+            in_thread=in_thread,
             layer=self.layer,
             kernel=kernel,
         )
@@ -179,9 +181,7 @@ class DiskTests(Case):
 
     def test_seals_later(self) -> None:
         """Segments that an earlier run left full are sealed by the next."""
-        store = self.store()
-        journal = store.journal(KEY)
-        store._in_thread = lambda function: Deferred()
+        journal = self.store(in_thread=lambda function: Deferred()).journal(KEY)
         for _ in range(20):
             journal.append(b"y\n" * 32_768)
         self.assertNotIn(f"{0:016x}.sealed", self.names())

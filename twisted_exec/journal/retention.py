@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _DAY = 86_400 * 1_000_000_000
+_JUMP_SECONDS = 3600.0
+_DISTRUST_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,40 @@ class Removal:
 
     key: str
     first: int | None
+
+
+class ClockTrust:
+    """
+    Whether ages can be trusted: not for a day after the time of day has jumped.
+
+    Times are seconds of a clock that never jumps, and nanoseconds since the epoch.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[float, int] | None = None
+        self._distrust_until = 0.0
+
+    def begin(self, seconds: float, now: int, last: int | None) -> None:
+        """
+        Take the times of a start.
+
+        :param last: the time of day that the run before has noted; ``None`` without one.
+        """
+        if last is not None and abs(now - last) > _JUMP_SECONDS * 1e9:
+            self._distrust(seconds)  # the clock may be wrong, or it is long ago: nothing is urgent
+        self._seen = seconds, now
+
+    def check(self, seconds: float, now: int) -> bool:
+        """Return whether ages can be trusted now."""
+        if self._seen is not None:
+            before, then = self._seen
+            if abs((now - then) / 1e9 - (seconds - before)) > _JUMP_SECONDS:
+                self._distrust(seconds)
+        self._seen = seconds, now
+        return seconds >= self._distrust_until
+
+    def _distrust(self, seconds: float) -> None:
+        self._distrust_until = seconds + _DISTRUST_SECONDS
 
 
 def plan(

@@ -2,8 +2,8 @@
 The journals of one runtime on disk.
 
 The reactor writes output with one system call for each read of a line.  Everything that may wait is
-done by one thread: forcing output to the disk, sealing full segments, and looking for what can be
-removed.
+done by one thread: forcing output to the disk, sealing full segments (:mod:`.sealing`), and looking
+for what can be removed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -26,15 +26,15 @@ from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.tls.unix import private_directory
 
-from .blocks import FAST_LEVEL, LEVEL
 from .directories import Directories, is_key
 from .files import Files, Place
 from .journal import Journal
 from .layer import opened
 from .open_segment import OpenSegment
-from .records import Checkpoint, Damaged
+from .records import Checkpoint
 from .retention import (
     DEFAULT_LIMITS,
+    ClockTrust,
     Removal,
     Retention,
     Space,
@@ -42,19 +42,15 @@ from .retention import (
     plan,
 )
 from .runs import Run, kernel_boot, next_run, read_run, write_run
-from .sealed_segment import seal
+from .sealing import Sealer
 
 FORMAT = "1"
 SYNC_SECONDS = 5.0
 """Output is forced to the disk after this time."""
-SEAL_SECONDS = 60.0
-"""A full segment is sealed after this time."""
 _QUIET_PASSES = 12
 _RETENTION_SECONDS = 60.0
 _RETRY_SECONDS = 1.0, 30.0
 _HURRY_BYTES = 24 << 20
-_JUMP_SECONDS = 3600.0
-_DISTRUST_SECONDS = 86_400.0
 
 _Result = TypeVar("_Result")
 
@@ -105,17 +101,14 @@ class JournalStore:
         self._directories = Directories(layer, self.path)
         self._is_closing = False
         self._syncing = SingleRun(self._sync, "forcing journals to the disk")
-        self._sealing = SingleRun(self._seal, "sealing journals")
+        self._sealer = Sealer(clock, self._in_thread)
         self._removing = SingleRun(self.remove_old, "removing old output of journals")
         self._retrying = SingleRun(self._retry, "writing journals that are not on disk")
-        self._full: deque[tuple[float, Files]] = deque()
-        self._sealed_at = 0.0
         self._active: OrderedDict[Journal, None] = OrderedDict()
         self._failing: dict[str, Journal] = {}
         self._retry_seconds = _RETRY_SECONDS[0]
         self._timers: dict[Callable[[], None], IDelayedCall] = {}
-        self._seen_clocks: tuple[float, int] | None = None
-        self._distrust_until = 0.0
+        self._clock_trust = ClockTrust()
         self._open_limit = max(16, min(1024, descriptor_limit() // 8))
 
     def open(self) -> None:
@@ -133,13 +126,12 @@ class JournalStore:
         last = read_run(self._layer, self._directories.file("run"))
         is_new = not any(self._directories.keys())
         self._run = next_run(last, self._kernel, self._now(), is_new=is_new)
-        if last is not None and abs(self._now() - last.time_ns) > _JUMP_SECONDS * 1e9:
-            self._distrust()  # the clock may be wrong, or it is long ago: nothing is urgent
         try:
             self._write_run()
         except OSError as error:
             self._log.warn("journals are not on disk at present: {why}", why=error.strerror)
-        self._seen_clocks = self._clock.seconds(), self._now()
+        last_ns = last.time_ns if last is not None else None
+        self._clock_trust.begin(self._clock.seconds(), self._now(), last_ns)
         self._later(SYNC_SECONDS, self._sync_pass)
         self._later(_RETENTION_SECONDS, self._retention_pass)
 
@@ -171,9 +163,9 @@ class JournalStore:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._full.clear()
         self._is_closing = True
-        for work in (self._sealing, self._syncing, self._removing, self._retrying):
+        await self._sealer.stop()
+        for work in (self._syncing, self._removing, self._retrying):
             await work.ended()
         await self._sync()
         for place in self._places.values():
@@ -355,8 +347,6 @@ class JournalStore:
                 segment.synchronized(checkpoint)
                 journal.files.synchronized(segment)
 
-    # Sealing.
-
     def is_full(self, place: _Place, files: Files) -> None:
         """Seal the oldest full segment of a journal later, and keep the journal within its size."""
         limit = place.retention.machine_bytes
@@ -364,34 +354,7 @@ class JournalStore:
             place.journal.shrink(limit)
         if files.unsynced_bytes > _HURRY_BYTES:
             self._syncing.start()
-        # Later, because a line that prints without end loses the segment before it is worth the work.
-        self._full.append((self._clock.seconds() + SEAL_SECONDS, files))
-        self._later(SEAL_SECONDS, self._sealing.start)
-
-    async def _seal(self) -> None:
-        while self._full and self._full[0][0] <= self._clock.seconds():
-            _, files = self._full.popleft()
-            if files.pending:
-                await self._seal_oldest(files)
-        if self._full:
-            self._later(self._full[0][0] - self._clock.seconds(), self._sealing.start)
-
-    async def _seal_oldest(self, files: Files) -> None:
-        first = next(iter(files.pending))
-        try:
-            await self._in_thread(partial(_seal_one, files, first, self._level()))
-        except FileNotFoundError:
-            return  # removed meanwhile
-        except (OSError, Damaged) as error:
-            # The open segment is as good; the next full segment, or start, tries again.
-            self._log.warn("journal {path}: {why}", path=files.place.path, why=str(error))
-            return
-        files.sealed(first)
-
-    def _level(self) -> int:
-        """Return the level of compression: fast while more than a segment per second is full."""
-        before, self._sealed_at = self._sealed_at, self._clock.seconds()
-        return FAST_LEVEL if self._sealed_at - before < 1 else LEVEL
+        self._sealer.add(files)
 
     # Failures.
 
@@ -422,26 +385,13 @@ class JournalStore:
 
     # Removing.
 
-    def _distrust(self) -> None:
-        self._distrust_until = self._clock.seconds() + _DISTRUST_SECONDS
-
-    def _check_clock(self) -> bool:
-        """Return whether ages can be trusted: the clock has not jumped for a day."""
-        seconds, now = self._clock.seconds(), self._now()
-        if self._seen_clocks is not None:
-            before, then = self._seen_clocks
-            if abs((now - then) / 1e9 - (seconds - before)) > _JUMP_SECONDS:
-                self._distrust()
-        self._seen_clocks = seconds, now
-        return bool(seconds >= self._distrust_until)
-
     def _retention_pass(self) -> None:
         self._later(_RETENTION_SECONDS, self._retention_pass)
         self._removing.start()
 
     async def remove_old(self) -> None:
         """Remove what is beyond the limits."""
-        by_age = self._check_clock()
+        by_age = self._clock_trust.check(self._clock.seconds(), self._now())
         retentions = {key: place.retention for key, place in self._places.items()}
         now = self._now()
 
@@ -522,14 +472,3 @@ def _sync_one(segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def _seal_one(files: Files, first: int, level: int) -> None:
-    seal(
-        files.place.layer,
-        files.path(first, "open"),
-        files.path(first, "sealed"),
-        first,
-        files.epoch,
-        level,
-    )

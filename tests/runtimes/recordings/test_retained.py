@@ -8,7 +8,7 @@ import os
 
 from twisted.internet.defer import Deferred
 
-from twisted_exec.journal.retention import Retention
+from twisted_exec.journal.retention import ClockTrust, Retention
 
 from .support import KEY, OTHER, UID, Case
 
@@ -100,7 +100,7 @@ class RetainedTests(RetainedCase):
         self.recordings.remove(KEY)
         self.wait(1)
         self.clock.advance(8 * 86_400)
-        self.store._distrust_until = 0
+        self.store._clock_trust = ClockTrust()
         removing = Deferred.fromCoroutine(self.store.remove_old())
         self.wait(1)
         self.successResultOf(removing)
