@@ -75,7 +75,7 @@ class TerminalTests(ResumeCase):
         await process.until(rb"\r\nreconnected after \d\.\d s; 5 bytes of output follow\r\n")
         await self.until_typed(b"ls\rpwd\r")
         process.type(b"~s")
-        await process.until(rb"\r\n  output      at byte 7\r\n(.*\r\n)*.*yes; resumed 1 time\r\n")
+        await process.until(rb"\r\n  output      at offset 7\r\n(.*\r\n)*.*yes; resumed 1 time\r\n")
         process.type(b"~.")
         await self.ends_so(process, 0)
 

@@ -45,7 +45,7 @@ class StatusTests(OutageCase):
             "  session     3f2a",
             "  role        writer",
             "  round trip  12.3 ms",
-            "  output      at byte 4711",
+            "  output      at offset 4711",
             "  resumable   yes",
         ]
         self.assertEqual(self.status(), expected)

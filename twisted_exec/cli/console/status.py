@@ -101,7 +101,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _offset(position: Position | None) -> str:
-    return "" if position is None else f"at byte {position.offset}"
+    return "" if position is None else f"at offset {position.offset}"
 
 
 def _recorded(attendance: Attendance | None, recorded: str) -> str:

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, demands, duration, endText, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, stateText, stoppedText, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, demands, duration, endText, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("durations and amounts have the units of all views", () => {
   assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
@@ -38,6 +38,26 @@ test("the user reads when a recording begins or ends, and whose it is", () => {
   assert.equal(recordingNews([ada], [ada]), "");
   assert.match(recordingNews([ada], both), /for ada .*, somebody /);
   assert.equal(recordingNews([ada], []), "This console is not recorded any more.");
+});
+
+test("an observer reads why", () => {
+  const session = { mayType: true, isReadOnly: false };
+  const observer = { isObserver: true, isDenied: false, writer: "" };
+  assert.equal(roleText({ ...observer, isObserver: false }, session), "you can type");
+  assert.equal(roleText(observer, session), "observing");
+  assert.equal(roleText({ ...observer, writer: "ada" }, session), "observing; the writer is ada");
+  assert.equal(roleText({ ...observer, writer: null }, session), "observing; nobody types");
+  assert.match(roleText({ ...observer, writer: null }, { ...session, isReadOnly: true }), /opened to observe only/);
+  for (const denied of [[{ ...observer, isDenied: true }, session], [observer, { mayType: false, isReadOnly: true }]]) {
+    assert.match(roleText(...denied), /no right to type/);
+  }
+});
+
+test("a user finds the own session among the viewers", () => {
+  const ada = { user: "ada", isOwn: false };
+  const people = [ada, ada, { user: "bob", isOwn: false }, { user: "ada", isOwn: true }];
+  assert.deepEqual(viewerNames(people), ["ada (you)", "ada", "bob"]);
+  assert.deepEqual(viewerNames([ada]), ["ada"]);
 });
 
 test("a console is offered again only where that may help", () => {

@@ -93,7 +93,7 @@ export class Console {
     this.#session?.leave();
     forget(this.context, this.place);
     this.#status.stop();
-    this.#machine?.stop();
+    this.#leaveMachine();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
     this.#isClosed = true;
@@ -234,8 +234,8 @@ export class Console {
       hasToldKeys = true;
     }
     this.#isLost = state === "reconnecting";
-    // Not before: the first prompt is what the user waits for.
-    if (state !== "connecting") this.#watchMachine();
+    // Not earlier: the first prompt is what the user waits for.
+    if (state === "open" || state === "resumed") this.#watchMachine();
     if (state === "open" && this.place.mode === "takeover") {
       this.place.mode = "drive"; // another user may take over, and keeps the floor when this one opens again
       this.#on.keep();
@@ -248,20 +248,26 @@ export class Console {
       }
       announce(`${name}: session ended. ${endText(detail)}`);
       this.#end.show(detail, this.#rights, this.#status.isReadOnly);
-      if (this.#machine) this.#end.follow(this.#machine.machine);
+      if (this.#end.waitsForMachine) this.#watchMachine();
+      else this.#leaveMachine();
       if (detail.reason === REVOKED) this.#logInAgain();
     }
     this.#showRole();
   }
 
   #watchMachine() {
-    if (this.#isClosed) return;
     this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
       const { machine } = this.#machine;
       this.#status.machine(machine);
       if (hasStarted && this.#end.waitsForMachine) this.reopen();
       else this.#end.follow(machine);
     });
+    this.#end.follow(this.#machine.machine);
+  }
+
+  #leaveMachine() {
+    this.#machine?.stop();
+    this.#machine = null;
   }
 
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
@@ -371,8 +377,10 @@ export class Console {
   /** Take over, or become an observer. */
   changeRole(role = this.#roles.isObserver ? "drive" : "observe") {
     // A session that was opened to observe only never gets input: another one takes its place.
-    if (this.#status.isReadOnly && role === "drive") this.reopen({ mode: "drive" });
-    else this.#session?.role(role);
+    if (this.#status.isReadOnly && role === "drive") {
+      this.#message.hidden = true; // of the session that ends here
+      this.reopen({ mode: "drive" });
+    } else this.#session?.role(role);
     this.focus();
   }
 
@@ -443,7 +451,7 @@ export class Console {
 
   #showRole() {
     const { isObserver, isDenied, writer } = this.#roles;
-    this.#status.role(this.#roles);
+    this.#status.role(this.#roles, this.#rights.mayType);
     const { isReadOnly } = this.#status;
     const typeHere = isReadOnly || writer === null ? "Type here" : "Take over";
     this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);

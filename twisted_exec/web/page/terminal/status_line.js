@@ -4,7 +4,7 @@ import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
-import { presentText, recordedFor, writerText } from "./texts.js";
+import { presentText, recordedFor, roleText, viewerNames, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -58,7 +58,7 @@ export class StatusLine {
     });
     this.#names = h("span", { class: "names" });
     this.#speed = h("span", { class: "speed dim", title: SPEED });
-    this.#position = h("span", { class: "offset dim", title: "How much the machine has printed, as its log counts" });
+    this.#position = h("span", { class: "offset dim", title: "How many bytes the machine has printed; its log has the same offsets" });
     this.#details = button("Details", () => this.showDetails(), { class: "quiet small" });
     this.element = h(
       "footer",
@@ -97,13 +97,9 @@ export class StatusLine {
     this.#draw();
   }
 
-  role({ isObserver, isDenied, writer }) {
+  role(roles, mayType) {
     const open = ["open", "resumed", "reconnecting"].includes(this.#state.name);
-    let text = isObserver ? "observing" : "you can type";
-    if (isDenied) text = "observing (no right to type)";
-    else if (isObserver && writer) text = `observing; the writer is ${printable(writer)}`;
-    else if (isObserver && writer === null) text = "observing; nobody types";
-    this.#roleText.textContent = open ? text : "";
+    this.#roleText.textContent = open ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
   }
 
   /** @param {{state: string, problem: string}|null} machine null: unknown */
@@ -149,8 +145,7 @@ export class StatusLine {
   async #nameViewers() {
     const names = await this.#people().catch(() => null);
     if (!names?.length || this.#viewers.hidden) return;
-    const shown = names.map(({ user }) => printable(user));
-    this.#names.textContent = `: ${[...new Set(shown)].join(", ")}`;
+    this.#names.textContent = `: ${viewerNames(names).map(printable).join(", ")}`;
   }
 
   /** Return the users of all sessions at this console; fails without the right to list them. */
@@ -184,7 +179,7 @@ export class StatusLine {
       ...(viewers?.recordings ? [["Recorded", viewers.recordings.length ? `for ${recordedFor(viewers.recordings)}` : "no"]] : []),
       ["Echo", echo === undefined ? "not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
       ["Round trip", roundTrip === undefined ? "not measured yet" : `${roundTrip} ms to the runtime and back`],
-      ["Output", offset === null ? "unknown" : `at byte ${offset}`],
+      ["Output", offset === null ? "unknown" : `at offset ${offset}`],
       ["Terminal", `${columns} columns, ${rows} rows`],
     ];
     await ask(`Console of ${printable(this.#place.name)}`, (close) =>
@@ -212,7 +207,7 @@ export class StatusLine {
     const open = name === "open" || name === "resumed";
     this.#speed.textContent = open ? speeds.filter(Boolean).join(" · ") : "";
     const offset = this.#offset();
-    this.#position.textContent = offset === null ? "" : `byte ${offset}`;
+    this.#position.textContent = offset === null ? "" : `offset ${offset}`;
   }
 }
 

@@ -56,6 +56,28 @@ export function writerText(viewers, now) {
   return `${viewers.writer}, for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
 }
 
+/**
+ * Return whether the user types at a console, and if not, why.
+ *
+ * @param {import("./roles.js").Roles} roles
+ * @param {{mayType: boolean, isReadOnly: boolean}} session `mayType`: the user has the right; `isReadOnly`: it can never
+ *     write
+ */
+export function roleText({ isObserver, isDenied, writer }, { mayType, isReadOnly }) {
+  if (!isObserver) return "you can type";
+  if (isDenied || !mayType) return "observing (no right to type)";
+  if (isReadOnly) return "observing (opened to observe only)";
+  if (writer) return `observing; the writer is ${writer}`;
+  return writer === null ? "observing; nobody types" : "observing";
+}
+
+/** Return the names of users at a console: this session's with `(you)`, and each other one once. */
+export function viewerNames(people) {
+  const own = people.filter(({ isOwn }) => isOwn).map(({ user }) => `${user} (you)`);
+  const others = people.filter(({ isOwn }) => !isOwn).map(({ user }) => user);
+  return [...own, ...new Set(others)];
+}
+
 /** Return for whom a console is recorded, and which input: `ada (input: masked), bob (input: all)`. */
 export function recordedFor(recordings) {
   return recordings.map(({ user, input }) => `${user || "somebody"} (input: ${input})`).join(", ");
