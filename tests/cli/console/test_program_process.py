@@ -479,7 +479,7 @@ class TerminalTests(TerminalCase):
         process = self.start_on_terminal("--quiet")
         await process.until(rb"\A\$ ")
         process.type(b"~?")
-        await process.until(rb"At the start of a line:\r\n")
+        await process.until(rb"At the start of a line, right after Enter:\r\n")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
         self.assertNotIn(b"Connected", process.stdout)
@@ -499,7 +499,9 @@ class TerminalTests(TerminalCase):
         process = self.start_on_terminal()
         await process.until(rb"\$ ")
         process.type(b"~?")
-        await process.until(rb"\$ \r\nAt the start of a line:\r\n(.*\r\n)*  ~~   a ~\r\n")
+        await process.until(
+            rb"\$ \r\nAt the start of a line, right after Enter:\r\n(.*\r\n)*  ~~   a ~\r\n"
+        )
         process.type(b"a~B\r~B~Sh~f~r~~\r")
         await process.until(rb"a~B\rh~\r")
         self.assertEqual(attachment.received, b"a~B\rh~\r")

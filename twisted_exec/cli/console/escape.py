@@ -160,7 +160,7 @@ class Escapes:
         if self.leave is not None:
             lines[0] += f" ({self.leave} does so anywhere)"
         return [
-            "At the start of a line:",
+            "At the start of a line, right after Enter:",
             *lines,
             f"  {mark * 2:<4} a {mark}",
         ]

@@ -28,9 +28,10 @@ from twisted_exec.wire.session_terms import RECORDED_INPUT
 _MASKED = RECORDED_INPUT[1]
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Every key goes to the
-machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists other
-commands, such as BREAK. One user at a time is the writer of a console; other
-users are observers: they see the output and read who the writer is.
+machine, Ctrl-C too; Ctrl-] leaves, and ~? lists other commands, such as BREAK.
+As in ssh, ~ is special only at the start of a line, right after Enter. One user
+at a time is the writer of a console; other users are observers: they see the
+output and read who the writer is.
 
 If the connection is lost, the program connects again and the session goes on
 where it was; what you type meanwhile is sent then.
@@ -213,7 +214,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         type=_escape,
         default=DEFAULT,
         help="the control key that leaves, as ^], ctrl-] or C-], or the character that begins a "
-        "command at the start of a line, as ~, or both, separated by a comma (default: ^],~), or "
+        "command right after Enter, as ~, or both, separated by a comma (default: ^],~), or "
         "none; choose another key to send this one to the machine",
     )
     parser.add_argument(
