@@ -25,7 +25,6 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IHotPlug,
@@ -41,11 +40,10 @@ from twisted_exec.runtimes.qemu.command_line import KVM, Parts, Sockets, argumen
 from twisted_exec.runtimes.qemu.disks import Disks
 from twisted_exec.runtimes.qemu.health import Health
 from twisted_exec.runtimes.qemu.hotplug import HotPlugSlots
-from twisted_exec.runtimes.qemu.log_port import READ_BYTES, LogPort
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
 from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
-from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
-from twisted_exec.runtimes.qemu.serial_log import SerialLog
+from twisted_exec.runtimes.qemu.serial_connection import SerialConnection
+from twisted_exec.runtimes.qemu.serial_line import SerialLine
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     POWERED_OFF,
@@ -99,10 +97,7 @@ class QemuRun:
             driver.reactor,
         )
         machine = driver.options.board.machine
-        self._serial_log: SerialLog | None = None
-        self._log_port: LogPort | None = None
-        if facts.keep and facts.journal is not None:
-            self._serial_log = SerialLog(facts.storage, facts.journal)
+        self._serial = SerialConnection(driver, facts, self._ask, self._reach)
         self.is_complete = False
         if facts.journal is not None:
             alsoProvides(self, IJournalWriter)
@@ -154,14 +149,14 @@ class QemuRun:
         line = self._line = SerialLine(self._port_lost)
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
-        await self._catch_up(line)
+        self.is_complete = await self._serial.catch_up(line)
         if parts is None:
             self._adopt()
         else:
             self._spawn(sockets, parts)
         self._control = await self._reach(sockets.control, lambda: QMP(self._event_received))
         await self._control.greeting
-        await self._open_line(line)
+        await self._serial.connect(line, sockets.serial)
         if parts is not None and parts.ignition:
             os.unlink(parts.ignition)  # QEMU has read it
         if parts is None and (await self._ask("query-kvm")).get("enabled"):
@@ -172,41 +167,6 @@ class QemuRun:
             await self._ask("cont")
         self._health.start(self._driver.watch_seconds)
         return inner
-
-    async def _catch_up(self, line: SerialLine) -> None:
-        """Read what the machine printed since the journal's end, while no runtime was connected."""
-        log = self._serial_log
-        if log is None or not log.exists:
-            return
-        skipped = log.skip_excess()
-        if skipped:
-            message = f"the oldest {skipped} bytes that the machine printed meanwhile are left out"
-            self._facts.event("Warning", "OutputSkipped", message)
-        turns = ShortTurns(self._driver.reactor)
-        position, end = log.position(), log.size()
-        while position < end and (data := log.read(position, READ_BYTES)):
-            line.received(data)
-            await turns.breathe()
-            position += len(data)
-        self.is_complete = not skipped
-
-    async def _open_line(self, line: SerialLine) -> None:
-        """Connect the serial port."""
-        log = self._serial_log
-        if log is None or not log.exists:
-            line.join(await self._reach(self._socket_paths().serial, lambda: SerialPort(line)))
-            await self._wait_for_serial()
-            return
-        try:
-            port = LogPort(log, line, self._driver.watcher, self._driver.reactor)
-        except OSError as error:
-            raise ServiceUnavailable(f"{log.input_path}: {error.strerror}") from None
-        self._log_port = port
-        line.join(port)
-        port.start()
-        if (await self._serial_device()).get("filename") == "null":
-            files = {"out": log.path, "in": log.input_path, "append": True}
-            await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
 
     async def _parts(self) -> Parts:
         facts = self._facts
@@ -221,21 +181,6 @@ class QemuRun:
             uid=facts.uid,
             id=facts.id,
         )
-
-    async def _wait_for_serial(self) -> None:
-        """
-        Wait until QEMU has accepted the connection to the serial port.
-
-        ``connect`` succeeds before that; output of the guest in between would be lost.
-        """
-        while True:
-            if not str((await self._serial_device()).get("filename")).startswith("disconnected:"):
-                return
-            await deferLater(self._driver.reactor, _POLL_SECONDS)
-
-    async def _serial_device(self) -> dict[str, Any]:
-        devices: list[dict[str, Any]] = await self._ask("query-chardev")
-        return next((each for each in devices if each.get("label") == "serial0"), {})
 
     def _sockets(self) -> Sockets:
         """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
@@ -256,7 +201,7 @@ class QemuRun:
     def _spawn(self, sockets: Sockets, parts: Parts) -> None:
         driver, program = self._driver, self._driver.program()
         assert program is not None
-        files = self._create_serial_log() if self._serial_log is not None else None
+        files = self._serial.create_log()
         if files is not None:
             sockets = replace(sockets, serial="")
         words = arguments(
@@ -289,18 +234,6 @@ class QemuRun:
         if leader is not None:
             self._family.add(leader)
             self._facts.started(leader)
-
-    def _create_serial_log(self) -> int | None:
-        """Return the FIFO's descriptor; ``None`` if the disk is full, which only costs output."""
-        assert self._serial_log is not None
-        try:
-            self._serial_log.create()
-            return self._serial_log.open_input()
-        except OSError as error:
-            self._serial_log.remove()
-            why = f"what the machine prints while no runtime runs will be lost: {error.strerror}"
-            self._facts.event("Warning", "NoSerialLog", why)
-            return None
 
     async def _reach(self, path: str, make: Any) -> Any:
         """Connect to one of QEMU's sockets; repeat until QEMU listens."""
@@ -341,8 +274,7 @@ class QemuRun:
         return True
 
     def _tidy(self) -> None:
-        if self._serial_log is not None and self._log_port is not None:
-            self._serial_log.tidy(self._log_port.position)
+        self._serial.tidy()
         if isinstance(self._process, DetachedProcess):
             self._process.trim_log()
 
@@ -418,7 +350,7 @@ class QemuRun:
             await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
         if line.is_open and not self._exit.is_off:
             try:
-                await self._open_line(line)
+                await self._serial.connect(line, self._socket_paths().serial)
             except (ServiceUnavailable, QMPError):
                 pass  # QEMU ended meanwhile
             else:
@@ -506,8 +438,7 @@ class QemuRun:
         self._exit.is_off = True
         self._health.stop()
         self._exit.wake()
-        if self._log_port is not None:
-            self._log_port.finish()
+        self._serial.finish()
 
     def _wait_for_exit(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._exit.wait(seconds, self._driver.reactor)
