@@ -54,7 +54,7 @@ class ProgramCase(LeafTestCase):
         told = [f"--{name}={value}" for name, value in options.items()]
         self.program = programs.start([*argv, *told, *self.options], env=where)
         self.addCleanup(self.program.stop, 9)
-        found = await self.program.until(rb"serving Nodes at 127.0.0.1:(\d+)")
+        found = await self.program.until(rb"serving Nodes at 127.0.0.1:(\d+)\s")
         self.port = int(found[1])
         self.audit_log = options["audit-log"]
         await self.kept()

@@ -150,8 +150,8 @@ class Handable(AsyncService):
         assert hanging is None
         (number,) = handed.descriptors
         assert not os.get_inheritable(number)
-        self._inherited = os.read(number, 100).decode()
-        os.close(number)
+        with os.fdopen(number) as file:
+            self._inherited = file.read()
         self._generation = handed.values["generation"] + 1
 
 

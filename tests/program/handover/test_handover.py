@@ -131,7 +131,7 @@ class HandOverCase(TestCase):
     async def start(self, *options: str, pidfile: str = "", **environ: str) -> Handed:
         command = self.command(("-n", f"--pidfile={pidfile}"), *options)
         program = self.spawn(command, environ)
-        match = await program.until(rb"generation 0 at .*?(?:port=(\d+)|$)")
+        match = await program.until(rb"generation 0 at .*?(?:port=(\d+)\D.*)?\n")
         self.port = int(match[1] or 0)
         return program
 
@@ -298,7 +298,7 @@ class HandOverTests(HandOverCase):
         command = self.command(("-n", "--pidfile="))
         shell = 'trap "" HUP; ulimit -Sn 512; exec "$@"'
         program = self.spawn(["sh", "-c", shell, "sh", *command], {})
-        match = await program.until(rb"limits (\(512, .*\))\n(?s:.*)generation 0 at .*port=(\d+)")
+        match = await program.until(rb"limits (\(512, .*\))\n(?s:.*)generation 0 at .*port=(\d+)\D")
         self.port = int(match[2])
         os.kill(program.pid, signal.SIGUSR2)
         successor = await self.handed(program)

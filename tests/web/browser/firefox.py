@@ -75,7 +75,7 @@ class Firefox:
         # A process group, so that one signal ends the browser's many processes.
         words = ["setsid", program, *options, f"--profile={self._profile}"]
         self._program = programs.start(words, env=environment)
-        listens = await self._program.until(rb"WebDriver BiDi listening on ws://127.0.0.1:(\d+)")
+        listens = await self._program.until(rb"WebDriver BiDi listening on ws://127.0.0.1:(\d+)\s")
         port = int(listens[1])
         self._bidi = BiDi(f"127.0.0.1:{port}", self._event)
         await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), self._bidi)
