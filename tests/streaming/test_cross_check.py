@@ -22,8 +22,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from tests.streaming.remotecommand.serving import ServeTestCase
 from tests.streaming.remotecommand.test_client import HEAD, Backends
-from tests.streaming.remotecommand.test_server import ServeTestCase
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.server import Limits

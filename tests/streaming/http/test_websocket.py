@@ -16,7 +16,7 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.frames import CloseConnection, masked
-from tests.streaming.remotecommand.test_server import RecordingAttachment, ServeTestCase
+from tests.streaming.remotecommand.serving import ServeTestCase
 from twisted_exec.streaming.http import websocket
 from twisted_exec.streaming.http.websocket import (
     ServerSocket,
@@ -26,6 +26,7 @@ from twisted_exec.streaming.http.websocket import (
     server_factory,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.testing.attachment import RecordingAttachment
 
 
 class FactoryTests(SynchronousTestCase):

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong
-from tests.streaming.remotecommand.test_server import NOON, ServeTestCase
+from tests.streaming.remotecommand.serving import NOON, ServeTestCase
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     SHUTTING_DOWN,

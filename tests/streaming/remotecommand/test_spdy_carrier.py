@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from tests.contracts.attachment import ContractUser, EndOfInputContract
-from tests.streaming.remotecommand.test_server import ServeTestCase, Serving
+from tests.streaming.remotecommand.serving import ServeTestCase, Serving
 from tests.streaming.sessions.test_registry import Records
 from tests.streaming.spdy_peer import SPDYPeer, handshake
 from tests.streaming.users import SPDYUser

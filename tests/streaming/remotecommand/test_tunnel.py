@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from tests.streaming.frames import handshake, masked
 from tests.streaming.raw import Raw
-from tests.streaming.remotecommand.test_translate import Proxying
+from tests.streaming.remotecommand.translating import Proxying
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext

@@ -1,0 +1,31 @@
+"""
+Stores in files, which end with the test.
+"""
+
+from __future__ import annotations
+
+from twisted.internet import reactor
+
+from twisted_exec.storage.quota import NO_LIMITS
+from twisted_exec.storage.sqlite import SQLiteStorage
+
+
+class SQLiteStores:
+    """Opens stores that end with the test."""
+
+    remembered = 20
+    remembered_bytes = 20_000
+    limits = NO_LIMITS
+    path: str
+
+    def open(self, path: str | None = None) -> SQLiteStorage:
+        storage = SQLiteStorage(
+            path or self.path,
+            reactor,  # type: ignore[arg-type]
+            remembered=self.remembered,
+            remembered_bytes=self.remembered_bytes,
+            limits=self.limits,
+        )
+        storage.startService()
+        self.addCleanup(storage.stopService)  # type: ignore[attr-defined]
+        return storage

@@ -1,0 +1,317 @@
+"""
+Tests for the files of :mod:`twisted_exec.storage.sqlite`: who may open them, and what is lost with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+from pathlib import Path
+
+from twisted.internet import error, protocol, reactor
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import TestCase
+
+from tests.contracts.storage import MACHINES, machine
+from tests.storage.sqlites import SQLiteStores
+from twisted_exec.api.status import (
+    ServiceUnavailable,
+)
+from twisted_exec.storage.interfaces import StorageError
+
+
+class FileTests(SQLiteStores, TestCase):
+    """Files that are not a store are refused in one line."""
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+
+    def refusal(self) -> str:
+        with self.assertRaises(StorageError) as caught:
+            self.open()
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+    async def test_private(self) -> None:
+        """Only the owner can read the file and what SQLite puts beside it."""
+        storage = self.open()
+        await storage.create(MACHINES, machine("a"))
+        for path in (self.path, f"{self.path}-wal"):
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+
+    async def test_public(self) -> None:
+        """A file that every user can read is used, and a warning names the remedy."""
+        await self.open().stopService()
+        os.chmod(self.path, 0o644)
+        with capturedLogs() as events:
+            self.open()
+        (line,) = [formatEvent(event) for event in events if "chmod" in formatEvent(event)]
+        self.assertIn(f"{self.path!r} can be read by every user of this host (mode 644)", line)
+
+    async def test_second_server(self) -> None:
+        """Two servers never share a file."""
+        self.open()
+        self.assertIn("is in use by another server", self.refusal())
+
+    async def test_newer_version(self) -> None:
+        """A file of a newer version is left alone."""
+        await self.open().stopService()
+        database = sqlite3.connect(self.path)
+        database.execute("PRAGMA user_version = 99")
+        database.close()
+        before = Path(self.path).read_bytes()
+        self.assertIn("was written by a newer version (schema 99", self.refusal())
+        self.assertEqual(Path(self.path).read_bytes(), before)
+
+    def test_another_program(self) -> None:
+        """A database of another program is left alone."""
+        database = sqlite3.connect(self.path)
+        database.execute("CREATE TABLE notes (text)")
+        database.close()
+        self.assertIn("database of another program", self.refusal())
+
+    def test_not_a_database(self) -> None:
+        """A file that is no database is left alone."""
+        Path(self.path).write_bytes(b"not a database, " * 100)
+        self.assertIn("file is not a database", self.refusal())
+
+    def test_no_directory(self) -> None:
+        """A path that cannot be opened is named."""
+        self.path = "/nonexistent/state.db"
+        self.assertIn("cannot open the store /nonexistent/state.db: No such file", self.refusal())
+
+    async def test_damaged_object(self) -> None:
+        """A file with an unreadable object says so."""
+        storage = self.open()
+        await storage.create(MACHINES, machine("a"))
+        await storage.stopService()
+        database = sqlite3.connect(self.path)
+        database.execute("UPDATE objects SET body = '{'")
+        database.commit()
+        database.close()
+        self.assertIn("is damaged", self.refusal())
+
+
+class LostFilesTests(SQLiteStores, TestCase):
+    """A store whose files disappear while it runs writes nothing, and says so."""
+
+    def setUp(self) -> None:
+        self.path = os.path.abspath(self.mktemp())
+        self.storage = self.open()
+
+    async def check(self, problem: str) -> None:
+        """Writes and probes are refused, reads are not; the log has the problem once."""
+        with capturedLogs() as events:
+            for attempt in (
+                lambda: self.storage.create(MACHINES, machine("b")),
+                self.storage.probe,
+            ):
+                with self.assertRaises(ServiceUnavailable) as caught:
+                    await attempt()
+                self.assertIn("its files were removed or replaced", caught.exception.message)
+        (line,) = [formatEvent(event) for event in events]
+        self.assertIn(problem, line)
+        self.assertIn("twisted-exec restore", line)
+        self.assertEqual(len((await self.storage.list(MACHINES)).items), 1)
+
+    async def test_removed(self) -> None:
+        """The file is removed; when it is put back, writes continue."""
+        await self.storage.create(MACHINES, machine("a"))
+        os.rename(self.path, f"{self.path}.away")
+        await self.check("was removed")
+        os.rename(f"{self.path}.away", self.path)
+        await self.storage.create(MACHINES, machine("b"))
+
+    async def test_replaced(self) -> None:
+        """Another file takes the name."""
+        await self.storage.create(MACHINES, machine("a"))
+        shutil.copy(self.path, f"{self.path}.copy")
+        os.rename(f"{self.path}.copy", self.path)
+        await self.check("was replaced by another file")
+
+    async def test_overwritten(self) -> None:
+        """Another database is written into the file."""
+        await self.storage.create(MACHINES, machine("a"))
+        Path(self.path).write_bytes(b"another program's".ljust(20_000))
+        await self.check("was overwritten")
+
+    async def test_log_removed(self) -> None:
+        """The write-ahead log is removed."""
+        await self.storage.create(MACHINES, machine("a"))
+        os.remove(f"{self.path}-wal")
+        await self.check("-wal was removed")
+
+    async def test_log_cut(self) -> None:
+        """The write-ahead log is cut."""
+        await self.storage.create(MACHINES, machine("a"))
+        os.truncate(f"{self.path}-wal", 100)
+        await self.check("-wal was cut")
+
+
+class LossTests(SQLiteStores, TestCase):
+    """A store that lost acknowledged changes while no server ran does not start."""
+
+    async def crash(self) -> None:
+        """Leave the files as a killed server does."""
+        running = os.path.abspath(self.mktemp())
+        storage = self.open(running)
+        for name in "abc":
+            await storage.create(MACHINES, machine(name, text="x" * 10_000))
+        self.path = os.path.abspath(self.mktemp())
+        for end in ("", "-wal", "-state"):
+            shutil.copy(running + end, self.path + end)
+
+    def refusal(self) -> str:
+        with self.assertRaises(StorageError) as caught:
+            self.open()
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+    async def test_complete(self) -> None:
+        """After a crash the store starts with all objects."""
+        await self.crash()
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 3)
+
+    async def test_log_removed(self) -> None:
+        """Without its write-ahead log the store has lost changes, and says how to go on."""
+        await self.crash()
+        os.remove(f"{self.path}-wal")
+        refusal = self.refusal()
+        self.assertIn("ends at version 0, but version 3 was acknowledged", refusal)
+        self.assertIn("-wal is missing", refusal)
+        self.assertIn(f"twisted-exec restore BACKUP {self.path} --force", refusal)
+        self.assertIn("--accept-loss", refusal)
+        self.assertEqual(self.refusal(), refusal)
+
+    async def test_log_cut(self) -> None:
+        """A write-ahead log that ends early has lost changes."""
+        await self.crash()
+        log = f"{self.path}-wal"
+        os.truncate(log, os.path.getsize(log) - 1)
+        self.assertIn("ends at version 2, but version 3 was acknowledged", self.refusal())
+
+    async def test_torn(self) -> None:
+        """A torn log record of an unacknowledged write is ignored."""
+        await self.crash()
+        with open(f"{self.path}-wal", "ab") as log:
+            log.write(b"x" * 5000)
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 3)
+
+    async def test_copy_alone(self) -> None:
+        """A copy of the database file of a running server is no backup."""
+        await self.crash()
+        os.remove(f"{self.path}-wal")
+        os.remove(f"{self.path}-state")
+        self.assertIn("was in use, and its", self.refusal())
+
+    async def test_database_removed(self) -> None:
+        """A missing database is not replaced by an empty one."""
+        await self.crash()
+        os.remove(self.path)
+        os.remove(f"{self.path}-wal")
+        self.assertIn("is missing: put it back", self.refusal())
+        os.remove(f"{self.path}-state")
+        self.assertEqual((await self.open().list(MACHINES)).items, [])
+
+    async def test_another_database(self) -> None:
+        """A database that was put in the place of the store is noticed."""
+        await self.crash()
+        other = self.open(self.mktemp())
+        await other.stopService()
+        shutil.copy(other._path, self.path)
+        os.remove(f"{self.path}-wal")
+        self.assertIn("is not the database of", self.refusal())
+
+    async def test_earlier_release(self) -> None:
+        """A file of an earlier release has no record, and is accepted."""
+        self.path = os.path.abspath(self.mktemp())
+        storage = self.open()
+        await storage.create(MACHINES, machine("a"))
+        await storage.stopService()
+        os.remove(f"{self.path}-state")
+        with contextlib.closing(sqlite3.connect(self.path)) as database:
+            database.execute("DROP TABLE state")
+            database.commit()
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 1)
+
+
+_KILLED = """
+import os, sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from tests.contracts.storage import MACHINES, machine
+from twisted_exec.storage.sqlite import SQLiteStorage
+
+async def write(storage, lane):
+    turn = 0
+    while True:
+        await storage.create(MACHINES, machine(f"m-{lane}-{turn}"))
+        # Not print(): a dying process must hold nothing back.
+        os.write(1, b"m-%d-%d\\n" % (lane, turn))
+        turn += 1
+
+storage = SQLiteStorage(sys.argv[1], reactor)
+storage.startService()
+for lane in range(8):
+    Deferred.fromCoroutine(write(storage, lane)).addErrback(
+        lambda failure: (failure.printTraceback(), reactor.stop())
+    )
+reactor.run()
+"""
+
+
+class _Victim(protocol.ProcessProtocol):
+    """Kills the process in the middle of its writing; fires with what it acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged = b""
+        self.complaints = b""
+        self.ended: Deferred[None] = Deferred()
+
+    def outReceived(self, data: bytes) -> None:
+        self.acknowledged += data
+        if self.acknowledged.count(b"\n") > 500:
+            self.kill()
+
+    def kill(self) -> None:
+        try:
+            self.transport.signalProcess("KILL")  # type: ignore[union-attr]
+        except error.ProcessExitedAlready:
+            pass
+
+    def errReceived(self, data: bytes) -> None:
+        self.complaints += data
+
+    def processEnded(self, reason: object) -> None:
+        self.ended.callback(None)
+
+
+class KillTests(SQLiteStores, TestCase):
+    """Losing the process loses nothing that was acknowledged."""
+
+    timeout = 120
+
+    async def test_kill(self) -> None:
+        """A process killed while writing leaves every acknowledged object."""
+        self.path = os.path.abspath(self.mktemp())
+        victim = _Victim()
+        root = str(Path(__file__).parents[2])
+        reactor.spawnProcess(  # type: ignore[attr-defined]
+            victim,
+            sys.executable,
+            [sys.executable, "-c", _KILLED, self.path],
+            env={**os.environ, "PYTHONPATH": root},
+            path=root,
+        )
+        self.addCleanup(victim.kill)
+        await victim.ended
+        acknowledged = victim.acknowledged.decode().splitlines(keepends=True)
+        names = {line.strip() for line in acknowledged if line.endswith("\n")}
+        self.assertGreater(len(names), 500, victim.complaints)
+        found = {obj["metadata"]["name"] for obj in (await self.open().list(MACHINES)).items}
+        self.assertLessEqual(names, found)

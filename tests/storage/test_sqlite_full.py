@@ -1,0 +1,186 @@
+"""
+Tests for :mod:`twisted_exec.storage.sqlite` on disks that are full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+
+from twisted.internet import defer
+from twisted.internet.utils import getProcessOutputAndValue, getProcessValue
+from twisted.trial.unittest import SkipTest, TestCase
+
+from tests.contracts.storage import MACHINES, changed, machine
+from tests.storage.sqlites import SQLiteStores
+from twisted_exec.api.status import (
+    APIError,
+    Expired,
+    InsufficientStorage,
+    NotFound,
+)
+from twisted_exec.storage.reserve import Reserve
+
+
+class FullTests(SQLiteStores, TestCase):
+    """A full disk refuses what grows, and nothing else."""
+
+    remembered_bytes = 400_000
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+        self.storage = self.open()
+
+    def limit(self, pages: int) -> None:
+        """Let the file grow by so many pages."""
+        assert self.storage._writer is not None
+        database = self.storage._writer._database
+        (count,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {count + pages}")
+
+    async def test_deletes(self) -> None:
+        """In a full store, deletions and smaller updates still work and free space."""
+        stored = [
+            await self.storage.create(MACHINES, machine(name, text="x" * 100_000)) for name in "abc"
+        ]
+        self.limit(2)
+        with self.assertRaises(APIError) as caught:
+            await self.storage.create(MACHINES, machine("d", text="x" * 100_000))
+        self.assertEqual(
+            (caught.exception.code, caught.exception.reason), (507, "InsufficientStorage")
+        )
+        self.assertIn("delete objects, or free space on the disk", caught.exception.message)
+        with self.assertRaises(InsufficientStorage):
+            await self.storage.update(MACHINES, changed(stored[0], text="y" * 400_000))
+        await self.storage.update(MACHINES, changed(stored[0], text="y" * 50_000))
+        await self.storage.delete(MACHINES, stored[1])
+        await self.storage.delete(MACHINES, stored[2])
+        await self.storage.create(MACHINES, machine("d", text="x" * 10_000))
+
+    async def test_together(self) -> None:
+        """Of writes that are committed together only those that grow are refused."""
+        stored = [
+            await self.storage.create(MACHINES, machine(name, text="x" * 100_000)) for name in "ab"
+        ]
+        self.limit(2)
+        outcomes = await defer.DeferredList(
+            [
+                self.storage.create(MACHINES, machine("c", text="x" * 100_000)),
+                self.storage.delete(MACHINES, stored[0]),
+                self.storage.delete(MACHINES, {**stored[1], "metadata": stored[0]["metadata"]}),
+                self.storage.probe(),
+            ],
+            consumeErrors=True,
+        )
+        self.assertEqual([made for made, _ in outcomes], [False, True, False, True])
+        outcomes[0][1].trap(InsufficientStorage)
+        outcomes[2][1].trap(NotFound)
+
+    async def test_after_a_restart(self) -> None:
+        """Versions go on, and watches from before the full disk have expired."""
+        stored = await self.storage.create(MACHINES, machine("a", text="x" * 100_000))
+        await self.storage.create(MACHINES, machine("b"))
+        self.limit(0)
+        gone = await self.storage.delete(MACHINES, stored)
+        await self.storage.stopService()
+        again = self.open()
+        self.assertEqual(again.version(), int(gone["metadata"]["resourceVersion"]))
+        with self.assertRaises(Expired):
+            again.watch(MACHINES, again.version() - 1, lambda event: None)
+        self.assertEqual(len((await again.list(MACHINES)).items), 1)
+
+    async def test_space_returns(self) -> None:
+        """The file of an emptied store gets smaller when the disk was full."""
+        stored = [
+            await self.storage.create(MACHINES, machine(name, text="x" * 100_000))
+            for name in "abcdef"
+        ]
+        assert self.storage._writer is not None
+        self.storage._writer._reserve = Reserve(os.path.join(self.mktemp(), "none"))
+        self.limit(0)
+        for obj in stored:
+            await self.storage.delete(MACHINES, obj)
+        await self.storage.stopService()
+        self.assertLess(os.stat(self.path).st_size, 100_000)
+
+    async def test_earlier_file(self) -> None:
+        """A file that was written before files could shrink is converted."""
+        kept = await self.storage.create(MACHINES, machine("a"))
+        await self.storage.stopService()
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as database:
+            for statement in ("journal_mode = DELETE", "auto_vacuum = NONE"):
+                database.execute(f"PRAGMA {statement}")
+            database.execute("VACUUM")
+        again = self.open()
+        assert again._writer is not None
+        (mode,) = again._writer._database.execute("PRAGMA auto_vacuum").fetchone()
+        self.assertEqual(mode, 2)
+        self.assertEqual(await again.get(MACHINES, "default", "a"), kept)
+
+
+_FILL = """
+import os, sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from tests.contracts.storage import MACHINES, machine
+from twisted_exec.api.status import InsufficientStorage
+from twisted_exec.storage.sqlite import SQLiteStorage
+
+async def fill(storage):
+    stored = []
+    try:
+        while True:
+            stored.append(await storage.create(MACHINES, machine(f"m-{len(stored)}", text="x" * 500_000)))
+    except InsufficientStorage:
+        print("full", flush=True)
+    with open(sys.argv[1] + "/filler", "wb", buffering=0) as filler:
+        try:
+            while True:  # others take all the space that is left
+                filler.write(b"x" * 4096)
+        except OSError:
+            pass
+    for obj in stored:
+        await storage.delete(MACHINES, obj)
+    print("deleted", flush=True)
+    await storage.create(MACHINES, machine("another", text="x" * 500_000))
+    print("created", flush=True)
+    await storage.stopService()
+
+open(sys.argv[1] + "/filler", "wb").close()
+storage = SQLiteStorage(sys.argv[1] + "/objects.db", reactor)
+storage.startService()
+Deferred.fromCoroutine(fill(storage)).addErrback(
+    lambda failure: failure.printTraceback()
+).addBoth(lambda _: reactor.stop())
+reactor.run()
+"""
+
+
+class SmallDiskTests(TestCase):
+    """A disk that is really full."""
+
+    timeout = 120
+
+    async def test_small_disk(self) -> None:
+        """All objects can be deleted, although others take every byte that is left."""
+        directory = os.path.abspath(self.mktemp())
+        os.mkdir(directory)
+        root = str(Path(__file__).parents[2])
+        mounted = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        mount = 'mount -t tmpfs -o size=32m none "$0"'
+        works = await getProcessValue(
+            shutil.which("unshare") or "false", [*mounted[1:], mount, directory]
+        )
+        if works:
+            raise SkipTest("this machine lets no user mount a file system")
+        out, err, _ = await getProcessOutputAndValue(
+            shutil.which("unshare"),
+            [*mounted[1:], f'{mount} && exec "$1" -c "$2" "$0"', directory, sys.executable, _FILL],
+            env={**os.environ, "PYTHONPATH": root},
+            path=root,
+        )
+        self.assertEqual(out.decode().split(), ["full", "deleted", "created"], err.decode())

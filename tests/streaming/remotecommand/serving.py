@@ -1,0 +1,73 @@
+"""A server of one console in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.frames import Peer
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.interfaces import (
+    Subject,
+)
+from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.resumable import Resumption
+from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.http import MemoryServer
+from twisted_exec.wire.session_terms import FULL
+
+NOON = 1_800_014_400
+"""2027-01-15T12:00:00Z, when the clock of the tests is 0."""
+
+
+class Serving(Dispatcher):
+    """Gives every request its attachment."""
+
+    def __init__(self, clock: Clock, attachment: RecordingAttachment, limits: Limits) -> None:
+        super().__init__()
+        self.clock, self.attachment, self.limits = clock, attachment, limits
+        self.server: ConsoleServer | None = None
+        self.terms = FULL
+        self.resumption: Resumption | None = None
+        self.sessions: Sessions | None = None
+        self.now = lambda: NOON + clock.seconds()  # without a cycle through this object
+
+    async def dispatch(self, request: Request) -> None:
+        self.server = serve(
+            request,
+            self.attachment,
+            session="s-1",
+            user="ann",
+            clock=self.clock,
+            limits=self.limits,
+            terms=self.terms,
+            now=self.now,
+            resumption=self.resumption,
+            record=None if self.sessions is None else self.sessions.open(Subject("s-1")),
+        )
+
+
+class ServeTestCase(SynchronousTestCase):
+    """A console, served in memory."""
+
+    limits = Limits(input_bytes=1000, close_seconds=15, ping_seconds=30)
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.attach(RecordingAttachment())
+
+    def attach(self, attachment: RecordingAttachment) -> None:
+        self.attachment = attachment
+        self.serving = Serving(self.clock, attachment, self.limits)
+        self.server = MemoryServer(self.serving, self.clock)
+
+    def connect(self, **more: Any) -> Peer:
+        peer = Peer(self.server, **more)
+        self.assertIn(b"101 Switching Protocols", peer.head)
+        self.assertEqual(peer.messages()[:1], [b"\x01"])
+        return peer
