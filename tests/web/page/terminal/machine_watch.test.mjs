@@ -62,6 +62,17 @@ test("a machine that is gone is not known any more", async () => {
   watch.stop();
 });
 
+test("another machine of the same name has not started", async () => {
+  const { watch, seen } = watching(() => list(machine("vm-1", { state: "Shutdown" })));
+  await turn();
+  FakeSocket.made[0].onopen();
+  const other = machine("vm-1");
+  other.metadata.uid = "uid-of-another";
+  change(other);
+  assert.deepEqual([watch.machine.runs, seen], [true, [false, false]]);
+  watch.stop();
+});
+
 test("a user who may not watch machines is not asked again and again", async () => {
   const { watch, calls } = watching(() => [403, { message: "forbidden" }]);
   await watch.ended;

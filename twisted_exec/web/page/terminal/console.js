@@ -2,17 +2,17 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { Attachment, forget } from "./attachment.js";
-import { confirmPaste, chooseSysrq } from "./dialogs.js";
+import { Clipboard } from "./clipboard.js";
+import { chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { MachineWatch } from "./machine_watch.js";
-import { encode, examine } from "./paste.js";
 import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { amount, endText, recordingNews } from "./texts.js";
+import { endText, recordingNews } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
@@ -36,6 +36,10 @@ export class Console {
   #status;
   #messageTimer;
   #isClosed = false;
+  clipboard = new Clipboard(this, {
+    type: (bytes) => this.#typed(bytes),
+    tell: (text, kind) => this.#tell(text, kind),
+  });
   #role;
   #head;
   #finder;
@@ -148,7 +152,7 @@ export class Console {
     );
     this.element.addEventListener("focusin", () => this.#on.active());
     // Before xterm.js: it would send the text at once.
-    this.#terminal.addEventListener("paste", (event) => this.#pasted(event), { capture: true });
+    this.#terminal.addEventListener("paste", (event) => this.clipboard.pasted(event), { capture: true });
     this.#terminal.addEventListener("drop", (event) => event.preventDefault());
     buildFinder(this.#finder, this);
   }
@@ -248,7 +252,7 @@ export class Console {
       }
       announce(`${name}: session ended. ${endText(detail)}`);
       this.#end.show(detail, this.#rights, this.#status.isReadOnly);
-      if (this.#end.waitsForMachine) this.#watchMachine();
+      if (this.#end.followsMachine) this.#watchMachine();
       else this.#leaveMachine();
       if (detail.reason === REVOKED) this.#logInAgain();
     }
@@ -259,15 +263,15 @@ export class Console {
     this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
       const { machine } = this.#machine;
       this.#status.machine(machine);
-      if (hasStarted && this.#end.waitsForMachine) this.reopen();
-      else this.#end.follow(machine);
+      this.#end.follow(machine, hasStarted);
     });
-    this.#end.follow(this.#machine.machine);
+    this.#end.follow(this.#machine.machine, false);
   }
 
   #leaveMachine() {
     this.#machine?.stop();
     this.#machine = null;
+    this.#status.machine(null);
   }
 
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
@@ -312,46 +316,6 @@ export class Console {
       if (this.#early.length < MOST_EARLY) this.#early.push(bytes);
     } else if (this.#session?.isFull) this.#tell("The connection is slow: this key was not accepted.", "warning");
     else this.#session?.send(bytes);
-  }
-
-  #pasted(event) {
-    event.preventDefault();
-    event.stopPropagation();
-    this.pasteText(event.clipboardData?.getData("text/plain") ?? "");
-  }
-
-  async pasteText(text) {
-    const paste = examine(text);
-    if (!paste.text) return;
-    if (paste.asks && !(await confirmPaste(this.place.name, paste))) {
-      this.focus();
-      return;
-    }
-    this.#typed(encode(paste.text, this.#screen.isBracketed));
-    this.focus();
-  }
-
-  async paste() {
-    try {
-      await this.pasteText(await navigator.clipboard.readText());
-    } catch {
-      this.#tell("The browser does not give the page the clipboard: press Ctrl Shift V instead.", "warning");
-    }
-  }
-
-  async copy() {
-    const text = this.#screen?.selection ?? "";
-    if (!text) {
-      this.#tell("Nothing is selected: select text with the mouse, or find it.", "");
-      return;
-    }
-    try {
-      await navigator.clipboard.writeText(text);
-      this.#tell(`${amount(new TextEncoder().encode(text).length)} copied.`, "");
-    } catch {
-      this.#tell("The browser refuses to copy: use its menu instead.", "warning");
-    }
-    this.focus();
   }
 
   /** Show who is connected, and how fast the session is. */

@@ -2,14 +2,14 @@
 
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
-import { demands, endText, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, demands, endText, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
 
 export class EndPanel {
   #owner;
   #waiting;
-  #showMachine = null; // of a console that waits for its machine
+  #followMachine = null; // if the machine decides what the user can do
 
   constructor(owner) {
     this.#owner = owner;
@@ -26,20 +26,20 @@ export class EndPanel {
 
   hide() {
     this.#waiting?.abort();
-    this.#showMachine = null;
+    this.#followMachine = null;
     const hadFocus = this.element.contains(document.activeElement);
     this.element.hidden = true;
     if (hadFocus) this.#owner.focus();
   }
 
-  /** Whether the console is to be opened again when its machine runs. */
-  get waitsForMachine() {
-    return this.#showMachine !== null;
+  /** Whether it is to be told about the machine. */
+  get followsMachine() {
+    return this.#followMachine !== null;
   }
 
-  /** The machine of the console has changed. */
-  follow(machine) {
-    this.#showMachine?.(machine);
+  /** The machine is as MachineWatch says; `hasStarted`: since the last call. */
+  follow(machine, hasStarted) {
+    this.#followMachine?.(machine, hasStarted);
   }
 
   /** @param {object} ending as ConsoleSession says */
@@ -49,9 +49,7 @@ export class EndPanel {
     if (required.reason || required.approval) {
       this.#showForm(text, required);
     } else if (isMachineMissing(ending)) {
-      const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
-      const machines = h("a", { class: "button", href: "#/machines" }, "List of machines");
-      this.#fill("There is no such machine", h("p", {}, printable(text)), h("div", { class: "actions" }, close, machines));
+      this.#showNoMachine(text, ending.reason === MACHINE_DELETED);
     } else if (isMachineStopped(ending)) {
       this.#showStopped(text);
     } else {
@@ -82,22 +80,56 @@ export class EndPanel {
 
   /** Only the start of the machine helps; the user can read its log and its last screen meanwhile. */
   #showStopped(text) {
-    const { place, context } = this.#owner;
-    const { kind } = context.machines.parse(place.name);
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
-    const view = (part, label) =>
-      context.machines.has(kind, part)
-        ? h("a", { class: "button", href: context.link(place.namespace, place.name, part) }, label)
-        : null;
-    const actions = h("div", { class: "actions" }, again, view("logs", "Log"), view("screen", "Screen"));
-    this.#showMachine = (machine) => {
-      const hadFocus = document.activeElement === again;
-      again.hidden = machine?.runs === false;
-      state.textContent = again.hidden ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
-      if (hadFocus) this.focus();
+    this.#fill(
+      "The machine is not running",
+      h("p", {}, printable(text)),
+      state,
+      h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
+    );
+    this.#followMachine = (machine, hasStarted) => {
+      const isStopped = machine?.runs === false;
+      state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
+      this.#offer(again, !isStopped);
+      if (hasStarted) this.#owner.reopen();
     };
-    this.#fill("The machine is not running", h("p", {}, printable(text)), state, actions);
+  }
+
+  /** A machine that gets the name later is another one: only the user decides to open its console. */
+  #showNoMachine(text, isDeleted) {
+    const state = h("p", { class: "dim" });
+    const again = button("Open again", () => this.#owner.reopen(), { class: "primary", hidden: true });
+    this.#fill(
+      isDeleted ? "The machine is deleted" : "There is no such machine",
+      h("p", {}, printable(text)),
+      state,
+      h(
+        "div",
+        { class: "actions" },
+        again,
+        button("Close this console", () => this.#owner.leave(), { class: "primary" }),
+        isDeleted ? this.#link("logs", "Log") : null,
+        h("a", { class: "button", href: "#/machines" }, "List of machines"),
+      ),
+    );
+    this.#followMachine = (machine) => {
+      state.textContent = machine === null ? "" : "A machine of this name was created meanwhile.";
+      this.#offer(again, machine !== null);
+    };
+  }
+
+  #link(part, label) {
+    const { place, context } = this.#owner;
+    const { kind } = context.machines.parse(place.name);
+    if (!context.machines.has(kind, part)) return null;
+    return h("a", { class: "button", href: context.link(place.namespace, place.name, part) }, label);
+  }
+
+  #offer(element, isOffered) {
+    const hadFocus = document.activeElement === element;
+    element.hidden = !isOffered;
+    if (hadFocus) this.focus();
   }
 
   #showForm(text, required) {

@@ -7,6 +7,7 @@ export class MachineWatch {
   machine = null;
   #leaving = new AbortController();
   #changed;
+  #uid = ""; // another machine may get the name
 
   /**
    * @param {object} context of the page
@@ -33,9 +34,10 @@ export class MachineWatch {
 
   #follow({ type, items, object }, kind) {
     const found = type === "RESET" ? items[0] : type === "DELETED" ? undefined : object;
-    const before = this.machine;
+    const [before, uid] = [this.machine, this.#uid];
     this.machine = found ? stateOf(found, kind) : null;
-    this.#changed(before?.runs === false && this.machine?.runs === true);
+    this.#uid = found?.metadata.uid ?? "";
+    this.#changed(before?.runs === false && this.machine?.runs === true && this.#uid === uid);
   }
 }
 

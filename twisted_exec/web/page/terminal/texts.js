@@ -7,7 +7,9 @@ import { duration as length, size } from "../times.js";
 export { size as amount };
 
 const RESUMED_MILLISECONDS = 10_000;
-const POWERED_OFF = "PoweredOff"; // reason of a Status
+/** Reasons of a Status. */
+export const MACHINE_DELETED = "MachineDeleted";
+const POWERED_OFF = "PoweredOff";
 
 /** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
 export function duration(seconds) {
@@ -113,8 +115,8 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
 }
 
 /** Whether the machine of a console does not exist. */
-export function isMachineMissing({ code, kind }) {
-  return code === 404 && kind !== KEPT_SESSION;
+export function isMachineMissing({ reason, code, kind }) {
+  return reason === MACHINE_DELETED || (code === 404 && kind !== KEPT_SESSION);
 }
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */

@@ -157,8 +157,8 @@ class Workspace {
     if (opensMenu(event)) {
       action = () => this.#menu();
     } else if (ctrlKey && !altKey && !metaKey) {
-      if (shiftKey && key === "C") action = () => this.active?.copy();
-      else if (!shiftKey && key === "Insert") action = () => this.active?.copy();
+      if (shiftKey && key === "C") action = () => this.active?.clipboard.copy();
+      else if (!shiftKey && key === "Insert") action = () => this.active?.clipboard.copy();
       else if (shiftKey && key === "V") return false; // the browser pastes
     } else if (shiftKey && !altKey && !metaKey && key === "Insert") {
       return false;
@@ -184,8 +184,8 @@ class Workspace {
       { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
       { key: "v", label: this.#isSplit ? "One console at a time" : "Split view", action: () => this.toggleSplit() },
       { key: "f", label: "Find text", action: () => console.find() },
-      { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.copy() },
-      { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.paste(), disabled: !drives },
+      { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.clipboard.copy() },
+      { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.clipboard.paste(), disabled: !drives },
       { key: "t", label: "Type here, or take over", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
       { key: "r", label: "Release: only observe", action: () => console.changeRole("observe"), disabled: !drives },
       { key: "b", label: "Send BREAK", action: () => console.sendBreak(), disabled: !drives },
