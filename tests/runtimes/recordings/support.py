@@ -39,6 +39,7 @@ class Case(SynchronousTestCase):
 
     limit_bytes = 0
     make_uploads: Any = staticmethod(lambda: None)
+    in_thread: Any = staticmethod(at_once)
 
     def setUp(self) -> None:
         self.addCleanup(close_segments)
@@ -78,7 +79,7 @@ class Case(SynchronousTestCase):
             self.recorder,
             self.now,
             limit_bytes=self.limit_bytes,
-            in_thread=at_once,
+            in_thread=lambda function: self.in_thread(function),
             layer=self.layer,
             make_uploads=self.make_uploads,
         )

@@ -14,8 +14,9 @@ from tests.recording.support import signer
 from tests.recording.test_writer import played
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.runtimes.recordings.service import READ_WAIT_SECONDS
 
-from .support import KEY, OTHER, UID, Case, head_of
+from .support import KEY, OTHER, UID, Case, at_once, head_of
 
 
 class LifeTests(Case):
@@ -291,6 +292,59 @@ class ReadTests(Case):
         for each in reads:
             self.assertEqual(played(b"".join(self.successResultOf(each))), b"x" * 10)
         self.assertLessEqual(self.recordings.heads - before, 2)
+
+    def reading(self, uid: str = UID) -> Deferred[bytes]:
+        """Read a recording, two seconds after its newest head."""
+        self.wait(2)
+        return Deferred.fromCoroutine(self.recordings.read(uid)).addCallback(b"".join)
+
+    def signs_long(self, uid: str) -> Deferred[None]:
+        """Begin to sign a recording with much new output, which goes on until the Deferred fires."""
+        over: Deferred[None] = Deferred()
+        self.in_thread = lambda function: over.addCallback(lambda _: function())
+        self.set(uid=uid, machine_uid=OTHER)
+        self.store.journal(OTHER).append(b"much")
+        self.wait(60)
+        self.in_thread = at_once
+        return over
+
+    def test_long_signature(self) -> None:
+        """While a head takes long, a reader waits two seconds, and gets what is signed."""
+        other = UID.replace("1", "2")
+        self.add(OTHER)
+        over = self.signs_long(other)
+        reading = self.reading(other)
+        self.assertNoResult(reading)
+        self.wait(READ_WAIT_SECONDS)
+        self.assertEqual(played(self.successResultOf(reading)), b"")
+        over.callback(None)
+        self.assertEqual(played(self.successResultOf(self.reading(other))), b"much")
+
+    def test_long_signature_of_another(self) -> None:
+        """A closed recording waits for no head, and another one is whole when it is signed."""
+        other, closed = UID.replace("1", "2"), UID.replace("1", "3")
+        self.add(OTHER)
+        self.set(uid=closed)
+        self.journal.append(b"one ")
+        self.end(closed)
+        self.set()
+        over = self.signs_long(other)
+        self.journal.append(b"two")
+        self.assertEqual(played(self.successResultOf(self.reading(closed))), b"one ")
+        self.assertTrue(self.report(closed).is_closed)
+        reading = self.reading()
+        self.assertNoResult(reading)
+        over.callback(None)
+        self.wait(1)
+        self.assertEqual(played(self.successResultOf(reading)), b"two")
+
+    def test_stopped(self) -> None:
+        """A stop of the runtime keeps no reader waiting."""
+        self.add(OTHER)
+        self.signs_long(UID)
+        reading = self.reading()
+        self.recordings.abandon()
+        self.successResultOf(reading)
 
 
 class TroubleTests(Case):

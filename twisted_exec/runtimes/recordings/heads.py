@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.logger import Logger
 
 from twisted_exec.journal.journal import Journal
@@ -87,12 +87,34 @@ class Heads:
         self._parts, self._report = parts, report
         self._needs_changed, self._closed = needs_changed, closed
         self.signed = self.failures = 0
+        self._readers: dict[Recording, list[Deferred[None]]] = {}
         self._sealing = SingleRun(self._seal_due, "signing recordings")
 
     def sign(self, recording: Recording) -> None:
         """Sign the next head of a recording soon."""
         recording.is_due = True
         self._sealing.start()
+
+    def newest(self, recording: Recording, seconds: float) -> Deferred[None]:
+        """Sign the next head of a recording soon; fires when that is over, or after some seconds."""
+        waiting: Deferred[None] = Deferred()
+        waiting.addTimeout(seconds, self._parts.clock)
+        self._readers.setdefault(recording, []).append(waiting)
+        self.sign(recording)
+        return waiting.addErrback(lambda failure: failure.trap(TimeoutError) and None)
+
+    def _over(self, recording: Recording) -> None:
+        """Let the readers of a recording go on, unless its next head is to be signed for them."""
+        if not recording.is_due:
+            for waiting in self._readers.pop(recording, ()):
+                if not waiting.called:
+                    waiting.callback(None)
+
+    def stop(self) -> None:
+        """Let all readers go on."""
+        for recording in list(self._readers):
+            recording.is_due = False
+            self._over(recording)
 
     def sign_all(self) -> None:
         """Sign the next head of each open recording with something new."""
@@ -115,6 +137,8 @@ class Heads:
                 target = self._target(recording) if recording.is_open else None
                 if target is not None:
                     targets[recording] = target
+                else:
+                    self._over(recording)
             if targets:
                 await self._parts.journals.sync()
             # One with gigabytes of output takes minutes: all others come first.
@@ -122,6 +146,7 @@ class Heads:
                 target = targets[recording]
                 if recording.is_open:
                     await self._seal_one(recording, target, turns)
+                self._over(recording)
 
     def _target(self, recording: Recording) -> _Target | None:
         """Return the target of the next head; ``None`` if there is nothing new."""

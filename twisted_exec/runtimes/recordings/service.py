@@ -49,6 +49,8 @@ LOOK_SECONDS = 1.0
 """Interval of looking whether the certificate is still there, while users type."""
 READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another one."""
+READ_WAIT_SECONDS = 2.0
+"""Longest time that a reader waits for this head."""
 MOST_RECORDINGS = 10_000
 """Recordings that a runtime retains."""
 _SIZE_BYTES = 1 << 20
@@ -194,6 +196,7 @@ class ConsoleRecordings:
         """Stop without a last signature."""
         self._is_running = False
         self._desired.stop()
+        self._heads.stop()
         self.storing.stop()
         self.statuses.stop()
         if self._timer is not None and self._timer.active():
@@ -507,15 +510,17 @@ class ConsoleRecordings:
         """
         Sign what was printed until now, and return :meth:`content`.
 
-        Readers in quick succession share a head: each is in the text of the recording for ever.
+        Readers in quick succession share a head: each is in the text of the recording for ever.  If
+        signing takes longer than :data:`READ_WAIT_SECONDS`, because this or another recording has
+        gigabytes of new output, the text ends with the head before.
         """
         recording = self._recordings.get(uid)
         if recording is not None and recording.is_open:
             age_seconds = self._now() / 1e9 - recording.last.time / 1e3
             if 0 <= age_seconds < READ_SECONDS:
                 await deferLater(self._reactor, READ_SECONDS - age_seconds)
-        self._soon(uid)
-        await self._heads.ended()
+        if recording is not None and recording.is_open and self._is_running:
+            await self._heads.newest(recording, READ_WAIT_SECONDS)
         return self.content(uid)
 
     def content(self, uid: str) -> Iterator[bytes]:
