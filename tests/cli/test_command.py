@@ -4,13 +4,21 @@ Tests for :mod:`twisted_exec.cli.command`, in processes of their own: each has o
 
 from __future__ import annotations
 
+import argparse
+import io
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from textwrap import dedent
+from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.heard import hear_signals
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
+from twisted_exec.cli.cluster_options import add_cluster_options
+from twisted_exec.cli.command import ask_server
 
 
 class AskOnceTests(SynchronousTestCase):
@@ -46,3 +54,26 @@ class AskOnceTests(SynchronousTestCase):
             await Deferred()
         """
         self.ends(asking, 130, "")
+
+
+class AskServerTests(TestCase):
+    """Tests for :func:`ask_server`."""
+
+    async def test_refusals(self) -> None:
+        """A refusal is explained as by ``kubectl console``: the bare word of the server says little."""
+        parser = argparse.ArgumentParser()
+        add_cluster_options(parser)
+        options = parser.parse_args(["--kubeconfig=/dev/null", "--server=http://127.0.0.1:1"])
+        options.namespace = None
+        for refusal, message in (
+            (Unauthorized(), "the server does not accept these credentials: Unauthorized"),
+            (Forbidden("ann may not"), "forbidden: ann may not"),
+        ):
+
+            async def ask(client: Any, options: Any, refusal: APIError = refusal) -> str:
+                raise refusal
+
+            output = io.StringIO()
+            with redirect_stderr(output):
+                self.assertEqual(await ask_server("x", ask, options, reactor), 1)
+            self.assertEqual(output.getvalue(), f"twisted-exec x: {message}\n")

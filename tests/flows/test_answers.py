@@ -170,7 +170,7 @@ class UnreachedTests(AnswersCase):
                 'resource "machines/exec" in API group "compute.ironcore.dev" in the namespace '
                 '"default"'
             )
-            await self.both(403, told, name, user="jane", console=f"forbidden: {told}")
+            await self.both(403, told, name, user="jane", console=told)
 
     async def test_no_upgrade(self) -> None:
         """A request without an upgrade is 400, which reveals a proxy that drops upgrades."""

@@ -432,7 +432,10 @@ class ErrorTests(ClientTestCase):
         await maybeDeferred(self.port.stopListening)
         refused = await self.refusal(self.client.get(MACHINES, "vm"))
         self.assertEqual(refused.code, 502)
-        self.assertIn(f"cannot reach the API server {self.client.config.server}", refused.message)
+        self.assertEqual(
+            refused.message,
+            f"cannot reach the API server {self.client.config.server}: connection refused",
+        )
 
     async def test_slow(self) -> None:
         """A time-out is a 504 and closes the connection."""

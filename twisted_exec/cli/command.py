@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.colours import Colour, painter
-from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.messages import explain, one_line
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
@@ -86,7 +86,7 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     except (InputError, KubeConfigError, TLSConfigError) as problem:
         return failed(command, str(problem))
     except APIError as refusal:
-        return failed(command, refusal.message)
+        return failed(command, explain(refusal))
     finally:
         await client.close()
     return 0

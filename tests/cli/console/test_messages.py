@@ -36,6 +36,8 @@ class ExplainTests(SynchronousTestCase):
         lost = NotFound("pools", "p", "x.y", 'pools.x.y "p" not found: machine vm was in it')
         self.assertEqual(explain(lost), 'pool "p" not found: machine vm was in it')
         self.assertEqual(explain(Forbidden("user ann may not")), "forbidden: user ann may not")
+        missing = 'secrets "a" is forbidden: user "ann" cannot get secrets'
+        self.assertEqual(explain(Forbidden(missing)), missing)
         self.assertEqual(
             explain(Unauthorized()), "the server does not accept these credentials: Unauthorized"
         )

@@ -41,7 +41,7 @@ def _explain_refusal(error: Any, namespace: str) -> str:
         if namespace and is_machine and message.endswith(" not found"):
             message += f' in namespace "{namespace}"'
         return message
-    if error.reason == "Forbidden":
+    if error.reason == "Forbidden" and "forbidden" not in error.message:
         return f"forbidden: {error.message}"
     if error.reason == "Unauthorized":
         return f"the server does not accept these credentials: {error.message}"

@@ -26,6 +26,7 @@ from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
 from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.kube.transport.http import HTTPTransport, Request
+from twisted_exec.streaming.http.upgrade_client import connection_problem
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import HandshakeError, OutsideValidity, TLSError, VerificationError
 
@@ -188,7 +189,7 @@ async def _connect(server: Server) -> None:
     try:
         connection: Any = await way.connect(Factory.forProtocol(Protocol))
     except Exception as problem:  # TCP, TLS, DNS and proxies raise many unrelated types
-        message = f"cannot reach {config.server}: {message_of(problem)}"
+        message = f"cannot reach {config.server}: {connection_problem(problem)}"
         raise report.fatal("server", message, _remedy(problem)) from None
     connection.transport.abortConnection()
     if not certificates:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from twisted_exec.api import times
 from twisted_exec.cli import command
 from twisted_exec.cli.command import failed, server_command
-from twisted_exec.cli.console.messages import one_line
+from twisted_exec.cli.console.messages import explain, one_line
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 
 if TYPE_CHECKING:
@@ -126,4 +126,4 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
         return failed("recording", f"{no_file}, and the cluster cannot be asked: {problem}")
     except APIError as refusal:
         hint = f"; {no_file} either" if refusal.code == 404 else ""
-        return failed("recording", f"{refusal.message}{hint}")
+        return failed("recording", f"{explain(refusal, config.namespace)}{hint}")

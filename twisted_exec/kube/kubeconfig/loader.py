@@ -264,7 +264,9 @@ def _files(
         files = ConfigFiles([ConfigFile.read(name) for name in file_names(path, environ)])
         if path or not files.are_empty or overrides.server:
             return files
-        missing = KubeConfigError(f"{files.names}: nothing is configured there")
+        missing = KubeConfigError(
+            f"{files.names}: names no cluster and no user; set KUBECONFIG or give --kubeconfig"
+        )
     except NoKubeConfig as error:
         if overrides.server:
             return ConfigFiles([])

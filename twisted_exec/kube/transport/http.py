@@ -35,7 +35,7 @@ from twisted.web.client import (
 )
 from twisted.web.http_headers import Headers
 
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, message_of
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
 from twisted_exec.kube.credentials.cache import renewed, settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.transport.connection import connection_stamp, endpoint, identity_headers
@@ -47,6 +47,7 @@ from twisted_exec.kube.transport.exchange import (
     Misuse,
     Use,
 )
+from twisted_exec.streaming.http.upgrade_client import connection_problem
 
 USER_AGENT = "twisted-exec"
 
@@ -388,7 +389,7 @@ def _why(failed: BaseException) -> str:
         return str(failed)
     if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
         return "connection lost"
-    return message_of(failed)
+    return connection_problem(failed)
 
 
 def _why_no_answer(failed: BaseException) -> str:

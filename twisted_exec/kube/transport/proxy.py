@@ -21,8 +21,8 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import message_of
 from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.http.upgrade_client import connection_problem
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.socks5 import Socks5Client, Socks5Refused
 
@@ -190,13 +190,9 @@ def _told(proxy: Proxy, problem: Exception) -> str:
     """Return one line for an error of any layer."""
     if isinstance(problem, _Refused | Socks5Refused | RemoteProtocolError):
         return str(problem).replace("the proxy", str(proxy), 1)
-    if isinstance(problem, error.ConnectionRefusedError):
-        return f"{proxy}: connection refused"
-    if isinstance(problem, error.DNSLookupError):
-        return f"{proxy}: its name is not known"
     if isinstance(problem, error.ConnectionDone | error.ConnectionLost):
         return f"{proxy} closed the connection"
-    return f"{proxy}: {message_of(problem)}"
+    return f"{proxy}: {connection_problem(problem)}"
 
 
 class _Tunnels(Factory):

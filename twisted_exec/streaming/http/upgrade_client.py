@@ -309,7 +309,7 @@ async def connect(
     except CancelledError:
         raise
     except Exception as problem:  # endpoints fail with the exceptions of all their layers
-        raise BadGateway(_why(problem)) from None
+        raise BadGateway(connection_problem(problem)) from None
     return connection
 
 
@@ -407,7 +407,8 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def _why(problem: Exception) -> str:
+def connection_problem(problem: BaseException) -> str:
+    """Return a few words for an error of connecting, or of a connection."""
     for kind, words in _WORDS:
         if isinstance(problem, kind):
             return words
