@@ -17,10 +17,21 @@ LINE_BYTES = 16
 _PIECE_BYTES = 4096
 
 
-def printed(size: int) -> bytes:
-    """Return the first bytes that the machine prints."""
-    lines = size // LINE_BYTES + 1
-    return b"".join(b"%015d\n" % number for number in range(lines))[:size]
+def printed(size: int, start: int = 0) -> bytes:
+    """Return some of the bytes that the machine prints."""
+    lines = range(start // LINE_BYTES, (start + size) // LINE_BYTES + 1)
+    return b"".join(b"%015d\n" % number for number in lines)[start % LINE_BYTES :][:size]
+
+
+def is_exact(output: bytes) -> bool:
+    """
+    Return whether this is what the machine has printed.
+
+    It may begin later than the machine: a console begins with a part of what was printed before.
+    """
+    begun = output.index(b"\n") + 1
+    start = int(output[begun : begun + LINE_BYTES]) * LINE_BYTES - begun
+    return output == printed(len(output), start)
 
 
 def main(directory: str, bytes_per_second: float) -> None:

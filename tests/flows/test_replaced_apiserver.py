@@ -16,7 +16,7 @@ from tests import needs
 from twisted_exec.api import kinds
 
 from . import kubectls
-from .busy_machine import printed
+from .busy_machine import is_exact
 from .deployment import pause
 from .programs import Program, terminal
 from .resuming import BUSY, CabledDeployment, Typist
@@ -151,9 +151,8 @@ class ReplacedTests(ReplacedCase):
         self.assertTrue(self.deployment.typed == user.sent, "the machine got other keys")
         self.deployment.stop_printing()
         await user.until_printed(rb"END\n")
-        size = user.printed_bytes - len(b"END\n")
         self.assertEqual((user.gaps, set(user.uncertain)), ([], {0}))
-        self.assertTrue(user.printed[:size] == printed(size), "the user got other output")
+        self.assertTrue(is_exact(user.printed.removesuffix(b"END\n")), "the user got other output")
         for name in listed:
             if name.startswith("sh-"):
                 await self.kubectl("delete", "consolesession", name)
