@@ -201,6 +201,22 @@ class FailProgramTests(SynchronousTestCase):
         told = self.fails_with('ValueError("no such\\nfile")')
         self.assertIn(b"exec-x: no such file\n", told)
 
+    def test_terminal(self) -> None:
+        """On a terminal the message is also the last line, after those of the services that stop."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        subprocess.run(
+            [sys.executable, "-c", _FAILING % 'ValueError("no such file")'],
+            stdout=theirs,
+            stderr=theirs,
+            timeout=60,
+            check=False,
+        )
+        os.close(theirs)
+        lines = os.read(ours, 65536).decode().splitlines()
+        self.assertEqual(lines[-1], "exec-x: no such file")
+        self.assertIn("Main loop terminated.", lines[-2])
+
     def test_port_in_use(self) -> None:
         """If listening fails, the message gives the address, the reason and a remedy."""
         told = self.fails_with(

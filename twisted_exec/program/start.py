@@ -38,7 +38,8 @@ from twisted_exec.program.notify import READY, STOPPING, notify
 from twisted_exec.program.options import ProgramOptions, refusal
 
 _log = Logger()
-_exit_code = 0
+_failure = ""
+"""Why the program cannot start; the exit code is 1."""
 
 
 class Startable(Protocol):
@@ -144,13 +145,14 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     """
     End the program because it cannot start.
 
-    The message is logged, which for ``twistd -n`` means standard output.
+    The message is logged, which for ``twistd -n`` means standard output.  On a terminal it is also
+    the last line, because services log their end after it.
 
     :param failure: its exception has the message.
     """
-    global _exit_code
-    _exit_code = 1
+    global _failure
     line = _explain(failure.value)
+    _failure = f"{program}: {line}"
     _log.critical("{program}: {line}", program=program, line=line)
     tell_failure(line)
     # Services start before the reactor runs, and a reactor that does not run cannot be stopped.
@@ -218,7 +220,10 @@ def _explain(error: BaseException | None) -> str:
 @atexit.register
 def _exit_with_code() -> None:
     # twistd has no way to set an exit code; its pidfile is removed by now.
-    if _exit_code:
+    if _failure:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(_exit_code)
+        # twistd has replaced sys.stderr by its log, which has the message already.
+        if sys.__stderr__ is not None and sys.__stderr__.isatty():
+            print(_failure, file=sys.__stderr__, flush=True)
+        os._exit(1)
