@@ -145,7 +145,9 @@ class User(Generic[AnyPage]):
 
     async def until_page(self, pattern: str) -> None:
         """Wait until the visible text of the document matches a regular expression."""
-        await self.page.until(f"new RegExp({json.dumps(pattern)}).test(document.body.innerText)")
+        await self.page.until(
+            f"new RegExp({json.dumps(pattern)}).test(document.body?.innerText ?? '')"
+        )
 
     async def click_text(self, selector: str, text: str) -> None:
         """Click on the first element with exactly this text or this label."""
