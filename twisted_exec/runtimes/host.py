@@ -42,7 +42,7 @@ from twisted_exec.program.handover.interfaces import Handed, IHandsOver
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.handover.service import RuntimeHandOver
 from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
-from twisted_exec.runtimes.recordings.service import NO_RECORDINGS, RecordingSettings
+from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
 from twisted_exec.runtimes.serving.resume_keys import read_secret
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,

@@ -46,11 +46,8 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
-from twisted_exec.runtimes.recordings.service import (
-    NO_RECORDINGS,
-    ConsoleRecordings,
-    RecordingSettings,
-)
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
+from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
 from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
     SHUTTING_DOWN,

@@ -21,8 +21,9 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import Retention
 from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
+from twisted_exec.runtimes.recordings.beginning import RecordedMachine
 from twisted_exec.runtimes.recordings.consoles import MachineRecorder
-from twisted_exec.runtimes.recordings.service import ConsoleRecordings, RecordedMachine
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
 

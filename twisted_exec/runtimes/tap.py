@@ -15,7 +15,7 @@ from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required, days, size, whole_seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.recording.stores.option import RECORDING_STORE
-from twisted_exec.runtimes.recordings.service import RecordingSettings
+from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
 from twisted_exec.shipping import config as shipping

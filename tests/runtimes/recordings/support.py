@@ -22,7 +22,8 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.chain import Head, decode_head
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
 from twisted_exec.recording.verification import Report, verify
-from twisted_exec.runtimes.recordings.service import ConsoleRecordings, RecordedMachine
+from twisted_exec.runtimes.recordings.beginning import RecordedMachine
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 
 KEY = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"
 OTHER = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f11"
@@ -77,7 +78,7 @@ class Case(SynchronousTestCase):
             self.store,
             self.clock,
             self.recorder,
-            self.now,
+            lambda: self.now(),
             limit_bytes=self.limit_bytes,
             in_thread=lambda function: self.in_thread(function),
             layer=self.layer,

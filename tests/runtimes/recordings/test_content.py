@@ -23,7 +23,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.recording.chain import decode_head
 from twisted_exec.recording.signatures import Trust
 from twisted_exec.recording.verification import verify
-from twisted_exec.runtimes.recordings.service import RecordingSettings
+from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki.authority import Authority
 

@@ -65,18 +65,6 @@ class LifeTests(Case):
         self.assertEqual((self.status().end, self.status(other).end), (1_000_000, 1))
         self.assertGreater(self.status().number, self.status(other).number)
 
-    def test_earlier_output(self) -> None:
-        """A recording may begin with what was printed before it was set."""
-        self.journal.resized(50, 200)
-        self.journal.append(b"old\n")
-        self.wait(10)
-        since = self.now()
-        self.journal.append(b"new\n")
-        self.wait(10)
-        self.set(since=since)
-        self.end()
-        self.assertEqual(self.output(), b"new\n")
-
     def test_events(self) -> None:
         """Who joined is in the recording, from its begin on."""
         self.journal.joined("s1", "eve", "writer")
@@ -136,7 +124,6 @@ class LifeTests(Case):
         self.journal.append(b"one")
         self.wait(60)
         self.now = lambda: 1_700_000_000 * 10**9  # type: ignore[method-assign]
-        self.recordings._now = self.now
         self.journal.append(b"two")
         self.end()
         self.assertTrue(self.report().is_closed)
@@ -260,20 +247,6 @@ class RequiredTests(Case):
         self.assertIn("No space left", self.missing())
         self.journal.failure = ""
         self.assertEqual(self.missing(), "")
-
-    def test_certificate_gone(self) -> None:
-        """Without a readable certificate the console is not recorded from then on, not from the next signature on."""
-        self.require()
-        self.assertEqual(self.missing(), "")
-        self.problem = "the certificate cannot be read"
-        self.clock.advance(1)
-        self.assertIn("the certificate cannot be read", self.missing())
-        self.problem = ""
-        self.clock.advance(1)
-        self.assertEqual(self.missing(), "")
-        self.signer = signer(days=0)
-        self.clock.advance(1)
-        self.assertIn("valid from", self.missing())
 
 
 class ReadTests(Case):

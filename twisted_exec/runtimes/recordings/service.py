@@ -13,10 +13,8 @@ their poollet says so, at their time, or with the machine.
 from __future__ import annotations
 
 import os
-import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -28,15 +26,14 @@ from twisted.logger import Logger
 from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.journal.interfaces import Kind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
-from twisted_exec.recording.ranges import Position, Range, render
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
-from twisted_exec.recording.stores.option import MakeStore
+from twisted_exec.recording.ranges import Range, render
+from twisted_exec.recording.signatures import Signer
+from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine
 from twisted_exec.runtimes.recordings.desired import DesiredRecordings
-from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored, changed
-from twisted_exec.runtimes.recordings.heads import HeadParts, Heads, here
+from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, changed
+from twisted_exec.runtimes.recordings.heads import HeadParts, Heads
 from twisted_exec.runtimes.recordings.recording import CLOSED, FAILED, RECORDING, Recording
 from twisted_exec.runtimes.recordings.retained import RetainedSegments
 from twisted_exec.runtimes.recordings.statuses import Statuses
@@ -45,57 +42,10 @@ from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 SEAL_SECONDS = 60.0
 """Interval of signing the newest head."""
-LOOK_SECONDS = 1.0
-"""Interval of looking whether the certificate is still there, while users type."""
 READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another one."""
 READ_WAIT_SECONDS = 2.0
 """Longest time that a reader waits for this head."""
-MOST_RECORDINGS = 10_000
-"""Recordings that a runtime retains."""
-_SIZE_BYTES = 1 << 20
-"""The size of the terminal at an earlier begin is looked for in so much output before it."""
-_NAMES = ("namespace", "name", "uid")
-
-
-@dataclass(frozen=True)
-class RecordingSettings:
-    """
-    Settings of the recordings of consoles.
-
-    :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
-    :param key: its private key.
-    :param limit_bytes: see :class:`.RetainedSegments`.
-    :param make_store: creates the store of closed recordings; ``None`` without one.
-    """
-
-    certificate: str = ""
-    key: str = ""
-    limit_bytes: int = 0
-    make_store: MakeStore | None = None
-
-
-NO_RECORDINGS = RecordingSettings()
-
-
-class RecordedMachine:
-    """
-    A machine that can be recorded.
-
-    :param key: of its journal.
-    :param names: ``namespace``, ``name`` and ``uid``, as far as known.
-    :param size: returns columns and rows of its terminal; ``None`` if they are unknown.
-    """
-
-    def __init__(
-        self,
-        key: str,
-        journal: Journal,
-        names: dict[str, str],
-        size: Callable[[], tuple[int, int] | None] = lambda: None,
-    ) -> None:
-        self.key, self.journal, self.size = key, journal, size
-        self.names = {name: names[name] for name in _NAMES if names.get(name)}
 
 
 class ConsoleRecordings:
@@ -125,15 +75,17 @@ class ConsoleRecordings:
         layer: Any = os,
         make_uploads: MakeUploads = lambda: None,
     ) -> None:
-        self._journals, self._reactor, self._signer = journals, reactor, signer
-        self._now, self._layer = now_nanoseconds, layer
+        self._journals, self._reactor = journals, reactor
+        self._now = now_nanoseconds
         self._files = RecordingFiles(path, layer)
         self.retained = RetainedSegments(os.path.join(path, "segments"), limit_bytes, layer)
         self.statuses = Statuses(reactor)
-        self._refusals = 0
         self._recordings: dict[str, Recording] = {}
         self._machines: dict[str, RecordedMachine] = {}
         self._by_machine: defaultdict[str, dict[str, Recording]] = defaultdict(dict)
+        self._beginning = Beginning(
+            self._files, signer, now_nanoseconds, reactor, self._recordings.__len__
+        )
         self._desired = DesiredRecordings(self._is_set, reactor)
         self._changed: list[Callable[[str], None]] = []
         self._heads = Heads(
@@ -161,7 +113,6 @@ class ConsoleRecordings:
             self.statuses.changed,
             reactor,
         )
-        self._unusable, self._next_look = "", 0.0
         self._timer: IDelayedCall | None = None
         self._is_running = False
 
@@ -314,76 +265,18 @@ class ConsoleRecordings:
             )
         if machine.journal.failure:
             return f"the console {CANNOT_BE_RECORDED}: {machine.journal.failure}"
-        trouble = recording.trouble or self._unusable_certificate()
+        trouble = recording.trouble or self._beginning.unusable_certificate()
         return trouble and f"the console {CANNOT_BE_RECORDED}: {trouble}"
-
-    def _unusable_certificate(self) -> str:
-        """
-        Return why the certificate cannot be used; empty if it can.
-
-        Each key that is typed asks, and the answer is up to a second old.
-        """
-        if self._reactor.seconds() >= self._next_look:
-            self._next_look = self._reactor.seconds() + LOOK_SECONDS
-            try:
-                self._signer().require_valid(self._now() // 1_000_000)
-                self._unusable = ""
-            except UnusableCertificate as error:
-                self._unusable = str(error)
-        return self._unusable
 
     def _begin(
         self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str
     ) -> Recording:
         """:raises ServiceUnavailable: the machine cannot be recorded now."""
-        journal = machine.journal
-        try:
-            if len(self._recordings) >= MOST_RECORDINGS:
-                raise OSError(f"the runtime has {MOST_RECORDINGS} recordings, the limit")
-            signer = self._signer()
-            position, size = self._first(journal, machine, desired.since)
-            if journal.files is None or journal.failure:
-                raise OSError(journal.failure or "its output is not on disk")
-            facts = Facts(
-                uid=desired.uid,
-                key=machine.key,
-                machine=machine.names,
-                input=desired.input,
-                epoch=journal.files.epoch.hex(),
-                first=position.offset,
-                start_ns=desired.since or self._now(),
-                columns=size[0],
-                rows=size[1],
-                secret=secrets.token_hex(32),
-                until_ns=desired.until,
-                owner=owner,
-                user=desired.user,
-            )
-            seal = facts.range.begin(position, signer, self._now())
-            self._files.create(facts, seal)
-        except (UnusableCertificate, OSError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            self._refusals += 1
-            raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
-        recording = Recording(Stored(facts, seal, seal.certificate))
+        recording = self._beginning.begin(desired, machine, owner)
         self._add(recording)
         self._needs_changed(machine.key)
-        self._log.info("recording {uid} of {key} begins", uid=facts.uid, key=facts.key)
+        self._log.info("recording {uid} of {key} begins", uid=recording.uid, key=machine.key)
         return recording
-
-    def _first(
-        self, journal: Journal, machine: RecordedMachine, since: int
-    ) -> tuple[Position, tuple[int, int]]:
-        """Return where a recording begins, and columns and rows of the terminal there."""
-        if not since or since >= self._now():
-            return here(journal), machine.size() or (80, 24)
-        offset = journal.next_available(journal.printed_since(since))
-        before = sum(1 for each in journal.events(offset, offset) if each.time_ns < since)
-        size = machine.size() or (80, 24)
-        for event in journal.events(max(journal.start, offset - _SIZE_BYTES), offset - 1):
-            if event.kind == Kind.SIZE:
-                size = event.data["columns"], event.data["rows"]
-        return Position(offset, before), size
 
     # IConsoleRecordings.
 
@@ -546,7 +439,7 @@ class ConsoleRecordings:
     @property
     def failures(self) -> int:
         """Number of times that a recording could not begin, could not be written, or failed."""
-        return self._refusals + self._heads.failures
+        return self._beginning.refusals + self._heads.failures
 
     def count(self, state: str) -> int:
         """Return the number of recordings in a state."""
