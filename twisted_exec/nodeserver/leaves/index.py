@@ -138,14 +138,14 @@ class Leaves:
             self._remove(spec.name)
         self._leaves[spec.name] = leaf = self._make(spec)
         leaf.start()
-        self._log.info(
-            "leaf cluster {name}: taken up ({origin})", name=spec.name, origin=spec.origin
-        )
+        self._log.info("leaf cluster {name}: in use ({origin})", name=spec.name, origin=spec.origin)
         return True
 
     def _remove(self, name: str) -> None:
         leaf = self._leaves.pop(name)
-        self._log.info("leaf cluster {name}: let go ({origin})", name=name, origin=leaf.spec.origin)
+        self._log.info(
+            "leaf cluster {name}: no longer in use ({origin})", name=name, origin=leaf.spec.origin
+        )
         self._stopping.add(leaf.stop())
 
     def _all_specs(self) -> list[LeafSpec]:

@@ -297,7 +297,7 @@ class NodeWorker(BackgroundTask):
     def _note_success(self, planned: Plan) -> None:
         self._backoff.reset()
         if self.problem:
-            self._log.info("node {name} is kept", name=self.node.name)
+            self._log.info("node {name} is registered", name=self.node.name)
             self.problem = ""
         # API servers drop the status of an object that is created; it is written next.
         if not self._is_ours and not any(isinstance(each, Create) for each in planned.actions):
