@@ -40,7 +40,8 @@ class LocalPageTests(ChainTestCase):
     async def setUp(self) -> None:
         await super().setUp()
         self.config = load(self.kubeconfig("user-admin"))
-        self.local = LocalServer(lambda: self.config, {"cluster": "lab"}, reactor)
+        self.place: dict[str, Any] = {"cluster": "lab"}
+        self.local = LocalServer(lambda: self.config, self.place, reactor)
         await self.local.listen(0)
         self.addCleanup(self.local.close)
         self.url = self.local.new_url()
@@ -69,6 +70,9 @@ class LocalPageTests(ChainTestCase):
         await self.page.until(f"{CLUSTER} === 'lab'")
         self.assertEqual(self.page.violations, [])
 
+        group, version, resource = MACHINES.group, MACHINES.version, MACHINES.plural
+        kind = {"group": group, "version": version, "resource": resource}
+        self.place["machine"] = {"namespace": "default", "name": "vm-1", **kind}
         other = await self.browser.page(private=True)
         await other.goto(self.url)
         await other.until(f"{DIALOG}?.textContent.includes('press Enter in the terminal')")
@@ -78,6 +82,7 @@ class LocalPageTests(ChainTestCase):
             "document.querySelector('dialog form').requestSubmit()"
         )
         await other.until(f"{SHOWN} === 'admin'")
+        await other.until("location.hash === '#/machines/default/vm-1'")
 
     async def test_expired(self) -> None:
         """

@@ -37,4 +37,7 @@ test("machines of a second kind have longer names in routes", () => {
   assert.equal(machines.path("a", "vm-1"), "/apis/compute.ironcore.dev/v1alpha1/namespaces/a/machines/vm-1");
   assert.equal(machines.list(first, ""), MACHINES);
   assert.deepEqual(["instances.core.spheric.cloud", "others.example.org", ""].map((each) => machines.kindOf(each)), [second, first, first]);
+  const named = { name: "vm-1", group: "core.spheric.cloud", resource: "instances" };
+  assert.equal(machines.routeNameOf(named), name);
+  assert.equal(machines.routeNameOf({ name: "vm-1" }), "vm-1");
 });

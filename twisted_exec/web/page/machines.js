@@ -87,6 +87,11 @@ export class Machines {
     return kind === this.resource ? name : `${name}.${kind.plural}.${kind.group}`;
   }
 
+  /** Return the name in routes of the machine that the local command begins with. */
+  routeNameOf({ name, resource, group }) {
+    return this.routeName(this.kindOf(qualifiedName({ plural: resource, group })), name);
+  }
+
   /** Return the path of a machine. */
   path(namespace, routeName) {
     const { kind, name } = this.parse(routeName);

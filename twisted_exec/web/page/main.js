@@ -64,6 +64,7 @@ async function main() {
   const logInAgain = await authenticate(context);
   const [machineKinds, served] = await Promise.all([kinds(api, logInAgain), servedResources(api)]);
   context.machines = new Machines(machineKinds, served);
+  begin(context);
   frame.hideMissing(context.machines);
   api.group = context.machines.resource.group;
   nameUser(context);
@@ -72,6 +73,13 @@ async function main() {
   // Consoles that were open before a reload go on, whatever view is shown.
   if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
   await show(context);
+}
+
+/** Begin with the machine of the local command, whose kind is known only behind the login. */
+function begin({ config: { machine }, machines }) {
+  if (!machine || location.hash) return;
+  const hash = machineLink(machine.namespace, machines.routeNameOf(machine));
+  history.replaceState(null, "", location.pathname + location.search + hash);
 }
 
 /** Forget the user; their sessions would otherwise wait at the servers for a page that resumes them. */

@@ -47,13 +47,11 @@ export async function login(config, context, { reason }) {
 }
 
 /** Complete a login that the page's address brings back. @returns {Promise<boolean>} there was one */
-async function completed(config, { link, store }) {
+async function completed(config, { store }) {
   const secret = config.local ? secretOf(location.hash) : "";
   if (secret) {
     address(location.search, "");
     await enter(secret, config, store);
-    const { machine } = config;
-    if (machine) address(location.search, link(machine.namespace, machine.name));
     return true;
   }
   const answer = config.local ? null : answerOf(location.search);
