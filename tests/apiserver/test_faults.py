@@ -137,7 +137,7 @@ class ConsoleFaultTests(ChainTestCase):
         await self.make_machine()
         for word in ("insecureSkipTLSVerifyBackend", "insecureSkipTlsVerifyBackend"):
             told = await self.refused(502, query=f"?stdin=true&{word}=true")
-            self.assertIn("it is not signed by a CA that we trust", told)
+            self.assertIn("it is not signed by a trusted CA", told)
         self.assertEqual(made.requests, [])
 
     async def test_27_two_hundred_consoles(self) -> None:

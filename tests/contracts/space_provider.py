@@ -464,7 +464,7 @@ class SpaceProviderContract:
 
     @case
     async def test_vanished(self: Any) -> None:
-        """One that vanishes is no longer listed; a new one of its name has another UID and is not ours"""
+        """One that vanishes is no longer listed; a new one of its name has another UID and belongs to no Space"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await self.world.vanish(self.red)

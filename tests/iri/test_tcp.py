@@ -90,13 +90,13 @@ class MutualTests(TCPCase):
         server = self.serve()
         client = self.connect(server, late)
         self.assertEqual(await self.refused(client), 503)
-        self.assertIn("our certificate ended on", client.trouble)
+        self.assertIn("the client certificate ended on", client.trouble)
         theirs = authority("serving").issue_server(["localhost"], now=before)
         self.files("server", theirs, "users")
         client = self.connect(server, client_identity("poollet"))
         self.assertEqual(await self.refused(client), 503)
         self.assertIn("certificate has expired", client.trouble)
-        self.assertNotIn("our certificate", client.trouble)
+        self.assertNotIn("the client certificate", client.trouble)
 
     async def test_wrong_name(self) -> None:
         """A client refuses a server whose certificate has another name."""

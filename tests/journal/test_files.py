@@ -388,7 +388,7 @@ class RefusedTests(Case):
         os.unlink(self.path)
         os.mkdir(self.path)
         os.chmod(self.path, 0o755)
-        self.check(self.journal(), "it is not a private directory of our user")
+        self.check(self.journal(), "it is not a private directory of this program's user")
 
     def test_segment(self) -> None:
         """A segment is not a symbolic link."""
@@ -404,7 +404,7 @@ class RefusedTests(Case):
             return
         self.journal().append(b"old")
         os.chown(self.file("open"), 12345, -1)
-        self.check(self.journal(run=2), "it is not a file of our user")
+        self.check(self.journal(run=2), "it is not a file of this program's user")
 
     def test_newer(self) -> None:
         """A segment of a later release is left as it is."""

@@ -869,7 +869,7 @@ class LateCredentialsTests(ClientTestCase):
         refused = await self.refusal(self.late.get(MACHINES, "x"))
         self.assertEqual(len(self.server.headers), 2)
         self.assertTrue(
-            refused.message.startswith('leaf "a" rejects our credentials (secret a/b): '),
+            refused.message.startswith('leaf "a" rejects the credentials (secret a/b): '),
             refused.message,
         )
 

@@ -501,7 +501,7 @@ class RotationTests(ClientTestCase):
             failure = self.failureResultOf(self.secrets(client.get("one")), APIError)
         self.assertEqual(
             failure.value.message,
-            'space "default/one" rejects our credentials '
+            'space "default/one" rejects the credentials '
             f'(secret {NAMESPACE}/external-one, key "kubeconfig" (context "x")): Unauthorized; '
             "replace the credentials there",
         )

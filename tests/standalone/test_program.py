@@ -353,7 +353,7 @@ class RestartTests(StandaloneCase):
         self.assertIn(message, first.output)
 
         second = await self.kept()
-        while second.output.count(b"has been running without us") < 2:
+        while second.output.count(b"has been running without the runtime") < 2:
             await deferLater(reactor, 0.1)
         self.assertEqual(self.processes(), left)
         for machine in ("demo-vm", "demo-shell"):

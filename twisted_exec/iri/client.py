@@ -396,7 +396,7 @@ class IRIClient(Service):
         """Add that our certificate has expired: grpcio reports only that the server closed the socket."""
         if self._files is None:
             return why
-        problem = validity_problem(self._files.current()[1], "our certificate")
+        problem = validity_problem(self._files.current()[1], "the client certificate")
         return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:

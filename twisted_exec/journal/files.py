@@ -414,4 +414,6 @@ def _make(layer: Any, path: str) -> None:
         if not stat.S_ISDIR(entry.st_mode):
             raise Refused(errno.ENOTDIR, "it is not a directory", path) from None
         if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
-            raise Refused(errno.EPERM, "it is not a private directory of our user", path) from None
+            raise Refused(
+                errno.EPERM, "it is not a private directory of this program's user", path
+            ) from None

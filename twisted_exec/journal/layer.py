@@ -46,7 +46,7 @@ def open_file(layer: Any, path: str, flags: int) -> int:
     entry = layer.fstat(descriptor)
     if not stat.S_ISREG(entry.st_mode) or entry.st_uid != os.geteuid():
         layer.close(descriptor)
-        raise Refused(errno.EPERM, "it is not a file of our user", path)
+        raise Refused(errno.EPERM, "it is not a file of this program's user", path)
     return descriptor
 
 

@@ -362,7 +362,7 @@ class Supervisor:
         if self._adopted is not None:
             if not getattr(run, "is_complete", False):
                 self.journal.missed()
-            reason, message = "Adopted", f'machine "{label}" has been running without us'
+            reason, message = "Adopted", f'machine "{label}" has been running without the runtime'
         else:
             reason, message = "Started", f'machine "{label}" is running'
             self._record_boot()

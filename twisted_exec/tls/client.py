@@ -491,10 +491,10 @@ def _shown(name: x509.GeneralName) -> str:
 _Codes = SSL.X509VerificationCodes
 _PROBLEMS = {
     _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: "its issuer is not known",
-    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "it is not signed by a CA that we trust",
-    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: "it is not signed by a CA that we trust",
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "it is not signed by a trusted CA",
+    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: "it is not signed by a trusted CA",
     _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: "it is self-signed and not trusted",
-    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: "its CA is not one that we trust",
+    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: "its CA is not trusted",
     _Codes.ERR_CERT_SIGNATURE_FAILURE: "its signature is wrong (another CA of the same name?)",
     _Codes.ERR_CERT_NOT_YET_VALID: "it is not valid yet (is the clock right?)",
     _Codes.ERR_CERT_HAS_EXPIRED: "it has expired",

@@ -446,9 +446,9 @@ _HINTS = {
     "wrong version number": "it does not speak TLS on this port",
     "http request": "it does not speak TLS on this port",
     "packet length too long": "it does not speak TLS on this port",
-    "tlsv1 alert unknown ca": "it does not trust the CA of our certificate",
+    "tlsv1 alert unknown ca": "it does not trust the CA of this program's certificate",
     "tlsv13 alert certificate required": "it wants a client certificate",
-    "tlsv1 alert protocol version": "it speaks no TLS version that we do",
+    "tlsv1 alert protocol version": "it speaks no TLS version that this program speaks",
     "unsupported protocol": "it speaks only versions of TLS that are too old",
 }
 

@@ -98,7 +98,9 @@ def _check_private(path: str) -> None:
     try:
         entry = os.fstat(descriptor)
         if entry.st_uid != os.geteuid():
-            raise TLSConfigError(f"directory {path!r} belongs to user id {entry.st_uid}, not to us")
+            raise TLSConfigError(
+                f"directory {path!r} belongs to user id {entry.st_uid}, not to {os.geteuid()}"
+            )
         mode = stat.S_IMODE(entry.st_mode)
         if mode & 0o077:
             if os.listdir(descriptor):

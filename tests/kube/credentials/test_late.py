@@ -102,7 +102,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.assertEqual((len(self.rereads), len(self.cluster.requests)), (1, 2))
         self.assertEqual(
             told.message,
-            'space "x" rejects our credentials (secret a/b): Unauthorized; '
+            'space "x" rejects the credentials (secret a/b): Unauthorized; '
             "replace the credentials there",
         )
         self.assertEqual(told.code, 401)
@@ -113,7 +113,7 @@ class LateCredentialsTests(SynchronousTestCase):
         for answer in (lambda: succeed(False), lambda: fail(BadGateway("no hub"))):
             self.reread = answer
             told = self.refused(self.secrets(self.make(reread=self.again)))
-            self.assertIn("rejects our credentials", told.message)
+            self.assertIn("rejects the credentials", told.message)
         self.assertEqual(len(self.cluster.requests), 2)
 
     def test_not_let(self) -> None:
@@ -122,7 +122,7 @@ class LateCredentialsTests(SynchronousTestCase):
         self.successResultOf(self.secrets(client))
         self.refusal, self.taken = from_code(403, "no"), "new"
         told = self.refused(self.secrets(client))
-        self.assertIn("denies us the request (secret a/b): no; grant the right", told.message)
+        self.assertIn("denies the request (secret a/b): no; grant the right", told.message)
         self.assertEqual(self.rereads, [])
 
     def test_a_watch(self) -> None:

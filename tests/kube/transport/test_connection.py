@@ -324,9 +324,11 @@ class ToldWhyTests(SynchronousTestCase):
         """The hint states when the client certificate expired or becomes valid."""
         now = datetime.now(UTC)
         ended = self.told(Unauthorized, now=now - timedelta(days=366))
-        self.assertRegex(ended, r"^no \(our certificate ended on \d{4}-\d\d-\d\d at .* UTC\)$")
+        self.assertRegex(
+            ended, r"^no \(the client certificate ended on \d{4}-\d\d-\d\d at .* UTC\)$"
+        )
         early = self.told(Unauthorized, now=now + timedelta(days=1))
-        self.assertIn("our certificate begins on", early)
+        self.assertIn("the client certificate begins on", early)
         self.assertIn("is the clock right?", early)
 
     def test_other_reasons(self) -> None:

@@ -252,7 +252,7 @@ class ReachedTests(LeafTestCase):
         self.cluster.problem = from_code(401, "Unauthorized")
         leaf = self.make()
         cases = (
-            'leaf cluster "one" rejects our credentials (cluster one (context "it")): '
+            'leaf cluster "one" rejects the credentials (cluster one (context "it")): '
             "Unauthorized; replace the credentials there"
         )
         self.assertEqual(leaf.problem, cases)
@@ -265,7 +265,7 @@ class ReachedTests(LeafTestCase):
         """Nor is it the user's fault what we may not do there."""
         self.cluster.problem = from_code(403, "pods is forbidden")
         leaf = self.make()
-        message = '"one" denies us the request (cluster one (context "it")): pods is'
+        message = '"one" denies the request (cluster one (context "it")): pods is'
         self.assertIn(message, leaf.problem)
         self.assertNotIn("cluster one (", self.refused(leaf, self.pod(), BadGateway))
 
@@ -337,7 +337,7 @@ class RotatedTests(LeafTestCase):
         self.cluster.problem = Unauthorized()
         leaf = self.make()
         self.clock.pump([10] * 6)
-        self.assertIn("rejects our credentials", leaf.problem)
+        self.assertIn("rejects the credentials", leaf.problem)
         self.cluster.problem = None
         leaf.become(replace(self.spec, kubeconfig=data(token="new")))
         self.assertEqual(leaf.problem, "")

@@ -111,7 +111,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.one.problem = Unauthorized()
         registry = self.start()
         leaf = self.leaf(registry)
-        self.assertIn("rejects our credentials", leaf.problem)
+        self.assertIn("rejects the credentials", leaf.problem)
         self.one.problem = None
         self.hub.secret(kubeconfig(ONE, token="t2"))
         self.settle()

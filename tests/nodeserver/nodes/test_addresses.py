@@ -116,7 +116,7 @@ class ChosenTests(SynchronousTestCase):
         """In a kube-apiserver's default order a leaf's Hostname wins; the message has a remedy."""
         message = not_chosen(publication_order(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
         for part in (
-            "dials the leaf's Hostname worker-1, not ours (InternalDNS 10.9.9.9)",
+            "dials the leaf's Hostname worker-1, not that of the node server (InternalDNS 10.9.9.9)",
             "--kubelet-preferred-address-types=InternalDNS,Hostname,InternalIP,ExternalDNS,ExternalIP",
             "--preferred-address-type=Hostname",
             "--leaf-address-types",
@@ -130,7 +130,7 @@ class ChosenTests(SynchronousTestCase):
 
     def test_no_address(self) -> None:
         """Without an address of ours every root dials another."""
-        self.assertIn("not ours", not_chosen(LEAF, [], ("InternalIP",)))
+        self.assertIn("not that of the node server", not_chosen(LEAF, [], ("InternalIP",)))
 
 
 class ReadTests(SynchronousTestCase):

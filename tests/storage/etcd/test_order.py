@@ -144,7 +144,7 @@ class OrderTests(SynchronousTestCase):
         self.order.confirmed(self.mine("c"), 13, 10)
         self.tell(self.revision(12, "b", None))
         self.assertEqual(self.names(), [("a", 11), ("c", 13)])
-        self.assertEqual(self.doubts, ["somebody else changes etcd's keys that are ours"])
+        self.assertEqual(self.doubts, ["another program changes etcd's keys of this API server"])
 
     def test_marker(self) -> None:
         """If the marker is gone or unknown, the order is in doubt."""

@@ -118,7 +118,7 @@ def _check_credentials(server: Server) -> None:
         raise report.fatal("credentials", str(problem), remedy) from None
     if certificate:
         try:
-            leaf = pem.certificates(certificate, "our certificate")[0]
+            leaf = pem.certificates(certificate, "the client certificate")[0]
         except TLSError as problem:
             remedy = "get a new certificate, such as from twisted-exec pki user"
             raise report.fatal("credentials", str(problem), remedy) from None
@@ -211,7 +211,10 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
         "use an address that the certificate names, or --tls-server-name; set "
         "certificate-authority to the CA of the server",
     ),
-    (HandshakeError, "check that an HTTPS server listens there, and our client certificate"),
+    (
+        HandshakeError,
+        "check that an HTTPS server listens there, and the client certificate of the kubeconfig",
+    ),
     (error.ConnectionRefusedError, "start the API server, or correct its port in the kubeconfig"),
     (
         error.DNSLookupError,
@@ -271,7 +274,9 @@ async def check_user(server: Server, client: KubeClient) -> None:
     except (APIError, KubeConfigError) as problem:
         code = problem.code if isinstance(problem, APIError) else 0
         if code in (403, 404):  # an older server, or one that forbids it to anonymous users
-            report.skipped("user", f"the server does not say who we are: {message_of(problem)}")
+            report.skipped(
+                "user", f"the server does not say which user this is: {message_of(problem)}"
+            )
             return
         remedy = "get new credentials, or check --context and --user"
         raise report.fatal("user", message_of(problem), remedy) from None

@@ -123,9 +123,9 @@ def named(refused: APIError, label: str) -> APIError:
 def describe_refusal(refused: APIError, label: str, config: ClientConfig) -> str:
     """Return the message of a 401 or 403: whose credentials were refused, and what to do."""
     if refused.code == Forbidden.code:
-        problem = "denies us the request"
+        problem = "denies the request"
         remedy = "grant the right to the user of that kubeconfig"
     else:
-        problem = "rejects our credentials"
+        problem = "rejects the credentials"
         remedy = "replace the credentials there"
     return f"{label} {problem} ({config.source}): {refused.message}; {remedy}"

@@ -234,7 +234,7 @@ class SignedCertificate(BackgroundTask, ABC):
         :raises TLSConfigError: it does not match the request.
         """
         leaf = pem.certificates(certificate, "the signed certificate")[0]
-        if leaf.public_key() != pem.private_key(issued.key_pem, "our key").public_key():
+        if leaf.public_key() != pem.private_key(issued.key_pem, "the new key").public_key():
             raise TLSConfigError("the signed certificate is another key's")
         if lacks := self.shortcoming(leaf):
             raise TLSConfigError(f"the signed certificate does not name {lacks}")

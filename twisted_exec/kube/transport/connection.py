@@ -223,7 +223,7 @@ def _certificate_problem(config: ClientConfig) -> str:
         content = config.certificate.read()
     except KubeConfigError:
         return ""
-    return validity_problem(content, "our certificate")
+    return validity_problem(content, "the client certificate")
 
 
 def connection_stamp(config: ClientConfig) -> Hashable:

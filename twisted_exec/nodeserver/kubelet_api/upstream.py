@@ -124,7 +124,9 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
     """Translate a leaf's refusal for the client: unchanged, unless it is about our credentials."""
     if error.code == Unauthorized.code:
         _log.warn(
-            "leaf {leaf} does not accept our credentials{whose}", leaf=leaf.name, whose=_whose(leaf)
+            "leaf {leaf} does not accept the node server's credentials{whose}",
+            leaf=leaf.name,
+            whose=_whose(leaf),
         )
         return BadGateway(
             f'leaf "{leaf.name}" does not accept this node server\'s credentials: renew those that it'

@@ -145,14 +145,14 @@ def not_chosen(
     if winner is None:
         return (
             f"a root with --kubelet-preferred-address-types={order} would dial none of this node's "
-            f"addresses; publish ours ({ours}) under one of these types (--preferred-address-type)"
+            f"addresses; publish those of the node server ({ours}) under one of these types (--preferred-address-type)"
         )
     kind = own[0][0] if own else INTERNAL_DNS
     first = ",".join([kind, *(each for each in preferred if each != kind)])
     return (
         f"a root with --kubelet-preferred-address-types={order} dials the leaf's {winner[0]} "
-        f"{winner[1]}, not ours ({ours}); let the root's kube-apiserver have "
-        f"--kubelet-preferred-address-types={first}, or publish ours as {winner[0]} "
+        f"{winner[1]}, not that of the node server ({ours}); let the root's kube-apiserver have "
+        f"--kubelet-preferred-address-types={first}, or publish this one as {winner[0]} "
         f"(--preferred-address-type={winner[0]}), or leave the leaf's {winner[0]} addresses out "
         f"(--leaf-address-types)"
     )

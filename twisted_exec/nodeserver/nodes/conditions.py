@@ -100,7 +100,11 @@ def _exec_ready(observation: Observation, preferred: ConditionValue) -> Conditio
     for status, reason, message in parts:
         if status != "True":
             return ("Unknown", reason, message)
-    return ("True", "ProbeSucceeded", "the root reaches us, and the leaf lets us open streams")
+    return (
+        "True",
+        "ProbeSucceeded",
+        "the root reaches the node server, and the leaf lets it open streams",
+    )
 
 
 def _ready(

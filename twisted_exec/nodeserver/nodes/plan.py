@@ -182,7 +182,7 @@ def contested(status: Object, own: Sequence[Address], port: int) -> str:
     # For a Node that stands for a single node, Kosmos writes that node's whole status, port
     # included.
     return (
-        f"port {theirs} and {port} in turns; let us be reached at {theirs} (--listen and "
+        f"port {theirs} and {port} in turns; let the node server be reached at {theirs} (--listen and "
         "--node-port): where a node of Kosmos stands for one of the leaf's, its port is that one's"
     )
 

@@ -140,10 +140,18 @@ def root_verdict(code: int, body: bytes, expected: str) -> ConditionValue:
     if status is None:
         # The proxied server itself refused, so the root can reach it.
         if code in (401, 403):
-            return ("False", "RootRefused", f"we do not let the root's API server in: {text}")
+            return (
+                "False",
+                "RootRefused",
+                f"the node server refuses the root's API server: {text}",
+            )
         return ("False", "AnotherAnswers", f"whoever answers at the address says {code} {text}")
     if code == 403:
-        return ("Unknown", "NotPermitted", f"the root does not let us try: {status.message}")
+        return (
+            "Unknown",
+            "NotPermitted",
+            f"the root does not let the node server try: {status.message}",
+        )
     if code in (401, 404, 405, 429) or _NOT_ALLOWED in status.message:
         return ("Unknown", "RootNotAsked", f"the root does not try: {status.message}")
     return ("False", "RootCannotReachUs", status.message)
@@ -221,13 +229,21 @@ def leaf_verdict(code: int, body: bytes) -> ConditionValue:
     """Return the condition for an answer of ``/readyz``."""
     message = _message(code, body)
     if code == 401:
-        return ("False", "CredentialsRefused", f"the leaf does not know us: {message}")
+        return (
+            "False",
+            "CredentialsRefused",
+            f"the leaf does not accept the credentials: {message}",
+        )
     if code >= 500 or code == 429:
         return ("False", "LeafNotReady", f"the leaf answers {code}: {message}")
     if 300 <= code < 400:
         return ("False", "NoAPIServer", f"the leaf answers {code}, which no API server does")
     if code == 403:
-        return ("True", "LeafAnswers", "the leaf answers; we may not see whether it is ready")
+        return (
+            "True",
+            "LeafAnswers",
+            "the leaf answers, and the node server may not see whether it is ready",
+        )
     return ("True", "LeafAnswers", "")
 
 
@@ -237,9 +253,17 @@ def exec_verdict(code: int, body: bytes) -> ConditionValue:
     if code == 404 and status is not None and _is_of_the_pod(status.details):
         return ("True", "ExecAllowed", "")
     if code == 401:
-        return ("False", "CredentialsRefused", f"the leaf does not know us: {message}")
+        return (
+            "False",
+            "CredentialsRefused",
+            f"the leaf does not accept the credentials: {message}",
+        )
     if code == 403:
-        return ("False", "ExecForbidden", f"the leaf does not let us open streams: {message}")
+        return (
+            "False",
+            "ExecForbidden",
+            f"the leaf does not let the node server open streams: {message}",
+        )
     if status is None:
         return ("False", "NoAPIServer", f"no API server answers an upgrade with {code}: {message}")
     return ("False", "ExecRefused", f"the leaf answers {code}: {message}")

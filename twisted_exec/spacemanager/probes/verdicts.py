@@ -27,7 +27,7 @@ _REFUSED: ConditionValue = (
 _NOBODY: ConditionValue = (
     "False",
     "Anonymous",
-    f"the API server treats us as anonymous: {_NEW_ONES}",
+    f"the API server takes these credentials for an anonymous user: {_NEW_ONES}",
 )
 _NO_SERVER: ConditionValue = (
     "False",

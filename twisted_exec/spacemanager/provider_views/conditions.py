@@ -38,7 +38,7 @@ class ProviderConditions:
 
 LISTED = ProviderConditions(
     ProviderCondition("True", "Listed", "the provider listed its physical spaces"),
-    ProviderCondition("True", "Accepted", "the provider accepted our credentials"),
+    ProviderCondition("True", "Accepted", "the provider accepted the credentials"),
 )
 NOT_YET = ProviderConditions(
     ProviderCondition("Unknown", "NotAskedYet", "no request has been sent yet"),
@@ -58,7 +58,7 @@ def refused(error: APIError) -> ProviderConditions:
     if error.code in (Unauthorized.code, Forbidden.code):
         reason = "Unauthorized" if error.code == Unauthorized.code else "Forbidden"
         answered = ProviderCondition(
-            "True", "Answered", "the provider answered, and rejected our credentials"
+            "True", "Answered", "the provider answered, and rejected the credentials"
         )
         return ProviderConditions(answered, ProviderCondition("False", reason, error.message))
     reason = "ListFailed"
@@ -67,6 +67,6 @@ def refused(error: APIError) -> ProviderConditions:
     elif error.code in _UNREACHABLE:
         reason = "Unreachable"
     unknown = ProviderCondition(
-        "Unknown", reason, "the provider is unreachable, so our credentials are unverified"
+        "Unknown", reason, "the provider is unreachable, so the credentials are unverified"
     )
     return ProviderConditions(ProviderCondition("False", reason, error.message), unknown)

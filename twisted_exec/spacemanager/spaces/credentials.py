@@ -65,7 +65,9 @@ def _holds(secret: Object | None, access: Access, space: Object) -> bool:
 
 def _taken(observation: Observation, viewpoint: str) -> ConditionValue:
     name = spaces.secret_name(observation.space["metadata"]["name"], viewpoint)
-    message = f"there is a Secret {name} that is not ours, and is left alone: delete or rename it"
+    message = (
+        f"Secret {name} exists and was not created for this Space, so it is left alone: delete it"
+    )
     return ("False", "SecretTaken", message)
 
 

@@ -253,7 +253,7 @@ def _creation(observation: Observation, was_observed: bool) -> list[Step]:
     if was_observed or recorded(observation.space) is None:
         steps.append(Intend(physical))
     if was_observed:
-        message = f"{physical} was deleted, and not by us: it is made anew, empty"
+        message = f"{physical} was deleted, and not by the Space manager: it is made anew, empty"
         steps.append(Tell("Warning", "Vanished", message))
     return [*steps, Create()]
 

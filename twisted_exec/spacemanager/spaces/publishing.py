@@ -226,7 +226,10 @@ class Publishing(BackgroundTask):
                 stored = await self._hub.create(PROFILES, desired, namespace)
             except AlreadyExists:
                 name = desired["metadata"]["name"]
-                return f"ClusterProfile {name} exists and is not ours, so it is left alone"
+                return (
+                    f"ClusterProfile {name} exists and was not created for this Space, so it is left alone:"
+                    " delete it"
+                )
         elif any(desired[part] != current.get(part) for part in ("metadata", "spec")):
             stored = await self._hub.update(PROFILES, desired, namespace)
         assert stored is not None

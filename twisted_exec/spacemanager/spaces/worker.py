@@ -369,7 +369,10 @@ class SpaceWorker:
         assert self._view is not None
         info = await self._view.provider.get(physical)
         if info.owner == uid:
-            message = f"physical space {physical} is ours, and its provider says that it is not"
+            message = (
+                f"the provider refuses to create physical space {physical} because it exists, although it"
+                " belongs to this Space"
+            )
             raise APIError(message, code=500, reason="InternalError")
 
     async def _delete(self, physical: Physical, uid: str) -> None:

@@ -206,7 +206,7 @@ class Order:
     def _show_foreign(self, revision: int, events: Sequence[pb.Event]) -> int:
         """Apply changes by another program, such as etcdctl, which do not write the marker."""
         if revision <= self.seen:
-            self._doubt("somebody else changes etcd's keys that are ours")
+            self._doubt("another program changes etcd's keys of this API server")
             return 0
         return self._show_others(events, revision)
 

@@ -288,7 +288,7 @@ class FailureTests(AdmissionCase):
     async def test_other_ca(self) -> None:
         """Without a CA in the configuration, the certificate must be of a CA of the system."""
         url = f"{self.hooks.url}/bad"
-        await self.failing(allow, "not signed by a CA that we trust", clientConfig={"url": url})
+        await self.failing(allow, "not signed by a trusted CA", clientConfig={"url": url})
 
     async def test_other_name(self) -> None:
         """The webhook's certificate is of the right CA, but for another name."""

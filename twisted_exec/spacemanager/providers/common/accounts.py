@@ -97,8 +97,8 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     there = await client.get(bindings, name)
     if there.get("roleRef") != role or subject(name) not in _subjects(there):
         raise Conflict(
-            f'ClusterRoleBinding "{name}" is there and does not bind ClusterRole "{ROLE}" to our'
-            " ServiceAccount; delete it, or rename the SpaceProviderDesc"
+            f'ClusterRoleBinding "{name}" exists and does not bind ClusterRole "{ROLE}" to the'
+            " ServiceAccount of the Space manager; delete it, or rename the SpaceProviderDesc"
         )
 
 

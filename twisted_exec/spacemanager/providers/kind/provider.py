@@ -428,8 +428,8 @@ class KindProvider(CoroutineProvider):
         whose = self._owner(cluster)
         if whose is None:
             raise ServiceUnavailable(
-                f'whose cluster "{name}" is cannot be told: there is no record of it, and its API server does not answer;'
-                " it is deleted when that answers, if it is ours"
+                f'the owner of cluster "{name}" is unknown: there is no record of it, and its API server does not answer;'
+                " it is deleted when that answers, if it belongs to this Space"
             )
         if whose != owner or not owner:
             raise Conflict(
