@@ -48,7 +48,7 @@ _KEY_ID, _SECRET = "console-recorder", "not-a-secret-at-all"
 _RECORDINGS = CONSOLERECORDINGS.resource
 _LARGE_BYTES, _SMALL_BYTES = 8 * PART_BYTES, 100_000
 _DISK_BYTES = 32 << 20
-_SEALINGS = 8
+_ROUNDS = 8
 
 
 class BucketServer:
@@ -294,7 +294,7 @@ class RuntimeTests(ServerCase):
         """The runtime is killed at random moments after it was asked for the end of a recording."""
         choice = random.Random(SEED)
         print(f"\nSEED={SEED}")
-        for number in range(_SEALINGS):
+        for number in range(_ROUNDS):
             name = f"small-{number}"
             text = await self.recorded(name, _SMALL_BYTES)
             await self.end(name)
@@ -302,7 +302,7 @@ class RuntimeTests(ServerCase):
             await self.kill_runtime()
             await self.typist.until_resumed(number + 1)
             await self.stored(name, text)
-        self.assertEqual(len(self.server.objects()), _SEALINGS)
+        self.assertEqual(len(self.server.objects()), _ROUNDS)
 
     async def test_away(self) -> None:
         """The server is away; recordings wait, users read why, and nothing is lost."""

@@ -58,12 +58,12 @@ def info(first: int = 0, recording: str = "r1") -> Info:
 
 
 def record(
-    entries: Iterable[Entry], *, closed: bool = True, seal_each: bool = False, first: int = 0
+    entries: Iterable[Entry], *, closed: bool = True, sign_each: bool = False, first: int = 0
 ) -> bytes:
     """
     Return a recording.
 
-    :param seal_each: sign after each entry.
+    :param sign_each: sign after each entry.
     """
     writer = Writer(info(first), signer(), title="default/vm-1")
     text = [writer.begin()]
@@ -77,7 +77,7 @@ def record(
             now, data = entry
             text.append(writer.output(now, offset, data))
             offset += len(data)
-        if seal_each:
-            text.append(writer.seal(now))
-    text.append(writer.close(now) if closed else writer.seal(now))
+        if sign_each:
+            text.append(writer.sign_head(now))
+    text.append(writer.close(now) if closed else writer.sign_head(now))
     return b"".join(text)

@@ -33,7 +33,7 @@ class ExcerptTests(SynchronousTestCase):
     """Tests for :func:`excerpt`."""
 
     def setUp(self) -> None:
-        self.recording = record(ENTRIES, seal_each=True)
+        self.recording = record(ENTRIES, sign_each=True)
 
     def verified(self, recording: bytes) -> Report:
         report = verify(io.BytesIO(recording), trust())
@@ -67,7 +67,7 @@ class ExcerptTests(SynchronousTestCase):
     def test_certificates(self) -> None:
         """Certificates stay, so that later signatures can be verified."""
         writer = Writer(info(), signer())
-        text = writer.begin() + writer.output(NOW, 0, b"one") + writer.seal(NOW)
+        text = writer.begin() + writer.output(NOW, 0, b"one") + writer.sign_head(NOW)
         text += writer.renew(signer("metal-b"))
         text += writer.output(NOW + 5 * SECOND, 3, b"two") + writer.close(NOW + 5 * SECOND)
         part = cut(text, 0, 0)

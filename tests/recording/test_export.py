@@ -14,7 +14,7 @@ from tests.recording.support import NOW, SECOND, signer, trust
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.recording.chain import HEAD
-from twisted_exec.recording.export import SEAL_BYTES, NothingPrinted, export
+from twisted_exec.recording.export import HEAD_BYTES, NothingPrinted, export
 from twisted_exec.recording.playback import frames
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.verification import verify
@@ -68,12 +68,12 @@ class ExportTests(SynchronousTestCase):
         """Of a long recording without its end, the part up to a head within it is proven."""
         for _ in range(5):
             self.now += SECOND
-            self.journal.append(b"x" * (SEAL_BYTES // 3))
+            self.journal.append(b"x" * (HEAD_BYTES // 3))
         recording = self.export()
         self.assertTrue(verify(io.BytesIO(recording), trust()).is_closed)
         report = verify(io.BytesIO(recording[: recording.rindex(HEAD)]), trust())
         self.assertFalse(report.is_closed)
-        self.assertGreaterEqual(report.head.offset, SEAL_BYTES)
+        self.assertGreaterEqual(report.head.offset, HEAD_BYTES)
 
     def test_refused(self) -> None:
         """Nothing is written if there is nothing to write, or if it cannot be signed."""

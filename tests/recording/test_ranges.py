@@ -23,8 +23,8 @@ from twisted_exec.recording.ranges import (
     Position,
     Range,
     RangeReader,
-    Seal,
-    decode_seal,
+    SignedHead,
+    decode_signed_head,
     render,
 )
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
@@ -34,7 +34,7 @@ steps = st.lists(
     st.one_of(
         st.binary(min_size=1, max_size=20),
         st.sampled_from(["é".encode()[:1], "é".encode()[1:], b"x" * 70_000, b"y" * 1_100_000]),
-        st.sampled_from(["tick", "size", "join", "type", "seal", "renew"]),
+        st.sampled_from(["tick", "size", "join", "type", "sign", "renew"]),
     ),
     max_size=25,
 )
@@ -49,7 +49,7 @@ class Grown:
         self.journal = Journal(lambda: self.now, self.disk)
         self.signer: Signer = signer()
         self.certificate = b""
-        self.seals: list[bytes] = []
+        self.heads: list[bytes] = []
 
     def begin(self) -> None:
         self.journal.append(b"before")
@@ -62,24 +62,24 @@ class Grown:
         end = self.journal.end
         return Position(end, len(list(self.journal.events(end, end))))
 
-    def add(self, seal: Seal) -> None:
-        self.seals.append(seal.encode())
-        self.certificate = seal.certificate or self.certificate
+    def add(self, head: SignedHead) -> None:
+        self.heads.append(head.encode())
+        self.certificate = head.certificate or self.certificate
 
     def reader(self, position: Position) -> RangeReader:
         return RangeReader(Snapshot(self.path).entries(position.offset), position)
 
-    def seal(self, *, closed: bool = False) -> None:
+    def sign_head(self, *, closed: bool = False) -> None:
         """Sign what was printed, from nothing but what is on disk."""
-        last, here = decode_seal(self.seals[-1]), self.here()
-        sealing = self.range.go_on(last, self.signer, self.certificate)
+        last, here = decode_signed_head(self.heads[-1]), self.here()
+        next_head = self.range.go_on(last, self.signer, self.certificate)
         for entry in self.reader(last.position).until(here):
-            sealing.add(entry)
-        self.add(sealing.end(here, self.signer, self.now, closed=closed))
+            next_head.add(entry)
+        self.add(next_head.end(here, self.signer, self.now, closed=closed))
 
     def text(self, count: int | None = None) -> bytes:
-        seals = [decode_seal(line) for line in self.seals[:count]]
-        return b"".join(render(self.range, iter(seals), self.reader(seals[0].position)))
+        heads = [decode_signed_head(line) for line in self.heads[:count]]
+        return b"".join(render(self.range, iter(heads), self.reader(heads[0].position)))
 
 
 class RangeTests(SynchronousTestCase):
@@ -114,9 +114,9 @@ class RangeTests(SynchronousTestCase):
             elif step == "renew":
                 grown.signer = signer("metal-b")
             else:
-                grown.seal()
-        texts = [grown.text(count) for count in range(1, len(grown.seals) + 1)]
-        grown.seal(closed=True)
+                grown.sign_head()
+        texts = [grown.text(count) for count in range(1, len(grown.heads) + 1)]
+        grown.sign_head(closed=True)
         whole = grown.text()
         grown.disk.seal_all()
         self.assertEqual(grown.text(), whole)
@@ -131,11 +131,11 @@ class RangeTests(SynchronousTestCase):
         """Each head that was signed is found in the text, so a copy without its end is noticed."""
         grown = self.grown()
         grown.journal.append(b"one")
-        grown.seal()
-        stored, _ = decode_head(decode_seal(grown.seals[-1]).progress.head.encode() + b"\n")
+        grown.sign_head()
+        stored, _ = decode_head(decode_signed_head(grown.heads[-1]).progress.head.encode() + b"\n")
         early = grown.text(1)
         grown.journal.append(b"two")
-        grown.seal()
+        grown.sign_head()
         self.assertEqual(verify(io.BytesIO(grown.text()), trust(), stored).head.offset, 12)
         error = self.assertRaises(InvalidRecording, verify, io.BytesIO(early), trust(), stored)
         self.assertIn("truncated", str(error))
@@ -144,11 +144,11 @@ class RangeTests(SynchronousTestCase):
         """A journal that was changed after the signature is found when the text is rendered."""
         grown = self.grown()
         grown.journal.append(b"one")
-        grown.seal()
+        grown.sign_head()
         copy = Grown(os.path.abspath(self.mktemp()))
         copy.begin()
         copy.journal.append(b"two")
-        copy.seals, copy.range = grown.seals, grown.range
+        copy.heads, copy.range = grown.heads, grown.range
         error = self.assertRaises(InvalidRecording, copy.text)
         self.assertIn("not as it was when block", str(error))
 
@@ -157,7 +157,7 @@ class RangeTests(SynchronousTestCase):
         grown = self.grown()
         for _ in range(3):
             grown.journal.append(b"x" * 1_100_000)
-        grown.seal()
+        grown.sign_head()
         grown.journal.drop(0)
         error = self.assertRaises(MissingOutput, grown.text)
         self.assertIn("from offset 6 to", str(error))
@@ -168,13 +168,13 @@ class RangeTests(SynchronousTestCase):
         grown.signer = signer(days=1)
         grown.now += 90_000 * SECOND
         grown.journal.append(b"late")
-        self.assertRaises(UnusableCertificate, grown.seal)
+        self.assertRaises(UnusableCertificate, grown.sign_head)
         grown.signer = signer()
-        grown.seal(closed=True)
+        grown.sign_head(closed=True)
         self.assertEqual(played(grown.text()), b"late")
 
     def test_torn_line(self) -> None:
         """A line of a head that was not written completely is not taken for one."""
-        line = self.grown().seals[0]
+        line = self.grown().heads[0]
         for text in (line[:-1], line[: len(line) // 2] + b"\n", b"{}\n", b"[]\n"):
-            self.assertRaises(ValueError, decode_seal, text)
+            self.assertRaises(ValueError, decode_signed_head, text)

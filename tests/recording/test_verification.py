@@ -40,7 +40,7 @@ class VerifyTests(SynchronousTestCase):
     """Tests for :func:`verify`."""
 
     def setUp(self) -> None:
-        self.recording = record(ENTRIES, seal_each=True)
+        self.recording = record(ENTRIES, sign_each=True)
 
     def assert_not_proven(self, recording: bytes, what: object) -> None:
         """Neither of a closed recording, nor without a remark."""
@@ -64,7 +64,7 @@ class VerifyTests(SynchronousTestCase):
 
     def test_flipped_bytes(self) -> None:
         """A change of any byte is found, whichever bit it is."""
-        recording = record(ENTRIES[:1], seal_each=True)
+        recording = record(ENTRIES[:1], sign_each=True)
         for position in range(len(recording)):
             changed = bytearray(recording)
             changed[position] ^= 1 << position % 8
@@ -92,7 +92,7 @@ class VerifyTests(SynchronousTestCase):
 
     def test_truncations(self) -> None:
         """A recording that ends earlier is not closed, whatever its end."""
-        recording = record(ENTRIES[:1], seal_each=True)
+        recording = record(ENTRIES[:1], sign_each=True)
         for end in range(len(recording)):
             self.assert_not_proven(recording[:end], end)
 
@@ -121,7 +121,7 @@ class VerifyTests(SynchronousTestCase):
 
     def test_not_closed(self) -> None:
         """A recording that is still written, or whose recorder died, is proven up to its head."""
-        recording = record(ENTRIES, seal_each=True, closed=False)
+        recording = record(ENTRIES, sign_each=True, closed=False)
         report = verified(recording)
         self.assertFalse(report.is_closed)
         self.assertEqual(report.unsigned_bytes, 0)
@@ -159,13 +159,13 @@ class VerifyTests(SynchronousTestCase):
     def test_renewed_certificate(self) -> None:
         """A recorder gets another certificate while it records."""
         writer = Writer(info(), signer())
-        text = writer.begin() + writer.output(NOW, 0, b"one") + writer.seal(NOW)
+        text = writer.begin() + writer.output(NOW, 0, b"one") + writer.sign_head(NOW)
         text += writer.renew(signer("metal-b")) + writer.output(NOW, 3, b"two") + writer.close(NOW)
         self.assertEqual(verified(text).signers, ["metal-a", "metal-b"])
 
     def test_two_recorders_at_once(self) -> None:
         """Parts of recordings that begin alike cannot be exchanged."""
-        other = record([(NOW, b"U-Boot 2026.02\r\n"), *ENTRIES[1:]], seal_each=True)
+        other = record([(NOW, b"U-Boot 2026.02\r\n"), *ENTRIES[1:]], sign_each=True)
         mine, theirs = list(_blocks(self.recording)), list(_blocks(other))
         for number in range(2, len(mine)):
             self.assert_not_proven(b"".join([*mine[:number], *theirs[number:]]), number)

@@ -51,14 +51,14 @@ class WriterTests(SynchronousTestCase):
 
     @settings(deadline=None, max_examples=150)
     @given(pieces, st.booleans())
-    def test_round_trip(self, given_pieces: list[tuple[int, bytes]], seal_each: bool) -> None:
-        """Any output is played byte for byte at its time, however it is split and sealed."""
+    def test_round_trip(self, given_pieces: list[tuple[int, bytes]], sign_each: bool) -> None:
+        """Any output is played byte for byte at its time, however it is split and signed."""
         entries: list[Entry] = []
         time = NOW
         for milliseconds, data in given_pieces:
             time += milliseconds * 1_000_000
             entries.append((time, data))
-        recording = record(entries, seal_each=seal_each)
+        recording = record(entries, sign_each=sign_each)
         output = b"".join(data for _, data in given_pieces)
         self.assertEqual(played(recording), output)
         report = verify(io.BytesIO(recording), trust())
@@ -149,9 +149,9 @@ class WriterTests(SynchronousTestCase):
         """A recorder whose certificate is not valid does not sign."""
         writer = Writer(info(), signer(days=1))
         writer.begin()
-        error = self.assertRaises(UnusableCertificate, writer.seal, NOW + 90_000 * SECOND)
+        error = self.assertRaises(UnusableCertificate, writer.sign_head, NOW + 90_000 * SECOND)
         self.assertIn("renew it", str(error))
-        self.assertIn(b'"closed":false', writer.seal(NOW))
+        self.assertIn(b'"closed":false', writer.sign_head(NOW))
 
 
 class SeekTests(SynchronousTestCase):
@@ -195,6 +195,6 @@ class SeekTests(SynchronousTestCase):
 
     def test_unfinished_line(self) -> None:
         """A file that is still written may end within a line."""
-        recording = record([(NOW, b"first"), (NOW, b"second")], seal_each=True, closed=False)
+        recording = record([(NOW, b"first"), (NOW, b"second")], sign_each=True, closed=False)
         cut = recording[: recording.index(b"second") + 3]
         self.assertEqual(played(cut), b"first")

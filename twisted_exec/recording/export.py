@@ -14,7 +14,7 @@ from .chain import MILLISECOND, Info
 from .signatures import Signer
 from .writer import Writer
 
-SEAL_BYTES = 4 << 20
+HEAD_BYTES = 4 << 20
 """A head follows after so much output, so that a part whose end is lost is still proven."""
 _MERGED_BYTES = 64 << 10
 _DEFAULT_SIZE: Mapping[str, int] = {"columns": 80, "rows": 24}
@@ -45,7 +45,7 @@ def export(
     """
     signer.require_valid(now() // MILLISECOND)
     writer: Writer | None = None
-    size, sealed = _DEFAULT_SIZE, 0
+    size, signed = _DEFAULT_SIZE, 0
     for entry in _merged(journal.entries()):
         if last is not None and entry.time_ns > last:
             break
@@ -70,12 +70,12 @@ def export(
                 title="/".join(names),
             )
             yield writer.begin()
-            sealed = entry.offset
+            signed = entry.offset
         if isinstance(entry, Output):
             yield writer.output(entry.time_ns, entry.offset, entry.data)
-            if entry.offset - sealed >= SEAL_BYTES:
-                yield writer.seal(now())
-                sealed = entry.offset
+            if entry.offset - signed >= HEAD_BYTES:
+                yield writer.sign_head(now())
+                signed = entry.offset
         elif entry.kind != Kind.INPUT:  # it is for the recordings that asked for it
             yield writer.event(entry)
     if writer is None:

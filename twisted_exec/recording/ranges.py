@@ -135,11 +135,11 @@ class _Joined:
 
 
 WITHOUT_CERTIFICATE = b'"certificate":""}\n'
-"""End of the line of a :class:`Seal` without a certificate."""
+"""End of the line of a :class:`SignedHead` without a certificate."""
 
 
 @dataclass(frozen=True)
-class Seal:
+class SignedHead:
     """
     A head that was signed, and its place in the journal.
 
@@ -170,9 +170,9 @@ class Seal:
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
-def decode_seal(line: bytes) -> Seal:
+def decode_signed_head(line: bytes) -> SignedHead:
     """
-    Undo :meth:`Seal.encode`.
+    Undo :meth:`SignedHead.encode`.
 
     :raises ValueError: the line is not complete.
     """
@@ -180,7 +180,7 @@ def decode_seal(line: bytes) -> Seal:
         raise ValueError("the line is not complete")
     fields = json.loads(line)
     try:
-        return Seal(
+        return SignedHead(
             Position(**fields["position"]),
             Progress(**fields["progress"]),
             b64decode(fields["certificate"], validate=True),
@@ -234,7 +234,7 @@ class Range:
     def _salt(self, number: int) -> str:
         return hmac.digest(self.secret, b"salt %d" % number, "sha256")[:16].hex()
 
-    def begin(self, position: Position, signer: Signer, now_ns: int) -> Seal:
+    def begin(self, position: Position, signer: Signer, now_ns: int) -> SignedHead:
         """
         Sign the begin of the recording.
 
@@ -242,9 +242,9 @@ class Range:
         """
         writer = self.writer(signer)
         writer.begin()
-        return Seal(position, writer.progress(writer.seal(now_ns)), signer.certificate)
+        return SignedHead(position, writer.progress(writer.sign_head(now_ns)), signer.certificate)
 
-    def go_on(self, last: Seal, signer: Signer, certificate: bytes) -> Sealing:
+    def go_on(self, last: SignedHead, signer: Signer, certificate: bytes) -> NextHead:
         """
         Continue after a head.
 
@@ -253,10 +253,10 @@ class Range:
         writer = self.writer(signer)
         writer.go_on(last.progress)
         is_new = certificate != signer.certificate
-        return Sealing(self, writer, signer.certificate if is_new else b"")
+        return NextHead(self, writer, signer.certificate if is_new else b"")
 
 
-class Sealing:
+class NextHead:
     """The way from one head to the next; see :meth:`Range.go_on`."""
 
     def __init__(self, range_: Range, writer: Writer, certificate: bytes) -> None:
@@ -266,7 +266,7 @@ class Sealing:
         """Add an entry of the journal."""
         self._range.write(self._writer, entry)
 
-    def end(self, position: Position, signer: Signer, now_ns: int, *, closed: bool) -> Seal:
+    def end(self, position: Position, signer: Signer, now_ns: int, *, closed: bool) -> SignedHead:
         """
         Sign the head.
 
@@ -276,29 +276,29 @@ class Sealing:
         signer.require_valid(now_ns // 1_000_000)
         if self._certificate:
             writer.renew(signer)
-        text = writer.close(now_ns) if closed else writer.seal(now_ns)
+        text = writer.close(now_ns) if closed else writer.sign_head(now_ns)
         head = text[text.rindex(b"# head ") :]
-        return Seal(position, writer.progress(head), self._certificate)
+        return SignedHead(position, writer.progress(head), self._certificate)
 
 
-def render(range_: Range, seals: Iterator[Seal], reader: RangeReader) -> Iterator[bytes]:
+def render(range_: Range, heads: Iterator[SignedHead], reader: RangeReader) -> Iterator[bytes]:
     """
     Iterate over the text of a recording up to the last head.
 
     Pieces may be empty: there is work for each of them.
 
-    :param reader: at the position of the first seal.
+    :param reader: at the position of the first head.
     :raises MissingOutput: the journal no longer has all of it.
     :raises InvalidRecording: the journal is not as it was when a head was signed.
     """
-    first = next(seals)
+    first = next(heads)
     writer = range_.writer(_Repeated(first.certificate))
     yield writer.begin() + writer.repeat(first.progress.head.encode() + b"\n")
-    for seal in seals:
-        for entry in reader.until(seal.position):
+    for signed in heads:
+        for entry in reader.until(signed.position):
             yield range_.write(writer, entry)
-        text = writer.renew(_Repeated(seal.certificate)) if seal.certificate else b""
-        yield text + writer.repeat(seal.progress.head.encode() + b"\n")
+        text = writer.renew(_Repeated(signed.certificate)) if signed.certificate else b""
+        yield text + writer.repeat(signed.progress.head.encode() + b"\n")
 
 
 class _Repeated:

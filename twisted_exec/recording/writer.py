@@ -216,7 +216,7 @@ class Writer:
             self._offset = max(self._offset, event.data["end"])
         return text
 
-    def seal(self, now_ns: int) -> bytes:
+    def sign_head(self, now_ns: int) -> bytes:
         """
         Sign everything that was written so far.
 

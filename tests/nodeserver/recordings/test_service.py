@@ -16,7 +16,7 @@ from tests.recording.support import signer
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.nodeserver.recordings.pod_recording import PodRecording, RecordingFile
-from twisted_exec.nodeserver.recordings.service import SEAL_SECONDS
+from twisted_exec.nodeserver.recordings.service import HEAD_SECONDS
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.stores.interfaces import StoreError
 from twisted_exec.recording.verification import Report
@@ -120,14 +120,14 @@ class RecordingTests(RecordingCase):
         recordings = Recordings(self.directory)
         recorder = self.begin(recordings)
         recorder.output(Channel.STDOUT, b"one")
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         recorder.output(Channel.STDOUT, b"two")
         report = self.report()
         self.assertEqual((report.head.offset, report.is_closed), (3, False))
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         self.assertEqual(self.report().head.offset, 6)
         size = len(self.open_text())
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         self.assertEqual(len(self.open_text()), size)
 
     def report(self) -> Report:
@@ -243,7 +243,7 @@ class TroubleTests(RecordingCase):
         recordings = Recordings(self.directory, is_required=True)
         recorder = self.begin(recordings)
         self.assertIsNone(recorder.output(Channel.STDOUT, b"one"))
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         self.fill_disk()
         ending = recorder.output(Channel.STDOUT, b"two")
         assert ending is not None
@@ -258,7 +258,7 @@ class TroubleTests(RecordingCase):
         recordings = Recordings(self.directory)
         recorder = self.begin(recordings)
         recorder.output(Channel.STDOUT, b"one")
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         self.fill_disk()
         self.assertIsNone(recorder.output(Channel.STDOUT, b"two"))
         recorder.end("client closed")
@@ -270,7 +270,7 @@ class TroubleTests(RecordingCase):
         recorder = self.begin(recordings)
         good, recordings.made.signer = recordings.made.signer, self.failing
         self.assertIsNone(recorder.output(Channel.STDOUT, b"one"))
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         self.assertIsNone(recorder.output(Channel.STDOUT, b"two"))
         recordings.made.signer = good
         recorder.end("client closed")
@@ -282,7 +282,7 @@ class TroubleTests(RecordingCase):
         recordings = Recordings(self.directory)
         recorder = self.begin(recordings)
         recorder.output(Channel.STDOUT, b"one")
-        recordings.clock.advance(SEAL_SECONDS)
+        recordings.clock.advance(HEAD_SECONDS)
         recorder.output(Channel.STDOUT, b"two")
         after = Recordings(self.directory)
         report = after.stored().report

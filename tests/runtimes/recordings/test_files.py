@@ -10,7 +10,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, signer
-from twisted_exec.recording.ranges import Position, Seal
+from twisted_exec.recording.ranges import Position, SignedHead
 from twisted_exec.runtimes.recordings import files as files_module
 from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored
 
@@ -25,12 +25,12 @@ class RecordingFilesTests(SynchronousTestCase):
         files = RecordingFiles(self.path)
         files.open()
         self.renewed = signer("renewed")
-        files.create(FACTS, self.seal(0))
+        files.create(FACTS, self.head(0))
         for number in range(1, 1440):
             certificate = self.renewed.certificate if number == 700 else b""
-            files.append(FACTS.uid, replace(self.seal(number), certificate=certificate))
+            files.append(FACTS.uid, replace(self.head(number), certificate=certificate))
 
-    def seal(self, number: int) -> Seal:
+    def head(self, number: int) -> SignedHead:
         """A head."""
         return FACTS.range.begin(Position(number), self.renewed, NOW)
 
@@ -42,13 +42,13 @@ class RecordingFilesTests(SynchronousTestCase):
     def test_newest(self) -> None:
         """The newest head and its certificate are found, and the other heads are not decoded."""
         decoded: list[bytes] = []
-        decode = files_module.decode_seal
+        decode = files_module.decode_signed_head
 
-        def counting(line: bytes) -> Seal:
+        def counting(line: bytes) -> SignedHead:
             decoded.append(line)
             return decode(line)
 
-        self.patch(files_module, "decode_seal", counting)
+        self.patch(files_module, "decode_signed_head", counting)
         stored = self.read()
         self.assertEqual(stored.last.position, Position(1439))
         self.assertEqual(stored.certificate, self.renewed.certificate)

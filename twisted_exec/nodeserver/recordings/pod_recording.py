@@ -133,7 +133,7 @@ class PodRecording:
                 "via": self.session.via,
             }
             self._event(Kind.JOIN, joined)
-            self._write(self._writer.seal(now))
+            self._write(self._writer.sign_head(now))
         except (OSError, UnusableCertificate) as error:
             why = _reason(error)
             file, self._file = self._file, None
@@ -212,17 +212,17 @@ class PodRecording:
         self._renew()
         self._write(self._writer.close(self._owner.now()))
 
-    def seal(self) -> None:
+    def sign_head(self) -> None:
         """Sign what was written."""
         if self._file is None or not self.is_dirty:
             return
-        self._attempt(self._seal)
+        self._attempt(self._sign_head)
         if self._file is not None:
             self._owner.sync(self._file)
 
-    def _seal(self) -> None:
+    def _sign_head(self) -> None:
         self._renew()
-        self._write(self._writer.seal(self._owner.now()))
+        self._write(self._writer.sign_head(self._owner.now()))
         self.is_dirty = False
 
     def _renew(self) -> None:

@@ -34,7 +34,7 @@ from twisted_exec.tls.unix import private_directory
 
 from .pod_recording import NONE, UNKNOWN_USER, PodRecording, PodSession, RecordingFile
 
-SEAL_SECONDS = 60.0
+HEAD_SECONDS = 60.0
 """Interval of signing."""
 OPEN, CLOSED = ".open", ".cast"
 
@@ -92,7 +92,7 @@ class PodRecordings:
         self._sizes: dict[str, int] = {}
         self._limit_bytes, self.bytes = settings.limit_bytes, 0
         self._jobs: set[Deferred[Any]] = set()
-        self._sealing = SingleRun(self._seal_all, "signing recordings")
+        self._signing = SingleRun(self._sign_all, "signing recordings")
         self._timer: IDelayedCall | None = None
 
     @property
@@ -135,14 +135,14 @@ class PodRecordings:
             if suffix in (OPEN, CLOSED):
                 self._grow(base, os.stat(self._path(base, CLOSED)).st_size)
                 self._upload(base)
-        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+        self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
 
     async def stop(self) -> None:
         """Wait for the disk; called after all sessions have ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        await self._sealing.ended()
+        await self._signing.ended()
         await DeferredList(list(self._jobs))
         await self._uploads.stop()
 
@@ -273,14 +273,14 @@ class PodRecordings:
     # Signatures
 
     def _tick(self) -> None:
-        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
-        self._sealing.start()
+        self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
+        self._signing.start()
 
-    async def _seal_all(self) -> None:
+    async def _sign_all(self) -> None:
         turns = ShortTurns(self._reactor)
         for recording in list(self._open.values()):
             await turns.breathe()
-            recording.seal()
+            recording.sign_head()
 
     # Files
 

@@ -116,13 +116,13 @@ class Beginning:
                 owner=owner,
                 user=desired.user,
             )
-            seal = facts.range.begin(position, signer, self._now())
-            self._files.create(facts, seal)
+            head = facts.range.begin(position, signer, self._now())
+            self._files.create(facts, head)
         except (UnusableCertificate, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self.refusals += 1
             raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
-        return Recording(Stored(facts, seal, seal.certificate))
+        return Recording(Stored(facts, head, head.certificate))
 
     def _first(
         self, journal: Journal, machine: RecordedMachine, since: int

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from twisted_exec.journal.layer import opened, sync_directory
 from twisted_exec.recording.chain import Info
-from twisted_exec.recording.ranges import WITHOUT_CERTIFICATE, Range, Seal, decode_seal
+from twisted_exec.recording.ranges import WITHOUT_CERTIFICATE, Range, SignedHead, decode_signed_head
 from twisted_exec.tls.unix import private_directory
 
 _NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
@@ -85,7 +85,7 @@ class Stored:
     """
 
     facts: Facts
-    last: Seal
+    last: SignedHead
     certificate: bytes
 
 
@@ -136,7 +136,7 @@ class RecordingFiles:
         self._sizes[uid] = size - damaged_bytes
         return Stored(facts, last, _newest(with_certificate)[0].certificate)
 
-    def create(self, facts: Facts, first: Seal) -> None:
+    def create(self, facts: Facts, first: SignedHead) -> None:
         """
         Store a new recording; it exists from when the file with the facts does.
 
@@ -160,20 +160,20 @@ class RecordingFiles:
         self._layer.rename(f"{path}.new", path)
         sync_directory(self._layer, self._path)
 
-    def append(self, uid: str, seal: Seal) -> None:
+    def append(self, uid: str, head: SignedHead) -> None:
         """
         Store a signed head; maybe in a thread.
 
         :raises OSError: the disk is full or not writable; then there is no head.
         """
-        size, line = self._sizes[uid], seal.encode()
+        size, line = self._sizes[uid], head.encode()
         with opened(self._layer, self._file(uid, "heads"), os.O_WRONLY | os.O_CREAT) as descriptor:
             self._layer.ftruncate(descriptor, size)
             _write(self._layer, descriptor, line, size)
             self._layer.fsync(descriptor)
         self._sizes[uid] = size + len(line)
 
-    def seals(self, uid: str) -> Iterator[Seal]:
+    def heads(self, uid: str) -> Iterator[SignedHead]:
         """
         Iterate over the signed heads that there are now.
 
@@ -184,7 +184,7 @@ class RecordingFiles:
             left -= len(line)
             if left < 0:
                 return
-            yield decode_seal(line)
+            yield decode_signed_head(line)
 
     def remove(self, uid: str) -> None:
         """Remove a recording.  It is gone once its facts are."""
@@ -226,7 +226,7 @@ def changed(facts: Facts, **fields: Any) -> Facts:
     return replace(facts, **fields)
 
 
-def _newest(lines: deque[bytes]) -> tuple[Seal, int]:
+def _newest(lines: deque[bytes]) -> tuple[SignedHead, int]:
     """
     Decode the newest head; return also the number of bytes after it.
 
@@ -237,7 +237,7 @@ def _newest(lines: deque[bytes]) -> tuple[Seal, int]:
     damaged_bytes = 0
     for line in reversed(lines):
         try:
-            return decode_seal(line), damaged_bytes
+            return decode_signed_head(line), damaged_bytes
         except ValueError:
             damaged_bytes += len(line)
     raise ValueError("it has no signed head")

@@ -88,12 +88,12 @@ class Heads:
         self._needs_changed, self._closed = needs_changed, closed
         self.signed = self.failures = 0
         self._readers: dict[Recording, list[Deferred[None]]] = {}
-        self._sealing = SingleRun(self._seal_due, "signing recordings")
+        self._signing = SingleRun(self._sign_due, "signing recordings")
 
     def sign(self, recording: Recording) -> None:
         """Sign the next head of a recording soon."""
         recording.is_due = True
-        self._sealing.start()
+        self._signing.start()
 
     def newest(self, recording: Recording, seconds: float) -> Deferred[None]:
         """Sign the next head of a recording soon; fires when that is over, or after some seconds."""
@@ -120,13 +120,13 @@ class Heads:
         """Sign the next head of each open recording with something new."""
         for recording in self._parts.recordings.values():
             recording.is_due = recording.is_open
-        self._sealing.start()
+        self._signing.start()
 
     def ended(self) -> Deferred[None]:
         """Wait until nothing is due."""
-        return self._sealing.ended()
+        return self._signing.ended()
 
-    async def _seal_due(self) -> None:
+    async def _sign_due(self) -> None:
         turns = ShortTurns(self._parts.clock)
         while due := [each for each in self._parts.recordings.values() if each.is_due]:
             self._take_lost()
@@ -145,7 +145,7 @@ class Heads:
             for recording in sorted(targets, key=lambda each: _unsigned(each, targets[each])):
                 target = targets[recording]
                 if recording.is_open:
-                    await self._seal_one(recording, target, turns)
+                    await self._try_to_sign(recording, target, turns)
                 self._over(recording)
 
     def _target(self, recording: Recording) -> _Target | None:
@@ -164,9 +164,9 @@ class Heads:
         is_late = bool(facts.until_ns) and self._parts.now() >= facts.until_ns
         return facts.is_ended or is_late or journal is None or journal.closed
 
-    async def _seal_one(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
+    async def _try_to_sign(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
         try:
-            await self._seal(recording, target, turns)
+            await self._sign(recording, target, turns)
         except (MissingOutput, InvalidRecording) as error:
             self._fail(recording, str(error))
         except (UnusableCertificate, OSError) as error:
@@ -178,22 +178,22 @@ class Heads:
                 self._needs_changed(recording)
                 self._closed(recording.uid)
 
-    async def _seal(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
+    async def _sign(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
         facts, journal = recording.facts, self._parts.journal(recording.facts.key)
         if journal is not None and journal.failure:
             raise OSError(journal.failure)
         if journal is not None and journal.files and journal.files.epoch.hex() != facts.epoch:
             raise MissingOutput("the journal of the machine was replaced by another one")
         signer = self._parts.signer()
-        sealing = facts.range.go_on(recording.last, signer, recording.certificate)
+        next_head = facts.range.go_on(recording.last, signer, recording.certificate)
         for entry in self.reader(facts, recording.last.position).until(target.position):
-            sealing.add(entry)
+            next_head.add(entry)
             await turns.breathe()
         now = max(self._parts.now(), recording.last.time * 1_000_000)
-        seal = sealing.end(target.position, signer, now, closed=target.is_last)
-        await self._parts.in_thread(partial(self._parts.files.append, facts.uid, seal))
+        head = next_head.end(target.position, signer, now, closed=target.is_last)
+        await self._parts.in_thread(partial(self._parts.files.append, facts.uid, head))
         had_trouble = bool(recording.trouble)
-        recording.sealed(seal)
+        recording.head_signed(head)
         self.signed += 1
         self._report(recording)
         if had_trouble:

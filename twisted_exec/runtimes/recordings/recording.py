@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.recording.chain import MILLISECOND
-from twisted_exec.recording.ranges import Seal
+from twisted_exec.recording.ranges import SignedHead
 
 from .files import Facts, Stored
 from .retained import Needed
@@ -37,10 +37,10 @@ class Recording:
         self.covered = -1, 0
         self.is_due = False
 
-    def sealed(self, seal: Seal) -> None:
+    def head_signed(self, head: SignedHead) -> None:
         """Take over a head that is on disk."""
-        self.last, self.certificate = seal, seal.certificate or self.certificate
-        self._is_closed = seal.is_closed
+        self.last, self.certificate = head, head.certificate or self.certificate
+        self._is_closed = head.is_closed
         self.trouble = ""
 
     @property

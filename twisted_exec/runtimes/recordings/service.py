@@ -40,7 +40,7 @@ from twisted_exec.runtimes.recordings.statuses import Statuses
 from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
-SEAL_SECONDS = 60.0
+HEAD_SECONDS = 60.0
 """Interval of signing the newest head."""
 READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another one."""
@@ -136,7 +136,7 @@ class ConsoleRecordings:
             self._needs_changed(key)
         self._journals.before_removal(self.retained.removing)
         self._is_running = True
-        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+        self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
         for recording in list(self._recordings.values()):
             if recording.facts.is_released:
                 self._release(recording)
@@ -164,7 +164,7 @@ class ConsoleRecordings:
         self._machines.clear()
 
     def _tick(self) -> None:
-        self._timer = self._reactor.callLater(SEAL_SECONDS, self._tick)
+        self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
         self._desired.go_on()
         self._heads.sign_all()
 
@@ -426,10 +426,10 @@ class ConsoleRecordings:
         :raises OSError: a file cannot be read.
         """
         facts = self.facts(uid)
-        first = next(self._files.seals(uid))
+        first = next(self._files.heads(uid))
         range_: Range = facts.range
         reader = self._heads.reader(facts, first.position)
-        return render(range_, self._files.seals(uid), reader)
+        return render(range_, self._files.heads(uid), reader)
 
     @property
     def heads(self) -> int:
