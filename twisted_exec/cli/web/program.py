@@ -51,7 +51,7 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     }
     if options.machine is not None:
         place["machine"] = await _machine(options, config, reactor)
-    raise_descriptor_limit()  # a terminal in the page has two
+    raise_descriptor_limit()  # a terminal in the page and its watch have two each
     server = LocalServer(reloading.current, place, reactor)
     await server.listen(options.port)
     reactor.addSystemEventTrigger(
