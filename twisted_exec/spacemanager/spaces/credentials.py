@@ -66,7 +66,8 @@ def _holds(secret: Object | None, access: Access, space: Object) -> bool:
 def _taken(observation: Observation, viewpoint: str) -> ConditionValue:
     name = spaces.secret_name(observation.space["metadata"]["name"], viewpoint)
     message = (
-        f"Secret {name} exists and was not created for this Space, so it is left alone: delete it"
+        f"Secret {name} exists and was not created for this Space, so it is left alone: delete it,"
+        " or give the Space another name"
     )
     return ("False", "SecretTaken", message)
 

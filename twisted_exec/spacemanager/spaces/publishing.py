@@ -228,7 +228,7 @@ class Publishing(BackgroundTask):
                 name = desired["metadata"]["name"]
                 return (
                     f"ClusterProfile {name} exists and was not created for this Space, so it is left alone:"
-                    " delete it"
+                    " delete it, or give the Space another name"
                 )
         elif any(desired[part] != current.get(part) for part in ("metadata", "spec")):
             stored = await self._hub.update(PROFILES, desired, namespace)

@@ -130,6 +130,16 @@ class ModelTests(SynchronousTestCase):
         self.model.opened(2, "")
         self.assertEqual(self.model.take_ahead(), b"")
 
+    def test_typed_on(self) -> None:
+        """A y within the text that a user goes on to type does not confirm the smaller number of machines."""
+        self.press(b" l tys")
+        self.model.opened(1, "web-1: no")
+        self.assertIsNone(self.model.key("y", b"y", is_hasty=True))
+        self.assertIs(self.model.mode, Mode.CONFIRM)
+        self.assertIs(self.model.key("\x03", b"\x03", is_hasty=True), Request.GIVE_UP)
+        self.assertEqual(self.press(b" t"), [])
+        self.assertIs(self.model.key("y", b"y", is_hasty=True), Request.OPEN)
+
     def test_typed_far_ahead(self) -> None:
         """Of too much text nothing is sent, because a part of a command may be another command."""
         self.press(b" ty" + b"x" * TYPE_AHEAD_BYTES)

@@ -116,15 +116,16 @@ class Model:
         recorded = f" | {self.recorded[index]}" if index in self.recorded else ""
         return f"{pointer}{mark}{self._labels[index]}{recorded}"
 
-    def key(self, key: Key | str | None, typed: bytes) -> Request | None:
+    def key(self, key: Key | str | None, typed: bytes, *, is_hasty: bool = False) -> Request | None:
         """
         Handle a key; not in the mode TYPING, where keys go to machines.
 
         :param key: ``None`` for a key without a meaning here.
         :param typed: its bytes.
+        :param is_hasty: it follows the key before at once.
         """
         if self.mode is Mode.CONFIRM:
-            return self._confirmed(key)
+            return self._confirmed(key, is_hasty)
         if self.mode is Mode.HELP:
             self.mode = Mode.BROWSE
             return None
@@ -190,8 +191,9 @@ class Model:
         names = listed([self._labels[index] for index in sorted(self.marked)], 5)
         self.message = f"type to {_machines(len(self.marked))} ({names})? y or n"
 
-    def _confirmed(self, key: Key | str | None) -> Request | None:
-        if key not in ("y", "Y"):
+    def _confirmed(self, key: Key | str | None, is_hasty: bool) -> Request | None:
+        # While the consoles opened the user may have begun to type a word with a y.
+        if key not in ("y", "Y") or (self._is_open and is_hasty):
             typed_ahead = self._is_open and key not in ("n", "N", *_CANCEL)
             return None if typed_ahead else self._give_up()
         if self._is_open:

@@ -29,6 +29,8 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
 
 DRAW_SECONDS = 0.03
+HASTY_SECONDS = 0.5
+"""A key that follows another one within this time is part of a text."""
 _UNSENT_BYTES = 256 << 10
 _FAREWELL_SECONDS = 0.3
 _LEAVE_TYPING = b"\x1d"
@@ -124,6 +126,7 @@ class View:
             self._sessions_changed,
             self._noticed,
         )
+        self._typed_at = 0.0
         self._dirty: set[int] = set()
         self._is_clear = True
         self._timer: Any = None
@@ -132,6 +135,8 @@ class View:
 
     def typed(self, data: bytes) -> None:
         """The user has typed."""
+        now = self._reactor.seconds()
+        is_hasty, self._typed_at = now - self._typed_at < HASTY_SECONDS, now
         while data:
             if self._is_typing:
                 text, mark, data = data.partition(_LEAVE_TYPING)
@@ -144,15 +149,15 @@ class View:
                 continue
             key, length = first_key(data)
             typed, data = data[:length], data[length:]
-            self._key(key, typed)
+            self._key(key, typed, is_hasty or bool(data))
 
     @property
     def _is_typing(self) -> bool:
         return self.model.mode is Mode.TYPING
 
-    def _key(self, key: Key | str | None, typed: bytes) -> None:
+    def _key(self, key: Key | str | None, typed: bytes, is_hasty: bool) -> None:
         before = self.model.page, self.model.grid, self.model.mode
-        request = self.model.key(key, typed)
+        request = self.model.key(key, typed, is_hasty=is_hasty)
         if request is Request.LEAVE:
             self._task.stop()
             return
