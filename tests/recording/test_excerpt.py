@@ -20,7 +20,7 @@ ENTRIES: list[Entry] = [(NOW + n * SECOND, b"second %d\r\n" % n) for n in range(
 
 
 def cut(recording: bytes, first: int, last: int) -> bytes:
-    """Return an excerpt between two times, in seconds after the begin."""
+    """Return an excerpt between two times, in seconds after the beginning."""
     file = io.BytesIO(recording)
     return b"".join(excerpt(file, BEGIN + first * 1000, BEGIN + last * 1000))
 
@@ -91,5 +91,5 @@ class ExcerptTests(SynchronousTestCase):
         self.assertRaises(InvalidRecording, cut, recording, 0, 5)
 
     def test_nothing(self) -> None:
-        """A range before the begin has nothing."""
+        """A range before the beginning has nothing."""
         self.assertRaises(InvalidRecording, cut, self.recording, -10, -5)

@@ -185,7 +185,7 @@ class TroubleTests(SQLiteStores, TestCase):
 
     async def test_cannot_write(self) -> None:
         """
-        While writes fail, each is refused; the log has one line at the begin and one at the end.
+        While writes fail, each is refused; the log has one line at the beginning and one at the end.
         """
         with capturedLogs() as events:
             self.allow_writes(False)

@@ -74,7 +74,7 @@ class Blocks:
         """
         Read one section.
 
-        :param header_lines: the number of lines of any content at its begin.
+        :param header_lines: the number of lines of any content at its beginning.
         """
         section = Section(self._position)
         digest = sha256()

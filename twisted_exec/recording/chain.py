@@ -79,7 +79,7 @@ class Info:
     :param machine: ``namespace``, ``name`` and ``uid``, as far as known.
     :param epoch: that of the journal.
     :param first: offset of the first byte.
-    :param time: the begin, in milliseconds since the epoch.
+    :param time: the beginning, in milliseconds since the epoch.
     """
 
     id: str

@@ -47,7 +47,7 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
 
 
 def _begin(file: BinaryIO, section: Section) -> At | None:
-    """Return the begin of a block with output."""
+    """Return the beginning of a block with output."""
     if section.omitted >= 0:
         return None
     at = block_from(file, section.first)

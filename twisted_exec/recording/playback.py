@@ -35,7 +35,7 @@ class Frame:
 @dataclass(frozen=True)
 class At:
     """
-    The state at the begin of a block.
+    The state at the beginning of a block.
 
     :param position: in the file.
     :param time: of the newest event before, in milliseconds since the epoch.

@@ -236,7 +236,7 @@ class Range:
 
     def begin(self, position: Position, signer: Signer, now_ns: int) -> SignedHead:
         """
-        Sign the begin of the recording.
+        Sign the beginning of the recording.
 
         :raises UnusableCertificate: the certificate of the signer is not valid now.
         """

@@ -101,7 +101,7 @@ class _Verifier:
         )
 
     def _take_lines(self, section: Section) -> int:
-        """Take the lines at the begin of a section; return the position after the last head."""
+        """Take the lines at the beginning of a section; return the position after the last head."""
         signed_end = position = section.first
         for number, line in enumerate(section.lines):
             position += len(line)

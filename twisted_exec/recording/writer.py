@@ -87,7 +87,7 @@ class Writer:
     Each method returns text to append to the file.  The times of output and events are nanoseconds
     since the epoch and never decrease.
 
-    :param columns: of the terminal at the begin.
+    :param columns: of the terminal at the beginning.
     :param rows: see ``columns``.
     :param title: for players.
     :param salt: returns the salt of the block with a number.
@@ -345,7 +345,7 @@ def _viewer(data: Mapping[str, object]) -> str:
 
 
 def _incomplete(data: bytes) -> int:
-    """Return how many bytes at the end may be the begin of one UTF-8 character."""
+    """Return how many bytes at the end may be the beginning of one UTF-8 character."""
     for count in range(1, min(3, len(data)) + 1):
         lead = data[-count]
         if lead & 0xC0 == 0x80:

@@ -23,7 +23,7 @@ class LifeTests(Case):
     """Begin, heads and end of a recording."""
 
     def test_whole_life(self) -> None:
-        """A recording has what is printed from its begin to its end, and is closed then."""
+        """A recording has what is printed from its beginning to its end, and is closed then."""
         self.journal.append(b"before ")
         self.set()
         self.assertEqual((self.status().state, self.status().first), ("Recording", 7))
@@ -66,7 +66,7 @@ class LifeTests(Case):
         self.assertGreater(self.status().number, self.status(other).number)
 
     def test_events(self) -> None:
-        """Who joined is in the recording, from its begin on."""
+        """Who joined is in the recording, from its beginning on."""
         self.journal.joined("s1", "eve", "writer")
         self.set()
         self.journal.joined("s2", "ada", "writer")

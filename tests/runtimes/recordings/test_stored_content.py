@@ -81,7 +81,7 @@ class StoredStreamTests(SynchronousTestCase):
         self.assertIn(b"def", client.received())
 
     def test_unreadable(self) -> None:
-        """A store that cannot be read is an error before the begin."""
+        """A store that cannot be read is an error before the beginning."""
         self.contents.read = self.away
         (answer,) = self.ask().responses()
         self.assertEqual(answer.code, 503)

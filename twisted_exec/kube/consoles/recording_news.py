@@ -56,5 +56,5 @@ class RecordingNews:
         self._recordings = recordings
         self.present = f"recorded for {recorded_for(recordings)}" if recordings else ""
         if before is None and [each.input for each in recordings or ()] == [self._recorded]:
-            return ""  # the message at the begin has said it
+            return ""  # the message at the beginning has said it
         return self.present or "not recorded any more"

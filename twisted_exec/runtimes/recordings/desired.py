@@ -14,7 +14,7 @@ from twisted_exec.program.tasks import ShortTurns, SingleRun
 class DesiredRecordings:
     """
     Carries out what owners have set, one recording after the other, in short turns: users may create thousands
-    at once, and each begin waits for the disk.
+    at once, and each beginning waits for the disk.
 
     :param carry_out: takes what is desired and its owner; returns whether that is done.
     """

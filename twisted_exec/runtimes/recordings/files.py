@@ -37,7 +37,7 @@ class Facts:
     :param key: of the journal: the UID of the machine.
     :param machine: its names, for the content.
     :param input: see :class:`.Range`.
-    :param start_ns: the time of the begin.
+    :param start_ns: the time of the beginning.
     :param secret: in hexadecimal digits, see :class:`.Range`.
     :param until_ns: when it ends, if not 0.
     :param is_ended: it is to end.

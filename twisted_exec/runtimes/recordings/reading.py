@@ -24,7 +24,7 @@ class TextReader:
     def __init__(self, render: Callable[[], Iterator[bytes]], clock: IReactorTime) -> None:
         self._render, self._clock = render, clock
         self._pieces: Iterator[bytes] | None = None
-        self._offset = 0  # of the begin of the buffer
+        self._offset = 0  # of the beginning of the buffer
         self._buffer = bytearray()
 
     def __call__(self, offset: int, limit: int) -> Deferred[bytes]:

@@ -185,7 +185,7 @@ class ConsoleRecordings:
         self._changed.append(changed)
 
     def _needs_changed(self, key: str) -> None:
-        """Follow the begin or the end of a recording of a machine."""
+        """Follow the beginning or the end of a recording of a machine."""
         ranges = [each.needed for each in self._of_machine(key)]
         needed = {**self.retained.needed, key: [each for each in ranges if each is not None]}
         if not needed[key]:

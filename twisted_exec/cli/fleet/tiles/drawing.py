@@ -153,7 +153,7 @@ def fitted(text: str, width: int, skip: int = 0) -> str:
     """
     Return text that takes exactly this many columns, without control characters.
 
-    :param skip: columns that are left out at the begin.
+    :param skip: columns that are left out at the beginning.
     """
     if text.isascii() and text.isprintable():
         return text[skip : skip + width].ljust(width)
