@@ -17,7 +17,7 @@ from tests.apiserver.support import AuditList
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.storage.handover import client as store_client
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -44,7 +44,7 @@ class HandOverCase(MachineTestCase):
         self.path = getattr(self, "path", None) or self.mktemp()
         return SQLiteStorage(self.path, reactor)
 
-    async def successor(self, handed: Handed) -> APIServer:
+    async def successor(self, handed: ServiceState) -> APIServer:
         """A started successor."""
         server = APIServer(self.settings(), self.make_storage(), AuditList(), reactor)
         server.inherit(handed)
@@ -294,4 +294,4 @@ class StateTests(TestCase):
         server = self.make(SQLiteStorage(self.mktemp(), reactor))
         for values in ({}, {"replicas": "a"}, {"replicas": [1]}):
             with self.assertRaises(ValueError):
-                server.inherit(Handed(values))
+                server.inherit(ServiceState(values))

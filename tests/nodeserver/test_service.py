@@ -13,7 +13,7 @@ from tests.nodeserver.support import put_pod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.handover.interfaces import Handed
+from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
 from twisted_exec.streaming.interfaces import (
@@ -164,7 +164,7 @@ class HealthTests(ServerCase):
         await self.start(parts=[Part(log, "watch")], controllers=[Part(log, "a"), Part(log, "b")])
         self.assertEqual(log, ["start watch", "start a", "start b"])
         log.clear()
-        self.assertEqual(await self.server.freeze(), Handed())
+        self.assertEqual(await self.server.freeze(), ServiceState())
         self.assertEqual(log, ["stop b", "stop a"])
         log.clear()
         await self.server.thaw()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.poollet.chain import MACHINES, PoolletCase, machine, until
 from tests.poollet.doubles import POOLS
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 
 
 class HandOverTests(PoolletCase):
@@ -17,7 +17,7 @@ class HandOverTests(PoolletCase):
         await self.start()
         self.assertTrue(IHandsOver.providedBy(self.poollet))
         viewer = await self.view()
-        self.assertEqual(await self.poollet.freeze(), Handed())
+        self.assertEqual(await self.poollet.freeze(), ServiceState())
         await self.client.create(MACHINES, machine("other"), "lab")
         viewer.transport.write(b"!")
         await until(lambda: viewer.data == b"hello!")

@@ -17,7 +17,7 @@ from tests.kube.leader_election.test_controllers import LeaselessClient
 from tests.spacemanager.support import Hub, HubSpaces
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.status import BadGateway
-from twisted_exec.program.handover.interfaces import Handed
+from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.spacemanager.interfaces import IProviders, ProviderContext
 from twisted_exec.spacemanager.service import Settings, SpaceManager
 from twisted_exec.tls.errors import TLSConfigError
@@ -84,13 +84,13 @@ class TermTests(ManagerCase):
         first, second = self.manager(), self.manager()
         first.startService()
         self.hub.pass_time(5)
-        self.assertEqual(self.successResultOf(first.freeze()), Handed())
+        self.assertEqual(self.successResultOf(first.freeze()), ServiceState())
         self.assertIsNone(first.state)
         self.successResultOf(first.thaw())
         self.hub.pass_time(1)
         self.assertIsNotNone(first.state)
         self.successResultOf(first.freeze())
-        second.inherit(Handed())
+        second.inherit(ServiceState())
         second.startService()
         self.successResultOf(second.when_ready())
         self.hub.pass_time(1)

@@ -25,7 +25,7 @@ from tests.standalone.test_program import StandaloneCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import ListeningSockets
 from twisted_exec.standalone.handover import (
     APISERVER,
@@ -65,15 +65,15 @@ class Part:
 
     def __init__(self, name: str, log: list[str], descriptors: Sequence[int] = ()) -> None:
         self.name, self._log, self._descriptors = name, log, descriptors
-        self.inherited: Handed | None = None
+        self.inherited: ServiceState | None = None
         self.fails = False
         self.retiring: Deferred[None] = Deferred()
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         self._log.append(f"freeze {self.name}")
         if self.fails:
             return fail(ValueError(self.name))
-        return succeed(Handed({"of": self.name}, self._descriptors))
+        return succeed(ServiceState({"of": self.name}, self._descriptors))
 
     def thaw(self) -> Deferred[None]:
         self._log.append(f"thaw {self.name}")
@@ -83,7 +83,7 @@ class Part:
         self._log.append(f"retire {self.name} {linger_seconds:g}")
         return self.retiring
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, handed: ServiceState) -> None:
         self.inherited = handed
 
 
@@ -102,7 +102,7 @@ class PartsTests(SynchronousTestCase):
         for name, part in self.parts.items():
             self.hand_over.add(name, part)
 
-    def freeze(self) -> Handed:
+    def freeze(self) -> ServiceState:
         return self.successResultOf(Deferred.fromCoroutine(self.hand_over.freeze()))
 
     def test_order(self) -> None:
@@ -138,13 +138,13 @@ class PartsTests(SynchronousTestCase):
         state = StateDirectory(self.state.path)
         successor = PartsHandOver(state)
         lock = os.dup(handed.descriptors[0])
-        successor.inherit(Handed(values, [lock, *handed.descriptors[1:]]))
+        successor.inherit(ServiceState(values, [lock, *handed.descriptors[1:]]))
         self.assertTrue(successor.is_successor)
         parts = {name: Part(name, self.log) for name in NAMES}
         for name, part in parts.items():
             successor.add(name, part)
-        self.assertEqual(parts[POOLLET].inherited, Handed({"of": POOLLET}, [101]))
-        self.assertEqual(parts[RUNTIME].inherited, Handed({"of": RUNTIME}, [102, 103]))
+        self.assertEqual(parts[POOLLET].inherited, ServiceState({"of": POOLLET}, [101]))
+        self.assertEqual(parts[RUNTIME].inherited, ServiceState({"of": RUNTIME}, [102, 103]))
         self.assertEqual(parts[SPACES].inherited, None)
         state.open()
         state.close()
@@ -167,7 +167,11 @@ class PartsTests(SynchronousTestCase):
 
     def test_state_of_another_program(self) -> None:
         """A state without parts, or without the lock, is refused."""
-        for handed in (Handed(), Handed({"parts": []}, [1]), Handed({"parts": {}})):
+        for handed in (
+            ServiceState(),
+            ServiceState({"parts": []}, [1]),
+            ServiceState({"parts": {}}),
+        ):
             with self.assertRaises(ValueError):
                 self.hand_over.inherit(handed)
         self.assertFalse(self.hand_over.is_successor)

@@ -54,7 +54,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import MetricsRegistry, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end, pause
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_hand_over
@@ -354,20 +354,20 @@ class APIServer(AsyncService):
 
     # Hand-over
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`IHandsOver.inherit`: the names of the servers that may still have sessions."""
-        replicas = handed.values.get("replicas")
+        replicas = inherited.values.get("replicas")
         if not isinstance(replicas, list) or not all(isinstance(each, str) for each in replicas):
             raise ValueError("the state of an API server has no list of replicas")
         self._parts.session_objects.inherit(replicas)
         if self._handed_storage is not None:
             self._handed_storage.inherit()
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`IHandsOver.freeze`: stops controllers and watches, and closes the store."""
         return Deferred.fromCoroutine(self._freeze())
 
-    async def _freeze(self) -> Handed:
+    async def _freeze(self) -> ServiceState:
         for watches in self._parts.watches:
             watches.end_all()
         self._site.wind_down()
@@ -377,7 +377,7 @@ class APIServer(AsyncService):
             await deferLater(self._reactor, _LOOK_SECONDS)
         if self._handed_storage is not None:
             await self._handed_storage.freeze()
-        return Handed({"replicas": list(self._parts.session_objects.replicas)})
+        return ServiceState({"replicas": list(self._parts.session_objects.replicas)})
 
     def _requests(self) -> int:
         """Return the number of requests under way, without the logs that clients follow."""

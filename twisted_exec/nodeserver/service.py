@@ -42,7 +42,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import pause
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
@@ -395,12 +395,12 @@ class NodeServer(AsyncService):
 
     # Hand-over
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`IHandsOver.inherit`; the root and the leaves have the whole state."""
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`IHandsOver.freeze`: releases the Lease."""
-        return Deferred.fromCoroutine(self._rest()).addCallback(lambda _: Handed())
+        return Deferred.fromCoroutine(self._rest()).addCallback(lambda _: ServiceState())
 
     def thaw(self) -> Deferred[None]:
         """See :meth:`IHandsOver.thaw`."""

@@ -45,7 +45,7 @@ from twisted_exec.poollet.pool.class_matching import choice
 from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
 from twisted_exec.poollet.recordings.controller import RecordingController
 from twisted_exec.poollet.settings import Settings
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.endpoints import address_text
 
@@ -314,18 +314,18 @@ class Poollet(Service):
 
     # Hand-over
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`IHandsOver.inherit`; the API server and the runtime have the whole state."""
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`IHandsOver.freeze`."""
         return Deferred.fromCoroutine(self._freeze())
 
-    async def _freeze(self) -> Handed:
+    async def _freeze(self) -> ServiceState:
         await self._rest()
         if self._identity is not None:
             await self._identity.stop()
-        return Handed()
+        return ServiceState()
 
     def thaw(self) -> Deferred[None]:
         """See :meth:`IHandsOver.thaw`."""

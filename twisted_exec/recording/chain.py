@@ -56,7 +56,7 @@ def omitted_line(number: int, text: bytes) -> bytes:
 
 def decode_omitted(line: bytes) -> tuple[int, bytes]:
     """
-    Undo :func:`omitted_line`.
+    Decode the line of :func:`omitted_line`.
 
     :raises InvalidRecording: the line is not of the format.
     """
@@ -96,7 +96,7 @@ class Info:
 
 def decode_info(line: bytes) -> Info:
     """
-    Undo :meth:`Info.encode`.
+    Decode the line of :meth:`Info.encode`.
 
     :raises InvalidRecording: the line is not of the format, or of a later one.
     """
@@ -155,7 +155,7 @@ class Head:
 
 def decode_head(line: bytes) -> tuple[Head, bytes]:
     """
-    Undo :meth:`Head.encode`: return the head and its signature, which is not verified.
+    Decode the line of :meth:`Head.encode`: return the head and its signature, which is not verified.
 
     :raises InvalidRecording: the line is not exactly as :meth:`Head.encode` writes it.
     """
@@ -184,7 +184,7 @@ def certificate_line(certificate: bytes) -> bytes:
 
 def decode_certificate(line: bytes) -> bytes:
     """
-    Undo :func:`certificate_line`.
+    Decode the line of :func:`certificate_line`.
 
     :raises InvalidRecording: the line is not exactly as :func:`certificate_line` writes it.
     """

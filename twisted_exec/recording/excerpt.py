@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from .blocks import Blocks, Section
 from .chain import CERTIFICATE, HEAD, InvalidRecording, decode_head, omitted_line
-from .playback import At, block_from
+from .playback import BlockStart, block_from
 
 _COPY_BYTES = 1 << 20
 
@@ -46,7 +46,7 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     yield from sections[-1].lines
 
 
-def _begin(file: BinaryIO, section: Section) -> At | None:
+def _begin(file: BinaryIO, section: Section) -> BlockStart | None:
     """Return the beginning of a block with output."""
     if section.omitted >= 0:
         return None
@@ -54,7 +54,7 @@ def _begin(file: BinaryIO, section: Section) -> At | None:
     return at if at is not None and at.position < section.end else None
 
 
-def _within(begins: list[At | None], first: int, last: int) -> list[bool]:
+def _within(begins: list[BlockStart | None], first: int, last: int) -> list[bool]:
     """Return for each section whether it has something between two times."""
     is_within, end = [], 1 << 62
     for begin in reversed(begins):

@@ -33,9 +33,9 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class At:
+class BlockStart:
     """
-    The state at the beginning of a block.
+    The beginning of a block with output.
 
     :param position: in the file.
     :param time: of the newest event before, in milliseconds since the epoch.
@@ -93,20 +93,20 @@ def _raw(line: bytes) -> bytes:
         raise InvalidRecording("a line with raw bytes is damaged") from None
 
 
-def _at(line: bytes, position: int) -> At:
+def _at(line: bytes, position: int) -> BlockStart:
     fields = json_object(line[len(AT) :], f"the line at byte {position}")
     numbers: list[Any] = [fields.get(name) for name in ("time", "offset", "cols", "rows")]
     if not all(isinstance(each, int) for each in numbers):
         raise InvalidRecording(f"the line at byte {position} has no time, offset or size")
-    return At(position, *numbers)
+    return BlockStart(position, *numbers)
 
 
-def first_block(file: BinaryIO) -> At | None:
+def first_block(file: BinaryIO) -> BlockStart | None:
     """Return the first block with output; ``None`` if there is none."""
     return block_from(file, 0)
 
 
-def block_before(file: BinaryIO, time: int) -> At | None:
+def block_before(file: BinaryIO, time: int) -> BlockStart | None:
     """
     Return the last block that begins before a time, or the first block.
 
@@ -141,7 +141,7 @@ def end_time(file: BinaryIO) -> int:
     return time
 
 
-def block_from(file: BinaryIO, position: int) -> At | None:
+def block_from(file: BinaryIO, position: int) -> BlockStart | None:
     """Return the first block from a position on."""
     # A line may begin exactly at the position: its newline is before.
     begin = max(0, position - 1)

@@ -172,7 +172,7 @@ class SignedHead:
 
 def decode_signed_head(line: bytes) -> SignedHead:
     """
-    Undo :meth:`SignedHead.encode`.
+    Decode the line of :meth:`SignedHead.encode`.
 
     :raises ValueError: the line is not complete.
     """
@@ -257,7 +257,7 @@ class Range:
 
 
 class NextHead:
-    """The way from one head to the next; see :meth:`Range.go_on`."""
+    """The next head, over the output since the last one; :meth:`Range.go_on` creates it."""
 
     def __init__(self, range_: Range, writer: Writer, certificate: bytes) -> None:
         self._range, self._writer, self._certificate = range_, writer, certificate

@@ -38,7 +38,7 @@ from twisted_exec.journal.retention import (
 )
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.handover.service import RuntimeHandOver
 from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
@@ -275,11 +275,11 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
 
     # IHandsOver.
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`.IHandsOver.inherit`."""
-        self._handover.inherit(handed)
+        self._handover.inherit(inherited)
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`.IHandsOver.freeze`."""
         return Deferred.fromCoroutine(self._handover.freeze())
 

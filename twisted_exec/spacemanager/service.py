@@ -25,7 +25,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.spacemanager import PROGRAM
@@ -175,12 +175,12 @@ class SpaceManager(AsyncService):
 
     # Hand-over
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`IHandsOver.inherit`; the hub has the whole state."""
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`IHandsOver.freeze`: releases the Lease."""
-        return self._acting.stop().addCallback(lambda _: Handed())
+        return self._acting.stop().addCallback(lambda _: ServiceState())
 
     def thaw(self) -> Deferred[None]:
         """See :meth:`IHandsOver.thaw`."""

@@ -15,7 +15,7 @@ from typing import Any
 from twisted.internet.defer import DeferredList
 from twisted.logger import Logger
 
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING, ListeningSockets
 from twisted_exec.standalone.state import StateDirectory
 
@@ -41,19 +41,19 @@ class PartsHandOver:
     def __init__(self, state: StateDirectory, sockets: ListeningSockets = LISTENING) -> None:
         self._state, self._sockets = state, sockets
         self._parts: dict[str, IHandsOver] = {}
-        self._inherited: dict[str, Handed] = {}
+        self._inherited: dict[str, ServiceState] = {}
         self._undo: list[Callable[[], Awaitable[object]]] = []
 
     # The new process.
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`.IHandsOver.inherit`; the parts inherit when they are added."""
-        parts = handed.values.get("parts")
-        if not isinstance(parts, Mapping) or not handed.descriptors:
+        parts = inherited.values.get("parts")
+        if not isinstance(parts, Mapping) or not inherited.descriptors:
             raise ValueError("the state of exec-standalone has parts and a lock")
-        lock, *others = handed.descriptors
+        lock, *others = inherited.descriptors
         for name, (values, count) in parts.items():
-            self._inherited[name] = Handed(values, others[:count])
+            self._inherited[name] = ServiceState(values, others[:count])
             del others[:count]
         self.is_successor = True
         self._state.inherit(lock)
@@ -71,7 +71,7 @@ class PartsHandOver:
 
     # The old process.
 
-    async def freeze(self) -> Handed:
+    async def freeze(self) -> ServiceState:
         """
         See :meth:`.IHandsOver.freeze`.
 
@@ -89,10 +89,10 @@ class PartsHandOver:
                 self._sockets.pause()
                 self._undo.append(self._accept)
             self._undo.append(partial(_thaw, part))
-            handed = await part.freeze()
-            parts[name] = dict(handed.values), len(handed.descriptors)
-            descriptors += handed.descriptors
-        return Handed({"parts": parts}, descriptors)
+            frozen = await part.freeze()
+            parts[name] = dict(frozen.values), len(frozen.descriptors)
+            descriptors += frozen.descriptors
+        return ServiceState({"parts": parts}, descriptors)
 
     async def _accept(self) -> None:
         self._sockets.accept()

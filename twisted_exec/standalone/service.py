@@ -40,7 +40,7 @@ from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.draining import let_sessions_end
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
 from twisted_exec.recording.stores.option import MakeStore
@@ -366,11 +366,11 @@ class Standalone(AsyncService):
 
     # Hand-over.
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`.IHandsOver.inherit`."""
-        self._hand_over.inherit(handed)
+        self._hand_over.inherit(inherited)
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`.IHandsOver.freeze`."""
         self._stop_renewing()
         return Deferred.fromCoroutine(self._hand_over.freeze())

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.tls.support import reactor
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import Predecessor
 from twisted_exec.program.handover.successor import Command, HandOver, Successor
@@ -44,10 +44,10 @@ class Service:
         self.calls: list[str] = []
         self.open: list[int] = []
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         self.calls.append("freeze")
         self.open.append(os.open("/dev/null", os.O_RDONLY))
-        return succeed(Handed({"calls": len(self.calls)}, self.open))
+        return succeed(ServiceState({"calls": len(self.calls)}, self.open))
 
     def thaw(self) -> Deferred[None]:
         self.calls.append("thaw")
@@ -59,7 +59,7 @@ class Service:
         self.close()
         return self.lingers
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, handed: ServiceState) -> None:
         self.calls.append("inherit")
         self.open += handed.descriptors
         self.close()

@@ -23,7 +23,7 @@ from twisted.python.usage import UsageError
 from zope.interface import implementer
 
 from twisted_exec.program.descriptors import inherited_descriptor_limits
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.options import SessionOptions
 from twisted_exec.program.service import AsyncService
@@ -123,16 +123,16 @@ class Handable(AsyncService):
         if not self.open and self._retired is not None and not self._retired.called:
             self._retired.callback(None)
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """Hand over a file, which counts how often it was."""
         hanging = self.trouble("freeze")
         if hanging is not None:
-            return hanging.addCallback(lambda _: Handed())
+            return hanging.addCallback(lambda _: ServiceState())
         reading, writing = os.pipe()
         os.write(writing, b"piped")
         os.close(writing)
-        frozen: Deferred[Handed] = Deferred()
-        frozen.callback(Handed({"generation": self._generation}, [reading]))
+        frozen: Deferred[ServiceState] = Deferred()
+        frozen.callback(ServiceState({"generation": self._generation}, [reading]))
         return frozen
 
     def thaw(self) -> Deferred[None]:
@@ -145,7 +145,7 @@ class Handable(AsyncService):
         self._reactor.callLater(0, self.gone, None)
         return self._retired
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, handed: ServiceState) -> None:
         hanging = self.trouble("inherit")
         assert hanging is None
         (number,) = handed.descriptors

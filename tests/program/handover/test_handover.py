@@ -76,7 +76,7 @@ class Talk(Protocol):
         await self.until(text)
 
 
-class Handed(Program):
+class ServiceState(Program):
     """
     A process whose successors have its output.
 
@@ -128,7 +128,7 @@ class HandOverCase(TestCase):
         path = os.pathsep.join([str(self.directory / "path"), os.getcwd(), *sys.path])
         return {"PYTHONPATH": path, **more}
 
-    async def start(self, *options: str, pidfile: str = "", **environ: str) -> Handed:
+    async def start(self, *options: str, pidfile: str = "", **environ: str) -> ServiceState:
         command = self.command(("-n", f"--pidfile={pidfile}"), *options)
         program = self.spawn(command, environ)
         match = await program.until(rb"generation 0 at .*?(?:port=(\d+)\D.*)?\n")
@@ -137,8 +137,8 @@ class HandOverCase(TestCase):
 
     def spawn(
         self, command: Sequence[str], environ: Mapping[str, str], listening: int | None = None
-    ) -> Handed:
-        program = Handed(command)
+    ) -> ServiceState:
+        program = ServiceState(command)
         files: dict[int, Any] = {0: "w", 1: "r", 2: "r"}
         if listening is not None:
             files[3] = listening
@@ -154,7 +154,7 @@ class HandOverCase(TestCase):
         self.addCleanup(self.end, program)
         return program
 
-    def end(self, program: Handed) -> Deferred[int] | None:
+    def end(self, program: ServiceState) -> Deferred[int] | None:
         self.end_all()
         return None if program.exit_code is not None else program.ended
 
@@ -166,7 +166,7 @@ class HandOverCase(TestCase):
         self.addCleanup(talk.transport.abortConnection)
         return talk
 
-    async def handed(self, program: Handed, start: int = 0) -> int:
+    async def handed(self, program: ServiceState, start: int = 0) -> int:
         """Wait until a successor has taken over; return its process id."""
         over = rb"process (\d+) has taken over|no hand-over, .*"
         match = await program.until(over, start=start)
@@ -411,7 +411,7 @@ class HandOverTests(HandOverCase):
 class FailedTests(HandOverCase):
     """Hand-overs that fail: the old process goes on as before."""
 
-    async def fails(self, why: str, *options: str, **plan: Any) -> Handed:
+    async def fails(self, why: str, *options: str, **plan: Any) -> ServiceState:
         program = await self.start(*options)
         session = await self.connect()
         await session.until(b"0 ")
@@ -437,7 +437,7 @@ class FailedTests(HandOverCase):
         await (await self.connect()).until(b"1 piped")
         return program
 
-    def children(self, program: Handed) -> list[int]:
+    def children(self, program: ServiceState) -> list[int]:
         text = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text()
         return [int(each) for each in text.split()]
 

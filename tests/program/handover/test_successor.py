@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.program.handover.doubles import Process
 from tests.tls.support import reactor
-from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, Handed
+from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, ServiceState
 
 TIMES = 50
 
@@ -118,7 +118,7 @@ class KilledPredecessorTests(ProcessCase):
     async def test_before_state(self) -> None:
         """The successor ends, too, because it has nothing to continue."""
         process = await self.first()
-        process.service.freeze = Deferred[Handed]  # type: ignore[method-assign,assignment]
+        process.service.freeze = Deferred[ServiceState]  # type: ignore[method-assign,assignment]
         successor = await self.begin(process)
         over = Deferred.fromCoroutine(successor.take_over())
         while "freeze" not in str(process.service.calls) and not process.clock.getDelayedCalls():

@@ -20,7 +20,7 @@ from tests.runtimes.test_host import HostCase
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.recording.playback import frames
@@ -60,7 +60,7 @@ class HandOverTests(HostCase):
         handed = await first.freeze()
         LISTENING.release()
         second = self.host(**options)
-        second.inherit(Handed(json.loads(json.dumps(dict(handed.values)))))
+        second.inherit(ServiceState(json.loads(json.dumps(dict(handed.values)))))
         ready = second.when_ready()
         second.startService()
         await ready
@@ -170,7 +170,7 @@ class HandOverTests(HostCase):
         """A state of another program is refused."""
         host = self.host()
         with self.assertRaisesRegex(ValueError, "machines and sessions"):
-            host.inherit(Handed({"replicas": []}))
+            host.inherit(ServiceState({"replicas": []}))
 
     async def test_refused(self) -> None:
         """A machine that is being deleted refuses the hand-over, and nothing has changed."""

@@ -15,7 +15,7 @@ from tests.apiserver.chain import reactor
 from tests.runtimes.machinebroker.test_host import HostCase
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING, ListeningSocket
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.tokens import new_key
@@ -40,7 +40,7 @@ class HandOverTests(HostCase):
         handed = await first.freeze()
         pass_on_unix_sockets()
         second = self.host(**options)
-        second.inherit(Handed(json.loads(json.dumps(dict(handed.values)))))
+        second.inherit(ServiceState(json.loads(json.dumps(dict(handed.values)))))
         ready = second.when_ready()
         second.startService()
         await ready
@@ -111,4 +111,4 @@ class HandOverTests(HostCase):
         """A state that is no broker's is refused."""
         for values in ({}, {"key": 1, "claims": {}}, {"key": "", "claims": []}, {"key": "x"}):
             with self.assertRaises(ValueError):
-                self.host().inherit(Handed(values))
+                self.host().inherit(ServiceState(values))

@@ -80,7 +80,7 @@ def _task(
 
 
 class Stopped(Exception):
-    """A signal, or the end of the time, asks the program to end."""
+    """The program is to end, after a signal or its time limit."""
 
 
 class Task:

@@ -18,7 +18,7 @@ HANDOVER_SECONDS: float = 10
 
 
 @dataclass(frozen=True)
-class Handed:
+class ServiceState:
     """
     The state that a service hands over to the service of its successor.
 
@@ -48,7 +48,7 @@ class IHandsOver(Interface):
         "Version of the state, an int.  A successor of an older version is refused."
     )
 
-    def freeze() -> Deferred[Handed]:
+    def freeze() -> Deferred[ServiceState]:
         """
         Stop the use of everything that only one process may use; sessions stay open.
 
@@ -69,7 +69,7 @@ class IHandsOver(Interface):
             successor uses.
         """
 
-    def inherit(handed: Handed) -> None:
+    def inherit(inherited: ServiceState) -> None:
         """
         Continue from the state of a predecessor.
 

@@ -61,7 +61,7 @@ class Predecessor:
         :raises EOFError: the predecessor has ended.
         """
         from twisted_exec.program.handover.channel import HELLO, STATE, encode, receive
-        from twisted_exec.program.handover.interfaces import Handed
+        from twisted_exec.program.handover.interfaces import ServiceState
         from twisted_exec.program.listening import ListeningSocket
 
         if service is None:
@@ -88,7 +88,7 @@ class Predecessor:
         # Until the predecessor has left, it may have to go on with these sockets.
         self._listening = listening
         listening.inherit(sockets, is_held=True)
-        service.inherit(Handed(state["values"], descriptors[handed:]))
+        service.inherit(ServiceState(state["values"], descriptors[handed:]))
 
     def attach(self, reactor: Any, lingering: Lingering) -> None:
         """

@@ -40,8 +40,8 @@ from twisted_exec.program.handover.channel import (
 from twisted_exec.program.handover.interfaces import (
     HANDOVER_SECONDS,
     LINGER_SECONDS,
-    Handed,
     IHandsOver,
+    ServiceState,
 )
 from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import VARIABLE
@@ -146,7 +146,7 @@ class Successor(ProcessProtocol):
                 return
 
     def move(
-        self, handed: Handed, sockets: Sequence[ListeningSocket], predecessors: Sequence[int]
+        self, frozen: ServiceState, sockets: Sequence[ListeningSocket], predecessors: Sequence[int]
     ) -> None:
         """
         Send the listening sockets and the state.
@@ -158,15 +158,15 @@ class Successor(ProcessProtocol):
         state = {
             "sockets": [(each.description, each.is_shared) for each in sockets],
             "predecessors": len(predecessors),
-            "descriptors": len(sockets) + len(predecessors) + len(handed.descriptors),
-            "values": dict(handed.values),
+            "descriptors": len(sockets) + len(predecessors) + len(frozen.descriptors),
+            "values": dict(frozen.values),
             # As under nohup; Twisted's children get the default action.
             "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
         numbers = [each.socket.fileno() for each in sockets]
         # The channel sends later, and a process before this one may end meanwhile.
         try:
-            for each in (*numbers, *predecessors, *handed.descriptors):
+            for each in (*numbers, *predecessors, *frozen.descriptors):
                 self._copies.append(os.dup(each))
         except OSError as problem:
             raise HandOverError(f"its descriptors cannot be sent: {problem.strerror}") from None
@@ -293,9 +293,9 @@ class HandOver:
             self._check(await self._within("start", successor.hello))
             has_frozen = True
             self._listening.pause()
-            handed = await self._within("get the state", maybeDeferred(service.freeze))
+            frozen = await self._within("get the state", maybeDeferred(service.freeze))
             append_to_log(self._twistd)
-            successor.move(handed, self._listening.sockets(), self._lingering.descriptors())
+            successor.move(frozen, self._listening.sockets(), self._lingering.descriptors())
             await self._within("become ready", successor.ready)
         except (Exception, CancelledError) as problem:
             self._successor = None

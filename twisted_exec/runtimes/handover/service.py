@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.program.handover.interfaces import Handed
+from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.runtimes.handover.machines import MachinesHandOver
 from twisted_exec.runtimes.handover.sessions import SessionsHandOver
 
@@ -41,11 +41,11 @@ class RuntimeHandOver:
 
     # The new process.
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """Continue the runtime of another process at the start."""
-        if not {"machines", "sessions"} <= handed.values.keys():
+        if not {"machines", "sessions"} <= inherited.values.keys():
             raise ValueError("the state of a runtime has machines and sessions")
-        self._inherited = handed.values
+        self._inherited = inherited.values
 
     async def prepare_machines(self) -> None:
         """Prepare the runtime, with the machines of another process if there is one."""
@@ -75,7 +75,7 @@ class RuntimeHandOver:
 
     # The old process.
 
-    async def freeze(self) -> Handed:
+    async def freeze(self) -> ServiceState:
         """See :meth:`.IHandsOver.freeze`."""
         host = self._host
         self._machines.check()
@@ -95,7 +95,7 @@ class RuntimeHandOver:
         self._machines.check()
         self._undo.append(self._machines.unsuspend)
         machines = await self._machines.suspend()
-        return Handed({"machines": machines, "sessions": self._sessions.export()})
+        return ServiceState({"machines": machines, "sessions": self._sessions.export()})
 
     async def thaw(self) -> None:
         """See :meth:`.IHandsOver.thaw`."""

@@ -32,7 +32,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.handover.interfaces import Handed, IHandsOver
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
@@ -227,26 +227,26 @@ class BrokerHost(AsyncService):
 
     # Hand-over
 
-    def inherit(self, handed: Handed) -> None:
+    def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`IHandsOver.inherit`."""
         self._is_successor = True
         try:
-            key = bytes.fromhex(handed.values["key"])
-            self._claims.restore(handed.values["claims"])
+            key = bytes.fromhex(inherited.values["key"])
+            self._claims.restore(inherited.values["claims"])
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(f"this is no state of a machine broker: {problem!r}") from None
         if key:
             self._own_key = key
 
-    def freeze(self) -> Deferred[Handed]:
+    def freeze(self) -> Deferred[ServiceState]:
         """See :meth:`IHandsOver.freeze`."""
         return Deferred.fromCoroutine(self._freeze())
 
-    async def _freeze(self) -> Handed:
+    async def _freeze(self) -> ServiceState:
         self.streams.freeze()
         await self.iri.suspend()
         key = "" if self.settings.token_key else self._own_key.hex()
-        return Handed({"key": key, "claims": self._claims.export()})
+        return ServiceState({"key": key, "claims": self._claims.export()})
 
     def thaw(self) -> Deferred[None]:
         """See :meth:`IHandsOver.thaw`."""
