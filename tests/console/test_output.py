@@ -119,14 +119,18 @@ class World:
             self.case.assertLessEqual(retained, LIMITS.lag_bytes + 2 * MOST_BYTES)
         if self.is_away or self.is_catching_up:
             self._check_reach()
-        elif self.viewer.output.skipped:
+        elif self.viewer.output.skipped or self._is_freed(self.viewer.output.offset):
             self.complete = False  # a slow reader
         self._follow()
 
     def _check_reach(self) -> None:
         """Note whether a journal in memory may have freed what the user lacks."""
-        if self.journal.end - self.terminal.offset > LIMITS.lag_bytes and not self.on_disk:
+        if self._is_freed(self.terminal.offset):
             self.complete = False
+
+    def _is_freed(self, offset: int) -> bool:
+        """Return whether a journal in memory may have freed the output from an offset on."""
+        return self.journal.end - offset > LIMITS.lag_bytes and not self.on_disk
 
     def _follow(self) -> None:
         output = self.viewer.output
