@@ -108,7 +108,8 @@ class Trust:
         name, signer = recorder.name, recorder.certificate
         if not any(_is_valid(issuer, time) for issuer in recorder.issuers):
             raise InvalidRecording(
-                f"the certificate of {name!r} is of none of the given authorities"
+                f"none of the given authorities has issued the certificate of {name!r}: give the CA "
+                "of that recorder"
             )
         if not _is_valid(signer, time):
             raise InvalidRecording(

@@ -248,7 +248,7 @@ class Scheduler(StoreFollower):
         target = Target(self._kind, *key_of(machine))
         options = WriteOptions(manager=COMPONENT)
         bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
-        self._log.info("{name} goes to {pool}", name=_named(machine), pool=pool)
+        self._log.info("machine {name} is assigned to pool {pool}", name=_named(machine), pool=pool)
         await self._set_condition(bound, Placement(pool))
         message = f'placed in {self._dialect.pool_noun} "{pool}"'
         await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)

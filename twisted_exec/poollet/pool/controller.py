@@ -152,7 +152,11 @@ class Pool(BackgroundTask):
                 self._dialect.pool, self.name, {"status": status}, subresource="status"
             )
         except APIError as error:
-            self._log.info("pool {name}: not signed off: {why}", name=self.name, why=error.message)
+            self._log.info(
+                "pool {name} could not be marked as offline: {why}",
+                name=self.name,
+                why=error.message,
+            )
 
     def poke(self) -> None:
         """Write the status soon: something in it has changed."""

@@ -357,7 +357,7 @@ class HandOver:
             return
         except Exception:
             self._log.failure("sessions could not be left to the successor")
-        self._log.info("no session is left here: the end of this process")
+        self._log.info("the last session has ended: this process stops")
         self._stop()
 
     def _stop(self) -> None:
