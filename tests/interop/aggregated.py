@@ -24,9 +24,9 @@ from tests import needs
 from tests.clients import kubectl as clients
 from tests.clients.place import Chain
 from tests.clients.table import CANNOT, FAILED, WORKS, Row, render, render_versions
-from tests.flows import kubectl_table
+from tests.flows.kubectl import verb_table
+from tests.flows.kubectl.test_verbs import AT_ONCE, Kubectl
 from tests.flows.programs import Program
-from tests.flows.test_kubectl_verbs import AT_ONCE, Kubectl
 from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.hosts import kubectl
@@ -114,7 +114,7 @@ class CountingKubectl(Kubectl):
         self.tried: dict[str, int] = {}
         self.failed: set[str] = set()
 
-    def _check(self, each: kubectl_table.Row, program: Program) -> None:
+    def _check(self, each: verb_table.Row, program: Program) -> None:
         words, before = each.line.split(), len(self.wrong)
         verb = " ".join(words[:2]) if words[0] in ("auth", "certificate") else words[0]
         super()._check(each, program)
@@ -123,9 +123,9 @@ class CountingKubectl(Kubectl):
             self.failed.add(verb)
 
 
-def rows(minor: int, newest: bool) -> Iterator[kubectl_table.Row]:
+def rows(minor: int, newest: bool) -> Iterator[verb_table.Row]:
     """The table of verbs, with what a host answers where it does."""
-    for each in kubectl_table.table(minor, newest):
+    for each in verb_table.table(minor, newest):
         if each.line in _HOSTS:
             yield dataclasses.replace(each, shows=_HOSTS[each.line], code=0)
         else:

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Attacker, Headers, Target, attacks
-from tests.flows.test_hostile import frame
+from tests.flows.sessions.test_hostile import frame
 from tests.interop import chains
 from tests.interop.aggregated_cluster import FRONT, AggregatedCluster
 from tests.interop.hosts import kubectl

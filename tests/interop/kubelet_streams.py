@@ -18,7 +18,7 @@ from twisted.web.client import Agent
 
 from tests import needs
 from tests.flows import kubectls, programs
-from tests.flows.translated import ProxiedPods, Runtime, Served
+from tests.flows.kubectl.translated import ProxiedPods, Runtime, Served
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize

@@ -18,10 +18,10 @@ from twisted.internet.task import LoopingCall
 
 from tests import procfs
 from tests.flows import kubectls
+from tests.flows.clusters.test_leaves import ECHO
+from tests.flows.clusters.test_node_server import ProgramCase
 from tests.flows.deployment import pause
 from tests.flows.programs import Program
-from tests.flows.test_leaves import ECHO
-from tests.flows.test_node_server import ProgramCase
 from tests.nodeserver.clusters import POD
 
 from .upgrades import OPENED_AT_ONCE, SESSIONS, UPGRADE_SECONDS, UPGRADES, figures

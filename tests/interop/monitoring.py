@@ -27,8 +27,8 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests.docs.deploy import DEPLOY
-from tests.docs.monitoring import RULES, Query, queries_of_panels, queries_of_rules
+from tests.docs.deploy.files import DEPLOY
+from tests.docs.deploy.monitoring import RULES, Query, queries_of_panels, queries_of_rules
 from tests.flows import programs
 from tests.standalone.test_program import StandaloneCase
 from twisted_exec.api.dialects import IRONCORE

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests import needs
 from tests.contracts.storage import StorageContract
-from tests.flows import test_emptied_etcd
+from tests.flows.outages import test_emptied_etcd
 from tests.storage.etcd import test_reflector
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.storage.interfaces import IStorage

@@ -10,8 +10,8 @@ import os
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.flows.replicated import Replicas
-from tests.flows.surviving import Survival
+from tests.flows.outages.replicated import Replicas
+from tests.flows.outages.surviving import Survival
 
 ROUNDS = int(os.environ.get("REPLICAS_KILLED", "50"))
 WRITES = 60

@@ -19,8 +19,8 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.clients import kubectl
-from tests.flows import rights
 from tests.flows.deployment import Deployment, pause
+from tests.flows.sessions import rights
 from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from twisted_exec.api import kinds

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
 from tests.benchmarks.console import connect
-from tests.flows.test_hostile import frame
+from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
 from twisted_exec.wire.spdy.connection import Connection
 

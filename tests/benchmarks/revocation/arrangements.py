@@ -23,7 +23,7 @@ from tests import needs
 from tests.auth import forge
 from tests.auth.provider import Provider
 from tests.flows.deployment import POOL, Deployment, machine, machine_class, run_reactor
-from tests.flows.replicated import Replicas
+from tests.flows.outages.replicated import Replicas
 from tests.interop import chains
 from tests.interop.aggregated_cluster import NAME, NAMESPACE, AggregatedCluster
 from tests.interop.hosts import kubectl

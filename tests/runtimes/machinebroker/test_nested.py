@@ -16,7 +16,7 @@ from tests.apiserver.chain import POOL, pki, reactor, read
 from tests.apiserver.rights import binding
 from tests.apiserver.support import AuditList
 from tests.flows.consoles import Screen, watch
-from tests.flows.manual_resumes import User
+from tests.flows.outages.manual_resumes import User
 from tests.runtimes.support import SHELL, pause
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE

@@ -1,0 +1,1 @@
+"""The files in ``docs/deploy`` fit the programs."""

@@ -1,0 +1,1 @@
+"""Chains over several clusters: leaves, Spaces and brokers."""

@@ -1,0 +1,244 @@
+"""
+Two nested clusters as six processes: a user of the first reaches a machine of the second.
+
+The documented setup runs here: the broker's permissions in the second cluster are those of
+``docs/howto/broker.yaml``.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.internet import reactor as _reactor
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.docs import pages
+from tests.flows import kubectls
+from tests.flows.consoles import Screen, watch
+from tests.flows.deployment import POOL, Deployment, gone, pause
+from tests.flows.programs import script, terminal, twistd
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.tls.pki.directory import AUTHORITIES, SERVING
+from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
+from twisted_exec.wire.remotecommand.messages import TerminalSize
+
+reactor: Any = _reactor
+BROKER, NAMESPACE = "broker-of-site-a", "site-a"
+MACHINES, SESSIONS = kinds.MACHINES.resource, kinds.CONSOLESESSIONS.resource
+
+
+def manifests() -> list[Object]:
+    """Return the objects that the how-to page applies in the second cluster."""
+    return list(yaml.safe_load_all((pages.DOCS / "howto" / "broker.yaml").read_text()))
+
+
+class Front(Deployment):
+    """The first cluster, whose runtime is a broker for the second one."""
+
+    def __init__(self, directory: str, behind: Deployment) -> None:
+        super().__init__(directory)
+        self.behind = behind
+
+    async def start_runtime(self, *options: str) -> None:
+        """Start the broker, with its streams over TLS."""
+        pair = self.pki.issue_runtime("host-a", ["localhost", "127.0.0.1"], replace=True)
+        self.runtime = twistd(
+            "exec-broker",
+            f"--kubeconfig={self.behind.kubeconfig(BROKER)}",
+            f"--namespace={NAMESPACE}",
+            "--machine-pool-name=pool-a",
+            "--source-cluster-name=site-a",
+            f"--iri-listen={self.iri_target}",
+            "--streaming-listen=tcp:0:interface=127.0.0.1",
+            f"--tls-cert-file={pair.certificate}",
+            f"--tls-private-key-file={pair.key}",
+            f"--audit-log={self.path('broker.audit')}",
+            self.drain,
+            *options,
+        )
+        await self.runtime.until(rb"machine broker at ")
+
+
+async def let_brokers_in(target: Deployment) -> None:
+    """Apply the objects that the documentation gives an administrator of the target."""
+    known = {(one.resource.api_version, one.resource.kind): one.resource for one in kinds.ALL}
+    for one in manifests():
+        resource = known[(one["apiVersion"], one["kind"])]
+        await target.client.create(resource, one, one["metadata"].get("namespace", ""))
+
+
+class BrokerTests(TestCase):
+    """Cluster A, a broker and cluster B."""
+
+    timeout = 240
+
+    async def setUp(self) -> None:
+        self.b = Deployment(self.mktemp())
+        self.a = Front(self.mktemp(), self.b)
+        self.addCleanup(self.stop)
+        await self.b.start()
+        await let_brokers_in(self.b)
+        await self.a.start()
+        self.jane = self.a.kubeconfig("jane", ["system:masters"])
+
+    async def stop(self) -> None:
+        await self.a.stop()
+        await self.b.stop()
+
+    def audit(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
+        """Return a hop's audit records of sessions so far."""
+        lines = Path(cluster.path(f"{hop}.audit")).read_text().splitlines()
+        return [each for each in map(json.loads, lines) if each["event"] != "request"]
+
+    async def there(self) -> Object:
+        """Return the only machine of cluster B."""
+        (found,) = (await self.b.client.list(MACHINES, NAMESPACE))["items"]
+        return found
+
+    async def test_7_who_did_what(self) -> None:
+        """Six hops record a session with one id and reason; cluster B records the user's own name."""
+        await self.a.create_machine("sh", "shell")
+        screen = await watch(self.jane, "sh", reason="INC 7 für Ada")
+        screen.transport.window_changed(TerminalSize(101, 42))
+        await screen.ask(b"stty size; echo $((6*7))\n", rb"42 101\r\n42\r\n")
+        screen.type(b"exit 7\n")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.exit_code, 7)
+        ids = set()
+        for cluster, hop, user in (
+            (self.a, "api", "jane"),
+            (self.a, "poollet", "jane"),
+            (self.a, "broker", "jane"),
+            (self.b, "api", "site-a:jane"),
+            (self.b, "poollet", "site-a:jane"),
+            (self.b, "runtime", "site-a:jane"),
+        ):
+            start, end = await self.both(cluster, hop)
+            self.assertEqual((start["event"], end["event"]), ("start", "end"), hop)
+            self.assertEqual((start["user"], end["user"]), (user, user), hop)
+            self.assertGreater(end["bytes_to_user"], 0, hop)
+            self.assertEqual(start["declared_reason"], "INC 7 für Ada", hop)
+            ids.add(end["session"])
+        self.assertEqual(len(ids), 1)
+        self.assertEqual(self.audit(self.b, "api")[0]["caller"], BROKER)
+
+    async def until_opens(self) -> Screen:
+        """Open a session, as soon as the broker and cluster B trust each other again."""
+        while True:
+            try:
+                return await watch(self.jane, "sh")
+            except APIError:
+                await pause()
+
+    async def session(self) -> str:
+        """Wait for the only session of cluster A, and return its name."""
+        while not (found := (await self.a.client.list(SESSIONS, "default"))["items"]):
+            await pause()
+        return str(found[0]["metadata"]["name"])
+
+    async def both(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
+        """Wait until a hop has recorded a start and an end, and return both."""
+        while len(self.audit(cluster, hop)) < 2:
+            await pause()
+        return self.audit(cluster, hop)
+
+    async def exchange(self) -> None:
+        """Replace all credentials of cluster B, and the broker's credentials there."""
+        pki, now = self.b.pki, datetime.now(UTC)
+        for name in AUTHORITIES:
+            renew_authority(pki, name, now)
+        renew(pki, now, None)
+        self.b.kubeconfig(BROKER)
+        self.b.write_poollet_kubeconfig(POOL)
+        await self.b.use_admin()
+        # Keep the old CAs of clients and of forwarding: their certificates opened the session.
+        retire_authority(pki, SERVING)
+
+    async def test_ends(self) -> None:
+        """
+        The reason of an end passes through all hops from either cluster, also after every
+        certificate of the second one was replaced; no machine is left.
+        """
+        await self.a.create_machine("sh", "shell")
+        screen = await watch(self.jane, "sh")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        first = await self.session()
+        await self.exchange()
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        ended, screen = screen, await self.until_opens()
+        # The older session is ended from the first cluster.
+        await self.a.client.delete(SESSIONS, first, "default")
+        lost = await ended.ended
+        self.assertEqual(lost.ending.reason, "SessionDeleted")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        await self.a.client.patch(MACHINES, "sh", {"spec": {"power": "Off"}}, "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "PoweredOff")
+        await self.a.machine_in_state("sh", "Shutdown")
+        self.assertEqual((await self.there())["spec"]["power"], "Off")
+        with self.assertRaises(APIError) as caught:
+            await watch(self.jane, "sh")
+        self.assertEqual(caught.exception.code, 409)
+
+        await self.a.client.patch(MACHINES, "sh", {"spec": {"power": "On"}}, "default")
+        await self.a.machine_in_state("sh", "Running")
+        screen = await watch(self.jane, "sh")
+        await self.a.client.delete(MACHINES, "sh", "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "MachineDeleted")
+        await gone(self.a.client, MACHINES, "sh", "default")
+        self.assertEqual((await self.b.client.list(MACHINES, NAMESPACE))["items"], [])
+
+    async def test_not_permitted(self) -> None:
+        """A user that the broker may not impersonate gets 403, and so does a system user."""
+        await self.a.create_machine("sh", "shell")
+        for user in ("eve", "system:eve"):
+            other = self.a.kubeconfig(user, ["system:masters"])
+            with self.assertRaises(APIError) as caught:
+                await watch(other, "sh")
+            self.assertEqual(caught.exception.code, 403)
+        self.assertIn(
+            "is a component of its cluster and cannot open consoles in another cluster",
+            caught.exception.message,
+        )
+        (_, end) = self.audit(self.b, "api")
+        self.assertEqual((end["user"], end["code"]), (BROKER, 403))
+        self.assertIn("cannot impersonate", end["reason"])
+
+    async def test_virtual_machine(self) -> None:
+        """U-Boot under QEMU behind two clusters, with kubectl's own plugin on a terminal."""
+        await self.a.create_machine("vm", "vm")
+        screen = terminal([script("kubectl-console"), "vm"], KUBECONFIG=self.jane)
+        self.addCleanup(screen.stop)
+        await screen.until(rb"Hit any key")
+        screen.type(b"\r")
+        await screen.until(rb"=> ")
+        screen.type(b"echo q$arch\r")
+        await screen.until(rb"\nqx86\r?\n")
+
+    async def test_kubectl_console(self) -> None:
+        """Every kubectl reaches the machine by the plugin and exits with the shell's exit code."""
+        await self.a.create_machine("sh", "shell")
+        env = {
+            "KUBECONFIG": self.jane,
+            "PATH": f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin",
+        }
+        for name in kubectls.some():
+            kubectl = kubectls.found()[name]
+            code, out, told = await kubectls.run(
+                kubectl, "console", "sh", env=env, stdin=b"echo $((6*7)); exit 7\n"
+            )
+            self.assertEqual(code, 7, f"{name}: {told}")
+            self.assertIn("42\r\n", out, name)
+        code, out, told = await kubectls.run(kubectl, "logs", "sh", env=env)
+        self.assertIn("42", out, told)
+
+    test_virtual_machine.skip = needs.qemu()  # type: ignore[attr-defined]
+    test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]

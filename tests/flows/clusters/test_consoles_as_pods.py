@@ -1,0 +1,118 @@
+"""
+Machines' consoles as Pods of another cluster: real kubectls through a root and a node server to the
+machines' API server, poollet, runtime and shell.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.apiserver.support import AuditList
+from tests.flows import kubectls
+from tests.flows.deployment import Deployment
+from tests.flows.programs import Program, terminal
+from tests.nodeserver.clusters import NODE_SERVER, ROOT, Cluster, reactor
+from tests.runtimes.support import pause
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import NODE_PODS
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
+from twisted_exec.auth.groups import EXPOSED
+from twisted_exec.nodeserver.machine_pods import MachinePods
+
+HOWTO = Path(__file__).parents[3] / "docs" / "howto"
+MACHINES = kinds.MACHINES.resource
+
+
+def read(name: str) -> Any:
+    """Return a YAML file of the how-to."""
+    return yaml.safe_load((HOWTO / name).read_text())
+
+
+class ConsolesTests(TestCase):
+    """Two shells, only one of which is exposed as a Pod of the root."""
+
+    timeout = 120
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        self.root = Cluster(ROOT)
+        self.addCleanup(self.root.stop)
+        await self.deployment.start()
+        await self.root.start()
+        kubeconfig = os.path.abspath(self.deployment.kubeconfig("a-root", [EXPOSED]))
+        (leaf,) = read("consoles-as-pods.yaml")["leaves"]
+        told = {**leaf, "kubeconfig": {"file": kubeconfig}}
+        server = await self.root.serve([told], AuditList())
+        mirror = MachinePods(self.root.client(NODE_SERVER), server.hop.leaves, reactor, "tests")
+        mirror.startService()
+        self.addCleanup(mirror.stopService)
+        # A hand-made Pod leads to no console.
+        await self.root.add_pod("hidden", leaf["name"], ["console"], ttys=["console"])
+        for name in ("shown", "hidden"):
+            await self.deployment.create_machine(name, "shell")
+        await self.label("true")
+        await self.until_shown()
+        self.env = {
+            "KUBECONFIG": self.root.kubeconfig("admin"),
+            "HOME": os.path.abspath(self.mktemp()),
+        }
+
+    async def until_shown(self) -> None:
+        while True:
+            found = await self.root.admin.list(NODE_PODS.resource, "default")
+            told = {each["metadata"]["name"]: each.get("status", {}) for each in found["items"]}
+            if told.get("shown", {}).get("phase") == "Running":
+                return
+            await pause()
+
+    async def label(self, value: str) -> None:
+        patch = {"metadata": {"labels": {EXPOSED_LABEL: value}}}
+        await self.deployment.client.patch(MACHINES, "shown", patch, "default")
+
+    def in_terminal(self, name: str, *words: str) -> Program:
+        program = terminal([kubectls.found()[name], *words], **self.env)
+        self.addCleanup(program.stop)
+        return program
+
+    async def kubectl(self, *words: str) -> tuple[int, str]:
+        code, _, told = await kubectls.run(kubectls.found()["kubectl"], *words, env=self.env)
+        return code, told
+
+    async def test_consoles(self) -> None:
+        """An exposed console can be attached to and read; removing the label ends its session."""
+        for number, name in enumerate(kubectls.some()):
+            told = f"here-{number}"
+            program = self.in_terminal(name, "attach", "-it", "shown")
+            await self.types(program, told)
+            await program.stop()
+            code, log = await self.kubectl("logs", "shown", "--tail=20")
+            self.assertEqual((code, told in log), (0, True), log)
+        await self.hidden()
+        program = self.in_terminal("kubectl", "exec", "-it", "shown", "--", "console")
+        await self.types(program, "still-there")
+        await self.label("no")
+        self.assertEqual(await program.ended, 1)
+        # Either the machines' API server or the root, which deletes the Pod, reports it first.
+        self.assertRegex(program.output, b"exposed|deleted")
+        code, log = await self.kubectl("attach", "shown")
+        self.assertEqual(code, 1)
+
+    async def types(self, program: Program, told: str) -> None:
+        """Type a command and wait for its output, which differs from its echo."""
+        program.type(f"echo {told[:3]}''{told[3:]}\n".encode())
+        await program.until(told.encode())
+
+    async def hidden(self) -> None:
+        """A machine that is not exposed cannot be reached from the root."""
+        for words in (("attach", "hidden"), ("logs", "hidden")):
+            code, told = await self.kubectl(*words)
+            self.assertEqual(code, 1)
+            self.assertIn("(NotFound)", told)

@@ -1,0 +1,1 @@
+"""Stock kubectls, old and new, and other clients."""

@@ -1,0 +1,178 @@
+"""
+Every verb of the oldest, a middle and the newest installed kubectl, for all our kinds, against one
+API server.  ``KUBECTL_VERSIONS=all`` runs every installed kubectl, which takes a minute more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.flows import kubectls
+from tests.flows.deployment import Deployment
+from tests.flows.programs import Program, start
+
+from .verb_table import Row, table
+
+reactor: Any = _reactor
+
+AT_ONCE = 6
+SECONDS = 60.0
+
+
+class Kubectl:
+    """
+    One kubectl and its results.
+
+    :param at_once: limits the concurrent runs of all kubectls together.
+    :ivar namespace: the kubectl's own namespace, such as ``k127``.
+    :ivar wrong: a paragraph for each row with an unexpected result.
+    """
+
+    def __init__(
+        self, path: str, minor: int, directory: Path, admin: str, at_once: DeferredSemaphore
+    ) -> None:
+        self.path, self.minor, self.namespace = path, minor, f"k1{minor}"
+        self.wrong: list[str] = []
+        self._home = directory / self.namespace
+        self._home.mkdir()
+        self._config = self._home / "config"
+        self._config.write_bytes(Path(admin).read_bytes())
+        self._begun: dict[str, tuple[Row, Program]] = {}
+        self._kept = {"NAME": self.namespace}
+        self._at_once = at_once
+
+    async def tell(self, rows: list[Row]) -> None:
+        """Run the rows in order."""
+        await self._run(Row(f"create namespace {self.namespace}", ("created",)))
+        await self._run(Row(f"config set-context --current --namespace={self.namespace}"))
+        for each in rows:
+            if each.ends:
+                await self._end(each.ends)
+            await self._run(each)
+        for name in list(self._begun):
+            await self._end(name)
+
+    def _start(self, each: Row) -> Program:
+        words = [word.format(n=self.namespace) for word in shlex.split(each.line)]
+        env = {"HOME": str(self._home), "KUBECONFIG": str(self._config)}
+        editor = self._home / "editor"
+        editor.write_text(f"#!/bin/sh\nsed -i '{each.editor}' \"$1\"\n")
+        editor.chmod(0o700)
+        program = start([self.path, *words], env=env | {"KUBE_EDITOR": str(editor)})
+        typed = each.stdin
+        for word, meant in self._kept.items():
+            typed = typed.replace(word, meant)
+        program.type(typed.encode())
+        assert program.transport is not None
+        program.transport.closeStdin()
+        return program
+
+    async def _run(self, each: Row) -> None:
+        await self._at_once.acquire()
+        try:
+            program = self._start(each)
+            if each.starts:
+                self._begun[each.starts] = each, program
+                return
+            await self._ended(program)
+            self._check(each, program)
+            if each.keeps:
+                self._kept[each.keeps] = program.stdout.decode()
+        finally:
+            self._at_once.release()
+
+    async def _end(self, name: str) -> None:
+        """End a row that was started earlier; stop a watch once it has printed its patterns."""
+        each, program = self._begun.pop(name, (None, None))
+        if each is None or program is None:
+            return
+        if each.code is None:
+            for pattern in each.shows:
+                found = program.until(pattern.encode(), seconds=SECONDS)
+                await found.addErrback(lambda _: None)
+            await program.stop()
+        else:
+            await self._ended(program)
+        self._check(each, program)
+
+    async def _ended(self, program: Program) -> None:
+        late = reactor.callLater(SECONDS, program.transport.signalProcess, "KILL")
+        await _shared(program.ended)
+        if late.active():
+            late.cancel()
+
+    def _check(self, each: Row, program: Program) -> None:
+        printed = program.output.decode(errors="replace")
+        missing = [
+            pattern
+            for pattern in (one.replace("{n}", self.namespace) for one in each.shows)
+            if not re.search(pattern, printed, re.MULTILINE)
+        ]
+        if missing or each.code not in (None, program.exit_code):
+            self.wrong.append(
+                f"kubectl 1.{self.minor} {each.line}\n-> {program.exit_code}, without {missing}\n"
+                f"{printed[-1500:]}"
+            )
+
+
+def _shared(ended: Deferred[int]) -> Deferred[int]:
+    """Return a Deferred that fires as ``ended`` does, and leaves its result unchanged."""
+    mine: Deferred[int] = Deferred()
+
+    def tell(code: int) -> int:
+        mine.callback(code)
+        return code
+
+    ended.addCallback(tell)
+    return mine
+
+
+async def minor_of(path: str) -> int:
+    """The minor version of a kubectl."""
+    _, printed, _ = await kubectls.run(path, "version", "--client", "-o", "json", env={})
+    return int(re.sub(r"\D", "", json.loads(printed)["clientVersion"]["minor"]))
+
+
+class VerbTests(TestCase):
+    """The table of :mod:`.verb_table`."""
+
+    timeout = 400
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        # The machines name a pool that does not exist, and the table creates its own Events.
+        await self.deployment.start_api("--no-scheduler")
+
+    async def test_table(self) -> None:
+        """Each row has its expected output and exit code with each of the kubectls."""
+        paths = kubectls.found()
+        names = list(paths) if os.environ.get("KUBECTL_VERSIONS") == "all" else kubectls.some()
+        found = {await minor_of(paths[name]): paths[name] for name in names}
+        directory = Path(os.path.abspath(self.mktemp()))
+        directory.mkdir(parents=True)
+        at_once, newest = DeferredSemaphore(AT_ONCE), max(found)
+        those = [
+            Kubectl(path, minor, directory, self.deployment.admin, at_once)
+            for minor, path in found.items()
+        ]
+        await gatherResults(
+            [
+                Deferred.fromCoroutine(each.tell(list(table(each.minor, each.minor == newest))))
+                for each in those
+            ],
+            consumeErrors=True,
+        )
+        wrong = [told for each in those for told in each.wrong]
+        self.assertEqual(wrong, [], "\n\n".join(wrong))

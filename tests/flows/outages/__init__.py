@@ -1,0 +1,1 @@
+"""Connections that are lost, programs that are killed, and machines that restart."""

@@ -1,0 +1,253 @@
+"""
+A user's session survives the loss of each connection and of each middle program, byte for byte in
+both directions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from tests.flows.busy_machine import is_exact, printed
+from tests.flows.deployment import pause
+from tests.flows.resuming import BUSY, CabledDeployment, Typist
+from tests.flows.test_three_programs import binding
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.consoles.exec import request_head
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.transport.connection import endpoint
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.wire.marks import At, Mark
+from twisted_exec.wire.resume import MARKS, Position, Resume
+from twisted_exec.wire.stream_options import CONSOLE
+
+reactor: Any = _reactor
+
+MACHINES = kinds.MACHINES.resource
+
+
+class ResumeTestCase(TestCase):
+    """A busy machine behind three programs, and a user who types all the time."""
+
+    timeout = 170
+    runtime_options: tuple[str, ...] = ()
+
+    async def setUp(self) -> None:
+        self.deployment = self.make_deployment()
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start()
+        await self.deployment.create_machine("busy", BUSY)
+        self.kubeconfig = self.deployment.through_cable("ada")
+
+    def make_deployment(self) -> CabledDeployment:
+        return CabledDeployment(self.mktemp(), runtime_options=self.runtime_options)
+
+    async def typist(self) -> Typist:
+        """Open the console and begin to type."""
+        user = await Typist.at(self.kubeconfig, "busy")
+        self.addCleanup(user.leave)
+        user.type_on()
+        await self.under_load(user)
+        return user
+
+    async def under_load(self, user: Typist) -> None:
+        """Fires when more has passed in both directions."""
+        shown, typed = user.printed_bytes, self.deployment.typed_bytes
+        await user.until(
+            lambda: user.printed_bytes > shown + 50_000 and self.deployment.typed_bytes > typed + 80
+        )
+
+    async def check(self, user: Typist) -> None:
+        """Check that the user has got what was printed and the machine what was typed, exactly."""
+        user.stop_typing()
+        await user.until(lambda: self.deployment.typed_bytes >= user.sent_bytes)
+        self.assertTrue(self.deployment.typed == user.sent, "the machine got other keys")
+        self.deployment.stop_printing()
+        await user.until_printed(rb"END\n")
+        self.assertTrue(is_exact(user.printed.removesuffix(b"END\n")), "the user got other output")
+        self.assertEqual((user.gaps, set(user.uncertain)), ([], {0}))
+
+
+class LostConnectionTests(ResumeTestCase):
+    """A connection is lost under load."""
+
+    async def test_each(self) -> None:
+        """Each of the three connections is cut, then all at once, and again while the client resumes."""
+        user = await self.typist()
+        for cable in self.deployment.cables.values():
+            count = len(user.outages)
+            cable.cut()
+            await user.until_resumed(count + 1)
+            await self.under_load(user)
+        made = self.deployment.far.made
+        for cable in self.deployment.cables.values():
+            cable.cut()
+        await user.until(lambda: self.deployment.far.made > made)
+        self.deployment.far.cut()
+        await self.under_load(user)
+        await self.check(user)
+
+    async def test_two_at_once(self) -> None:
+        """
+        The user comes back over another network before the server notices the loss: the newer
+        connection wins.
+        """
+        user = await self.typist()
+        for _ in range(3):
+            count = len(user.seconds)
+            self.deployment.near.forget()
+            await user.until_resumed(count + 1)
+        await self.under_load(user)
+        await self.check(user)
+        await user.until(lambda: self.deployment.far.connections == 1)
+
+    async def test_long_outage(self) -> None:
+        """Megabytes that the machine prints meanwhile, and keys, come behind the outage."""
+        user = await self.typist()
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await user.until(lambda: user.outages)
+        sent = user.sent_bytes
+        await user.until(lambda: user.sent_bytes > sent + 800)
+        self.deployment.near.refuses = False
+        await user.until_resumed(1)
+        await self.check(user)
+
+
+class LostProgramTests(ResumeTestCase):
+    """A program in the middle is killed or stopped under load."""
+
+    async def test_killed(self) -> None:
+        """Poollet and API server are killed and started again."""
+        user = await self.typist()
+        for program in ("poollet", "api"):
+            count = len(user.seconds)
+            await self.deployment.restart(program)
+            await user.until_resumed(count + 1)
+            await self.under_load(user)
+        await self.check(user)
+
+    async def test_stopped(self) -> None:
+        """Poollet and API server are stopped, which cuts the session, and started again."""
+        user = await self.typist()
+        for program in ("poollet", "api"):
+            count = len(user.seconds)
+            await self.deployment.restart(program, kill=False)
+            await user.until_resumed(count + 1)
+            await self.under_load(user)
+        await self.check(user)
+        self.assertIsNone(user.ending)
+
+
+class Marked(Typist):
+    """The user of one connection; keeps the position."""
+
+    position: Position | None = None
+
+    def mark_received(self, mark: Mark) -> None:
+        if isinstance(mark, At):
+            self.position = mark.position
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        assert self.position is not None
+        self.position = Position(self.position.epoch, self.position.offset + len(data))
+
+
+class KeptSessionTests(ResumeTestCase):
+    """A session whose user is absent."""
+
+    runtime_options = ("--resume-seconds=3",)
+
+    def connected(self, kubeconfig: str, user: Marked, resume: str) -> Deferred[ConsoleClient]:
+        """Open one connection."""
+        config = load(kubeconfig)
+        where = MACHINES.path("default", "busy", "exec")
+        head = request_head(config, where, CONSOLE.query(), "test")
+        way = endpoint(config, reactor, timeout_seconds=30)
+        return connect(way, head, user, clock=reactor, timeout_seconds=30, resume=resume)
+
+    async def refused(self, kubeconfig: str, resume: Resume) -> APIError:
+        """Fires with the error of a request to resume a session."""
+        with self.assertRaises(APIError) as caught:
+            await self.connected(kubeconfig, Marked(), resume.text())
+        return caught.exception
+
+    async def lost(self) -> Resume:
+        """Open a console and lose the connection; fires with what is needed to resume it."""
+        user = Marked()
+        client = await self.connected(self.kubeconfig, user, MARKS)
+        assert client.resumable is not None
+        self.assertEqual(client.resumable.seconds, 3)
+        await user.until(lambda: user.printed_bytes > 10_000)
+        client.abort()
+        assert user.position is not None
+        return Resume(client.resumable.key, client.session, user.position)
+
+    async def test_somebody_else(self) -> None:
+        """Another user with the key, a guessed key and a key that was used get one and the same 404."""
+        resume = await self.lost()
+        bob = self.deployment.through_cable("bob")
+        refusals = [await self.refused(bob, resume)]
+        guess = Resume("A" * 43, resume.session, resume.position)
+        refusals.append(await self.refused(self.kubeconfig, guess))
+        user = Marked()
+        again = await self.connected(self.kubeconfig, user, resume.text())
+        await user.until(lambda: user.printed_bytes > 10_000)
+        start = resume.position.offset
+        self.assertEqual(user.printed, printed(user.printed_bytes, start))
+        again.abort()
+        refusals.append(await self.refused(self.kubeconfig, resume))
+        self.assertEqual({each.code for each in refusals}, {404})
+        self.assertEqual(len({each.message for each in refusals}), 1)
+
+    async def test_beyond_the_end(self) -> None:
+        """A position that does not exist yet is refused with 400, and the session is kept."""
+        resume = await self.lost()
+        beyond = Position(resume.position.epoch, resume.position.offset + (1 << 40))
+        refusal = await self.refused(self.kubeconfig, Resume(resume.key, resume.session, beyond))
+        self.assertEqual(refusal.code, 400)
+        (await self.connected(self.kubeconfig, Marked(), resume.text())).abort()
+
+    async def test_time_is_over(self) -> None:
+        """
+        Others at the console learn of the loss.  A user who does not come back in time is refused, and
+        leaves no session behind.
+        """
+        user = await self.typist()
+        direct = self.deployment.kubeconfig("bob", ["system:masters"])
+        other = await Typist.at(direct, "busy")
+        self.addCleanup(other.leave)
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        for message in ("ada's connection is lost", "ada has left"):
+            await other.until(lambda text=message: any(text in each for each in other.notices))
+        self.deployment.near.refuses = False
+        while user.detached_with is None:
+            await pause()
+        self.assertIsNone(user.ending)
+        self.assertEqual((len(user.outages), user.seconds), (1, []))
+        await other.leave()
+        sessions = kinds.CONSOLESESSIONS.resource
+        while (await self.deployment.client.list(sessions, namespace="default"))["items"]:
+            await pause()
+
+    async def test_withdrawn(self) -> None:
+        """A user who loses the right while absent cannot come back."""
+        bindings = kinds.ROLEBINDINGS.resource
+        await self.deployment.client.create(bindings, binding("eve", "edit"), "default")
+        self.kubeconfig = self.deployment.through_cable("eve", ())
+        user = await self.typist()
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await user.until(lambda: user.outages)
+        await self.deployment.client.delete(bindings, "eve", "default")
+        self.deployment.near.refuses = False
+        while user.detached_with is None:
+            await pause()
+        self.assertIn("forbidden", user.detached_with)
+        self.assertEqual(user.seconds, [])

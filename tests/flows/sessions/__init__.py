@@ -1,0 +1,1 @@
+"""Consoles and their users, through three programs."""

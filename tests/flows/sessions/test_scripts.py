@@ -1,0 +1,83 @@
+"""
+Scripts with ``kubectl console --run``, ``--expect`` and ``--send``, through three processes.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.flows.consoles import watch
+from tests.flows.programs import Program, start
+from tests.flows.test_three_programs import binding
+from twisted_exec.api import kinds
+
+from .test_logs import PROMPT, LogCase
+
+CODE = "import sys; from twisted_exec.cli.console.program import main; sys.exit(main())"
+
+
+class ScriptTests(LogCase):
+    """A shell in a pseudo-terminal."""
+
+    def console(self, *options: str, kubeconfig: str = "") -> Program:
+        argv = [sys.executable, "-c", CODE, "sh", *options]
+        program = start(argv, env={"KUBECONFIG": kubeconfig or self.deployment.admin})
+        self.addCleanup(program.stop)
+        return program
+
+    async def result(self, *options: str, kubeconfig: str = "") -> tuple[int, bytes]:
+        program = self.console(*options, kubeconfig=kubeconfig)
+        code = await program.ended
+        return code, program.stdout
+
+    async def test_run(self) -> None:
+        """The output is that of the command alone, and the exit code is the command's."""
+        await self.say("before")
+        code, out = await self.result("--run", "printf 'a\\nb'; exit 7")
+        self.assertEqual((code, out), (7, b"a\nb"))
+        code, out = await self.result("--run", "seq 1 20000")
+        self.assertEqual((code, out), (0, b"".join(b"%d\n" % each for each in range(1, 20001))))
+
+    async def test_dialogue(self) -> None:
+        """Texts are typed and awaited in order; a text that does not come has an exit code."""
+        steps = ("--send", "read -p 'name: ' x; echo hi-$x\\r", "--expect", "name: $")
+        code, out = await self.result(*steps, "--send", "ada\\r", "--expect", "^hi-\\w+")
+        self.assertEqual(code, 0)
+        self.assertIn(b"hi-ada", out)
+        program = self.console("--expect", "never", "--timeout", "6")
+        self.assertEqual(await program.ended, 124)
+        self.assertIn(b'"never" was not printed', program.output)
+
+    async def test_login_prompt(self) -> None:
+        """Nothing is typed at a login prompt."""
+        screen = await watch(self.deployment.admin, "sh")
+        end = await screen.until(PROMPT)
+        screen.type(b"printf 'vm lo''gin: '; read x; echo typed:$x.\n")
+        end = await screen.until(rb"vm login: ", start=end)
+        program = self.console("--run", "id")
+        self.assertEqual(await program.ended, 122)
+        self.assertIn(b"is at a login prompt", program.output)
+        screen.type(b"z\n")
+        await screen.until(rb"typed:z\.", start=end)
+        await screen.leave()
+
+    async def test_writer(self) -> None:
+        """While another user is the writer, nothing is typed, unless the script takes over."""
+        await self.deployment.client.create(
+            kinds.ROLEBINDINGS.resource, binding("ada", "edit"), "default"
+        )
+        ada = self.deployment.kubeconfig("ada", [])
+        screen = await watch(self.deployment.admin, "sh")
+        await screen.until(PROMPT)
+        program = self.console("--run", "echo done", kubeconfig=ada)
+        self.assertEqual(await program.ended, 123)
+        self.assertIn(b"the writer of this console is admin", program.output)
+        code, out = await self.result("--run", "echo done", "--force", kubeconfig=ada)
+        self.assertEqual((code, out), (0, b"done\n"))
+        await screen.leave()
+
+    async def test_no_machine(self) -> None:
+        """A session that cannot be opened has an exit code of its own."""
+        await self.deployment.client.delete(kinds.MACHINES.resource, "sh", "default")
+        code, out = await self.result("--run", "true")
+        self.assertEqual((code, out), (125, b""))

@@ -1,0 +1,1 @@
+"""Programs, certificates and tokens that are replaced at work."""
