@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.recording.echo import ECHO_SECONDS, Echo
+from twisted_exec.recording.echo import ECHO_SECONDS, EchoedInput
 
 letters = st.text("ab*", max_size=6).map(str.encode)
 
 
 class EchoTests(SynchronousTestCase):
-    """Tests for :class:`Echo`."""
+    """Tests for :class:`EchoedInput`."""
 
     def setUp(self) -> None:
-        self.echo = Echo()
+        self.echo = EchoedInput()
 
     def typed(self, data: bytes, now: float = 0.0, session: str = "s") -> None:
         self.echo.typed(session, data, now)
@@ -70,7 +70,7 @@ class EchoTests(SynchronousTestCase):
     @given(st.lists(st.tuples(st.booleans(), letters), max_size=12))
     def test_never_more_than_printed(self, steps: list[tuple[bool, bytes]]) -> None:
         """Every byte that counts as echoed was printed after it was typed, in the same order."""
-        echo, printed, found = Echo(), b"", b""
+        echo, printed, found = EchoedInput(), b"", b""
         for is_typed, data in steps:
             if is_typed:
                 echo.typed("s", data, 0.0)

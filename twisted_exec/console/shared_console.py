@@ -44,7 +44,6 @@ from twisted_exec.streaming.interfaces import (
 from .acts import Act, ActReports, ignore
 from .echo import Echo
 from .floor import Floor
-from .handed_viewers import ViewerState
 from .interfaces import IRecoveringTransport
 from .interruption import Interruption
 from .lifecycle import build
@@ -53,6 +52,7 @@ from .line import Line, LineEnded
 from .pacing import Pacing
 from .recorder import UnrecordedConsole
 from .viewer import Viewer
+from .viewer_state import ViewerState
 from .viewers import Viewers
 
 

@@ -40,9 +40,9 @@ from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 from . import acts
-from .handed_viewers import ViewerState
 from .input import Input
 from .output import Output
+from .viewer_state import ViewerState
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole

@@ -12,9 +12,9 @@ from twisted_exec.wire.session_terms import Terms
 
 from .attendance import missing_people, missing_place
 from .floor import Floor, notice
-from .handed_viewers import ViewerState
 from .presence import Presence
 from .viewer import Viewer
+from .viewer_state import ViewerState
 
 if TYPE_CHECKING:
     from .shared_console import SharedConsole

@@ -164,7 +164,7 @@ class Index:
         self.firsts = [entry.first for entry in self.entries]
 
 
-class Sealer:
+class SegmentEncoder:
     """
     Encodes a sealed segment.
 

@@ -14,7 +14,7 @@ from .blocks import (
     TRAILER_BYTES,
     Block,
     Index,
-    Sealer,
+    SegmentEncoder,
     decode_block,
     decode_index,
     index_place,
@@ -133,16 +133,16 @@ def _write_sealed(layer: Any, segment: OpenSegment, target: str, level: int) -> 
 
 
 def _sealed(segment: OpenSegment, level: int) -> Iterator[bytes]:
-    sealer = Sealer(replace(segment.header, magic=SEALED_MAGIC), level)
-    yield sealer.begin()
+    encoder = SegmentEncoder(replace(segment.header, magic=SEALED_MAGIC), level)
+    yield encoder.begin()
     for number in range(len(segment.firsts)):
         try:
             block = segment.block(number)
         except Damaged:
             continue
-        yield sealer.skip_to(block.first)
+        yield encoder.skip_to(block.first)
         for first, last, time_ns in block.runs():
-            yield sealer.add(time_ns, block.data[first:last])
+            yield encoder.add(time_ns, block.data[first:last])
     for event in segment.events():
-        sealer.event(event)
-    yield sealer.end(segment.end, segment.boots)
+        encoder.event(event)
+    yield encoder.end(segment.end, segment.boots)

@@ -17,7 +17,7 @@ _NEWLINES = (b"\r\n", b"\r", b"\n")
 _ERASURES = (b"\b \b", b"\b\x1b[K")
 
 
-class Echo:
+class EchoedInput:
     """The typed bytes of one console that were not echoed yet."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.state import Progress, StateError, StateFile
+from twisted_exec.cli.fleet.state import SavedPosition, StateError, StateFile
 from twisted_exec.wire.resume import Position
 
 EPOCH = "0123456789abcdef"
@@ -24,8 +24,8 @@ class StateFileTests(SynchronousTestCase):
         """A later run gets what was noted; only the user can read it."""
         state = StateFile(self.path)
         state.load()
-        state.machines["uid-1"] = Progress("web-1", Position(EPOCH, 12), inside_line=True)
-        state.machines["uid-2"] = Progress("web-2", Position(EPOCH, 0))
+        state.machines["uid-1"] = SavedPosition("web-1", Position(EPOCH, 12), inside_line=True)
+        state.machines["uid-2"] = SavedPosition("web-2", Position(EPOCH, 0))
         state.write(state.encoded())
         again = StateFile(self.path)
         again.load()

@@ -11,8 +11,8 @@ from typing import Any
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.handed_viewers import restore_viewer
 from twisted_exec.console.limits import Limits
+from twisted_exec.console.viewer_state import restore_viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.handover.machines import CannotHandOver, MachinesHandOver

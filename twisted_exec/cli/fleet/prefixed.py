@@ -26,8 +26,7 @@ from twisted_exec.cli.fleet.lines import PrefixedLines
 from twisted_exec.cli.fleet.options import DEFAULT_TAIL
 from twisted_exec.cli.fleet.output import FairOutput
 from twisted_exec.cli.fleet.progress import Progress
-from twisted_exec.cli.fleet.state import Progress as Printed
-from twisted_exec.cli.fleet.state import StateError, StateFile
+from twisted_exec.cli.fleet.state import SavedPosition, StateError, StateFile
 from twisted_exec.cli.fleet.targets import Selection, SelectionError, Target, select
 from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
 from twisted_exec.kube.consoles.log import MachineLog
@@ -182,7 +181,7 @@ class _Printing:
         for each in self._followers:
             position = each.lane.position
             if position is not None:
-                self._state.machines[each.target.uid] = Printed(
+                self._state.machines[each.target.uid] = SavedPosition(
                     each.target.label, position, each.lane.is_inside_line
                 )
         return self._state.encoded()

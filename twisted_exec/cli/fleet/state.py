@@ -26,9 +26,9 @@ class StateError(Exception):
 
 
 @dataclass(frozen=True)
-class Progress:
+class SavedPosition:
     """
-    The part of a machine's output that was printed.
+    The position behind the printed output of a machine.
 
     :param name: of the machine, for people who read the file.
     :param inside_line: the last line was printed in part.
@@ -48,7 +48,7 @@ class StateFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.machines: dict[str, Progress] = {}
+        self.machines: dict[str, SavedPosition] = {}
 
     def load(self) -> None:
         """
@@ -111,7 +111,7 @@ def _why(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not a text"
 
 
-def _machines(document: Mapping[str, Any]) -> dict[str, Progress]:
+def _machines(document: Mapping[str, Any]) -> dict[str, SavedPosition]:
     if document["version"] != VERSION:
         raise ValueError("another version")
     machines = {}
@@ -120,5 +120,5 @@ def _machines(document: Mapping[str, Any]) -> dict[str, Progress]:
         if not _EPOCH.match(epoch) or type(offset) is not int or not 0 <= offset < 1 << 63:
             raise ValueError("not a position")
         position = Position(epoch, offset)
-        machines[uid] = Progress(str(each["name"]), position, each.get("insideLine") is True)
+        machines[uid] = SavedPosition(str(each["name"]), position, each.get("insideLine") is True)
     return machines

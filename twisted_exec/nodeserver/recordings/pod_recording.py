@@ -17,7 +17,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.recording.chain import MILLISECOND, Info
-from twisted_exec.recording.echo import Echo
+from twisted_exec.recording.echo import EchoedInput
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
 from twisted_exec.recording.writer import Writer
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder, TerminalSize
@@ -103,7 +103,7 @@ class PodRecording:
         self._signer: Signer
         self._offset = 0
         self._sizes = SizeDecoder()
-        self._echo = Echo()
+        self._echo = EchoedInput()
         self.is_dirty = False
         self.bytes = 0
 

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
 
-from twisted_exec.console.handed_viewers import export_viewer
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.viewer_state import export_viewer
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.handover.successor import HandOverError

@@ -19,9 +19,9 @@ from urllib.parse import quote
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.console.handed_viewers import restore_viewer
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
+from twisted_exec.console.viewer_state import restore_viewer
 from twisted_exec.iri.request_cache import RequestCache, Reservation
 from twisted_exec.iri.unix_gate import remove_stale
 from twisted_exec.program.listening import stop_unix_port

@@ -11,7 +11,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.journal.journal import Journal
-from twisted_exec.recording.echo import Echo
+from twisted_exec.recording.echo import EchoedInput
 from twisted_exec.wire.marks import OpenRecording
 from twisted_exec.wire.session_terms import parse_recording
 
@@ -38,7 +38,7 @@ class MachineRecorder:
     ) -> None:
         self.key, self._journal = key, journal
         self._recordings, self._seconds = recordings, seconds
-        self._echo: Echo | None = None
+        self._echo: EchoedInput | None = None
         self._offset = 0
         self._has_all = False
         self.recordings: tuple[OpenRecording, ...] = ()
@@ -79,7 +79,7 @@ class MachineRecorder:
         if ("masked" in needed) is (self._echo is not None):
             return
         if self._echo is None:
-            self._echo = Echo()
+            self._echo = EchoedInput()
             self._journal.watch(self._printed)
         else:
             self._echo = None

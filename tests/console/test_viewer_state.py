@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.handed_viewers`, and for consoles that are suspended.
+Tests for :mod:`twisted_exec.console.viewer_state`, and for consoles that are suspended.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.handed_viewers import export_viewer, restore_viewer
 from twisted_exec.console.limits import Limits
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
+from twisted_exec.console.viewer_state import export_viewer, restore_viewer
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
     CONSOLE_IN_USE,
