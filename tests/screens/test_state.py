@@ -50,6 +50,16 @@ class StateTests(SynchronousTestCase):
             state_of(b"one\r\n  two")["output"], "one\r\n  two\r\n\x1b[m\x1b[2;6H\x1b[0m"
         )
 
+    def test_blank_rows(self) -> None:
+        """A line that was wrapped into blank rows of the screen takes as many rows."""
+        for blanks in (16, 20, 36, 60):
+            for text in ("", "text"):
+                output = f"{text}{' ' * blanks}\nend"
+                whole, user = AvtScreen(20, 4), AvtScreen(20, 4)
+                whole.feed(output)
+                user.feed(state_of(output.encode())["output"])
+                self.assertEqual(shown(user), shown(whole), (blanks, text))
+
     def test_sequences(self) -> None:
         """There are no sequences that many terminals lack, and blanks with a background remain."""
         output = state_of(b"\x1b[41m" + b"x" * 9 + b"  \x1b[m\r\n\x1b[2;3r\x1b[?1049hy")["output"]

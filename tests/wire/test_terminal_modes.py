@@ -52,6 +52,15 @@ class ModesTests(SynchronousTestCase):
         self.assertEqual(self.undo_after(b"\x1b[>4;2m"), b"\x1b[>4m")
         self.assertEqual(self.undo_after(b"\x1b[>4;2m\x1b[>4m"), b"")
 
+    def test_leading_zeros(self) -> None:
+        """An emulator writes a number that has not arrived yet as a zero, which the number follows."""
+        for padded, plain in ((b"\x1b[>04;02m", b"\x1b[>4;2m"), (b"\x1b[>01u", b"\x1b[>1u")):
+            modes, expected = Modes(), Modes()
+            modes.feed(padded)
+            expected.feed(plain)
+            self.assertEqual(modes.reports(), plain)
+            self.assertEqual(modes.undo(), expected.undo())
+
     def test_full_reset(self) -> None:
         """After a full reset by the machine there is nothing to undo."""
         self.assertEqual(self.undo_after(b"\x1b[?1049h\x1b[?25l\x1bc"), b"")

@@ -27,11 +27,11 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
     :param key_frame: see :meth:`.IScreen.key_frame`.
     :param facts: further keys.
     """
-    value = {**facts, "columns": columns, "rows": rows, "output": for_terminals(key_frame)}
+    value = {**facts, "columns": columns, "rows": rows, "output": for_terminals(key_frame, columns)}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def for_terminals(key_frame: str) -> str:
+def for_terminals(key_frame: str, columns: int) -> str:
     """Return a key frame in sequences that all terminals know, without blanks at the end of rows."""
     # Many terminals cannot repeat a character, and clear and set tab stops by other sequences.
     text = _REPEATED.sub(lambda match: match[1] * (1 + int(match[2])), key_frame)
@@ -40,6 +40,19 @@ def for_terminals(key_frame: str) -> str:
     for row in text.split("\r\n"):
         if colours := _COLOURS.findall(row):
             is_plain = colours[-1] in ("", "0")
-        rows.append(row.rstrip(" ") if is_plain else row)
+        rows.append(_without_blanks(row, columns) if is_plain else row)
     # Clear the alternate screen: it may still show the output of another program.
     return "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")
+
+
+def _without_blanks(row: str, columns: int) -> str:
+    """
+    Return a row without the blanks at its end.
+
+    A row that is wrapped may end with rows of the screen that are blank, and these remain: the
+    first blank of the last one makes the terminal wrap.
+    """
+    text = row.rstrip(" ")
+    blanks = len(row) - len(text)
+    blank_rows = blanks // columns if text else blanks // columns - 1
+    return text + " " * (blanks - columns + 1) if blank_rows > 0 else text

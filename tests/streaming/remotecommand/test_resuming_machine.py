@@ -264,6 +264,7 @@ class Exactness(RuleBasedStateMachine):
         self.end.link.state = "up"
         if self.paused:
             self.pause_or_resume()
+            self.output_is_exact()  # of one journal at a time: the next connection may have another
         for _ in range(12):
             self.end.wait(10)
             self.server.acknowledge()
