@@ -366,6 +366,20 @@ class FileTests(AuditCase):
         os.rename(self.path(), self.path("audit.jsonl.1"))
         self.assertEqual(len(self.who()), 1)
 
+    def test_other_file(self) -> None:
+        """A file without any record is an error: that nobody was there would be a wrong answer."""
+        with open(self.path("notes.txt"), "w") as file:
+            file.write("not an audit file\n")
+        err = io.StringIO()
+        with redirect_stderr(err):
+            code = main(["audit", "who", "vm", "--file", self.path("notes.txt")])
+        self.assertEqual(code, 1)
+        self.assertEqual(
+            err.getvalue(),
+            f"twisted-exec audit: {self.path('notes.txt')} has no audit records: name a file of "
+            "--audit-log\n",
+        )
+
     def test_missing(self) -> None:
         """A missing file is one line with the remedy."""
         err = io.StringIO()

@@ -84,15 +84,20 @@ def read_records(path: str, damage: Damage) -> Iterator[Record]:
 
     :param path: the file without the number of an old file, or ``-`` for standard input.
     :param damage: receives the lines that are no records.
-    :raises AuditFileError: there is no such file, or it cannot be read.
+    :raises AuditFileError: there is no such file, it cannot be read, or it has other lines alone.
     """
+    damaged_before, has_records = damage.count, False
     with ExitStack() as stack:
         try:
             for name, stream in _opened(path, stack):
-                yield from _records(name, stream, damage)
+                for record in _records(name, stream, damage):
+                    has_records = True
+                    yield record
         except (OSError, EOFError) as error:
             reason = getattr(error, "strerror", None) or "it is damaged"
             raise AuditFileError(f"cannot read {path}: {reason}") from None
+    if not has_records and damage.count > damaged_before:
+        raise AuditFileError(f"{path} has no audit records: name a file of --audit-log")
 
 
 def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
