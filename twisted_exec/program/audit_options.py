@@ -31,7 +31,7 @@ class AuditOptions(ProgramOptions):
     group = "Audit log"
 
     optParameters = [
-        ["audit-log", None, "-", "File for session records, or - for standard output."],
+        ["audit-log", None, "-", "File for audit records, or - for standard output."],
         [
             "audit-log-maxsize",
             None,

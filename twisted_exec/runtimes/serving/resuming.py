@@ -89,7 +89,7 @@ class Resuming:
         if not IResumableAttachment.providedBy(attachment):
             raise sessions.refusal(user)
         if attachment.oldest.epoch != oldest.epoch:
-            # Another journal: the machine was made again, and what its user types was meant for the
+            # Another journal: the machine was created again, and what its user types was meant for the
             # one before.
             raise sessions.refusal(user)
         return sessions.from_earlier(resume, user, bound, machine, attachment, oldest)

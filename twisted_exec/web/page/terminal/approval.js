@@ -10,7 +10,7 @@ const RIGHTS = { observe: "observe", takeover: "takeover" };
 /**
  * Create a ConsoleRequest; resolve when it is approved.
  *
- * The request stays when the user stops to wait: after its approval the console opens without another one.
+ * The request stays when the user stops waiting: after its approval the console opens without another one.
  *
  * @param {object} place `{namespace, name, mode, reason}`
  * @param {(message: string) => void} say
