@@ -107,10 +107,10 @@ class Files:
     def _read_epoch(self) -> bytes | None:
         try:
             with opened(self._layer, self._file("epoch")) as descriptor:
-                found = _EPOCH.fullmatch(self._layer.pread(descriptor, 100, 0))
+                match = _EPOCH.fullmatch(self._layer.pread(descriptor, 100, 0))
         except FileNotFoundError:
             return None
-        return None if found is None else bytes.fromhex(found[1].decode())
+        return None if match is None else bytes.fromhex(match[1].decode())
 
     def _make_epoch(self, new: bytes) -> bytes:
         """Create the file ``epoch``: with that of the segments, if the file was lost."""
@@ -209,9 +209,9 @@ class Files:
         if segment is not None:
             last_time, boots = segment.last_time, segment.boots
         else:
-            known = [header for first in self.firsts if (header := self.header(first))]
-            last_time = max((each.time_ns for each in known), default=now)
-            boots = max((each.boots for each in known), default=0)
+            headers = [header for first in self.firsts if (header := self.header(first))]
+            last_time = max((each.time_ns for each in headers), default=now)
+            boots = max((each.boots for each in headers), default=0)
         newest = self._create(new, last_time, boots)
         now = max(now, last_time)
         newest.record(Event(end, now, Kind.GAP, {"bytes": None, "end": new}))
@@ -252,15 +252,15 @@ class Files:
         if first in self._sealed:
             self._sealed.move_to_end(first)
             return self._sealed[first]
-        found: SealedSegment | None = None
+        segment: SealedSegment | None = None
         try:
-            found = SealedSegment(self._layer, self.path(first, "sealed"), first, self.epoch)
+            segment = SealedSegment(self._layer, self.path(first, "sealed"), first, self.epoch)
         except (Damaged, FileNotFoundError, NewerFormat, Refused):
             pass  # a gap
-        self._sealed[first] = found
+        self._sealed[first] = segment
         if len(self._sealed) > _MAX_SEALED:
             self._sealed.popitem(last=False)
-        return found
+        return segment
 
     def header(self, first: int) -> Header | None:
         """Return the header of a segment; ``None`` if it cannot be read."""

@@ -338,8 +338,8 @@ class Journal:
         offset = min(max(self.start, offset), self.end)
         if offset >= self._tail.start or self._reading is None or self._files is None:
             return offset
-        found = self._reading.next_available(offset)
-        return found if found < self._files.end else max(found, self._tail.start)
+        available = self._reading.next_available(offset)
+        return available if available < self._files.end else max(available, self._tail.start)
 
     def discard_before(self, offset: int, slowest: int | None = None) -> None:
         if self._disk is not None and (self._files is not None or not self.failure):
@@ -449,15 +449,15 @@ class Journal:
         return event
 
     def events(self, first: int, last: int) -> Iterator[Event]:
-        found: list[Event] = []
+        events: list[Event] = []
         if self.files is not None and self._reading is not None:
-            found += self._reading.events(first, last)
+            events += self._reading.events(first, last)
             begin, end = self._files.end if self._files else 0, self._tail.start
             if first <= begin <= last and begin < end:
                 data = {"bytes": end - begin, "end": end}
-                found.append(Event(begin, self._tail.time_at(end), Kind.GAP, data))
-        found += [each for each in self._events or () if first <= each.offset <= last]
-        return iter(found)
+                events.append(Event(begin, self._tail.time_at(end), Kind.GAP, data))
+        events += [each for each in self._events or () if first <= each.offset <= last]
+        return iter(events)
 
     def cursor(self, name: str) -> ICursor:
         if not _CURSOR.fullmatch(name):

@@ -211,20 +211,20 @@ class Reading:
     def events(self, first: int, last: int) -> Sequence[Event]:
         """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
-        found: list[Event] = []
+        events: list[Event] = []
         at = files.number(first)
         while at < len(files.firsts) and files.firsts[at] <= last + 1:
-            found += self._events(files.firsts[at])
+            events += self._events(files.firsts[at])
             at += 1
         if at < len(files.firsts):
-            found += self._events(files.firsts[at])  # it may begin with a gap
-        recorded = {each.offset for each in found if each.kind == Kind.GAP}
+            events += self._events(files.firsts[at])  # it may begin with a gap
+        recorded = {each.offset for each in events if each.kind == Kind.GAP}
         for begin, end in list(files.holes.items()):
             if begin not in recorded:
                 time_ns = self.time_at(end)
-                found.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
-        found = [each for each in found if first <= each.offset <= last]
-        return sorted(found, key=lambda each: each.offset)
+                events.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
+        events = [each for each in events if first <= each.offset <= last]
+        return sorted(events, key=lambda each: each.offset)
 
     def _events(self, first: int) -> list[Event]:
         segment = self._files.segment(first)
@@ -247,8 +247,10 @@ class Reading:
         for first in reversed(files.firsts):
             header = files.header(first)
             if header is not None and header.boots != newest:
-                found = [each for each in self._events(first) if each.kind == Kind.BOOT]
-                boots[:0] = [Boot(each.data["number"], each.offset, each.time_ns) for each in found]
+                events = [each for each in self._events(first) if each.kind == Kind.BOOT]
+                boots[:0] = [
+                    Boot(each.data["number"], each.offset, each.time_ns) for each in events
+                ]
                 newest = header.boots
             if len(boots) > _MAX_BOOTS:
                 break

@@ -152,7 +152,7 @@ class Checkpoint:
 
     @property
     def slot(self) -> int:
-        """Where the checkpoint is written: in turn in the two slots."""
+        """Position of the checkpoint in the file; checkpoints alternate between two slots."""
         return HEADER_BYTES + CHECKPOINT_BYTES * (self.generation & 1)
 
 

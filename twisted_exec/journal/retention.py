@@ -21,7 +21,7 @@ _DISTRUST_SECONDS = 86_400.0
 @dataclass(frozen=True)
 class Retention:
     """
-    How long the journals of one class are retained.
+    Limits of the journals of one class.
 
     :param days: by age; 0 for any age.
     :param machine_bytes: of each journal; 0 for any size.
@@ -68,7 +68,7 @@ class SegmentFile:
 @dataclass(frozen=True)
 class Usage:
     """
-    What one journal has on disk.
+    The files of one journal.
 
     :param segments: the oldest first; the last one grows.
     :param deleted_at: when the machine was deleted; 0 if it was not.
@@ -102,7 +102,7 @@ class Removal:
 
 class ClockTrust:
     """
-    Whether ages can be trusted: not for a day after the time of day has jumped.
+    Decides whether ages can be trusted: not for a day after the time of day has jumped.
 
     Times are seconds of a clock that never jumps, and nanoseconds since the epoch.
     """

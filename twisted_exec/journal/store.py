@@ -139,7 +139,7 @@ class JournalStore:
         path = self._directories.file("format")
         try:
             with opened(self._layer, path) as descriptor:
-                found = self._layer.pread(descriptor, 100, 0).decode("ascii", "replace").strip()
+                version = self._layer.pread(descriptor, 100, 0).decode("ascii", "replace").strip()
         except FileNotFoundError:
             try:
                 with opened(self._layer, path, os.O_WRONLY | os.O_CREAT) as descriptor:
@@ -147,9 +147,9 @@ class JournalStore:
             except OSError:
                 pass  # written by a later start; the disk is full
             return
-        if found and found != FORMAT:
+        if version and version != FORMAT:
             raise FormatError(
-                f"{self.path} has journals of format {found}, which a later release wrote; "
+                f"{self.path} has journals of format {version}, which a later release wrote; "
                 f"this release reads format {FORMAT}: use that release, or move the directory away"
             )
 

@@ -128,11 +128,11 @@ class Blocks:
         if self._whole_line().startswith(BLOCK):
             return True
         while True:
-            found = self._buffer.find(_MARK, self._at)
-            end = found + 1 if found >= 0 else max(self._at, len(self._buffer) - len(_MARK))
+            position = self._buffer.find(_MARK, self._at)
+            end = position + 1 if position >= 0 else max(self._at, len(self._buffer) - len(_MARK))
             update(memoryview(self._buffer)[self._at : end])
             self._at = end
-            if found >= 0:
+            if position >= 0:
                 return True
             if not self._fill():
                 update(self._buffer)

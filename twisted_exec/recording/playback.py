@@ -115,10 +115,10 @@ def block_before(file: BinaryIO, time: int) -> BlockStart | None:
     :param time: milliseconds since the epoch.
     :return: ``None`` if there is no output.
     """
-    found = first_block(file)
-    if found is None:
+    block_start = first_block(file)
+    if block_start is None:
         return None
-    low, high = found.position, file.seek(0, 2)
+    low, high = block_start.position, file.seek(0, 2)
     # The block is at or behind "low"; no block that begins at or behind "high" is before the time.
     while high - low > 1:
         middle = (low + high) // 2
@@ -126,8 +126,8 @@ def block_before(file: BinaryIO, time: int) -> BlockStart | None:
         if block is None or block.time >= time or block.position >= high:
             high = middle
         else:
-            found, low = block, block.position
-    return found
+            block_start, low = block, block.position
+    return block_start
 
 
 def end_time(file: BinaryIO) -> int:

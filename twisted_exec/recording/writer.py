@@ -186,11 +186,11 @@ class Writer:
     def _output(self, time_ns: int, data: bytes) -> bytes:
         text = self._begin_block()
         try:
-            shown = data.decode()
+            output = data.decode()
         except UnicodeDecodeError:
-            shown = data.decode(errors="replace")
+            output = data.decode(errors="replace")
             text += self._add(b"%s%s\n" % (RAW, b64encode(data)))
-        text += self._event(time_ns, "o", shown)
+        text += self._event(time_ns, "o", output)
         self._offset += len(data)
         if self._room <= 0 or self._text_bytes >= _BLOCK_TEXT_BYTES:
             text += self._end_block()

@@ -139,7 +139,7 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
 
     namespace = options.namespace or ""
     try:
-        search, wanted = _search(options), log_options(options)
+        search, query = _search(options), log_options(options)
         config = config_of(options)
         namespace = config.namespace
         output = _output(options, search)
@@ -154,7 +154,7 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         else:
             log = MachineLog(config, namespace, name, reactor, among=options.among, **more)
         try:
-            await log.read(wanted, output.feed)
+            await log.read(query, output.feed)
         finally:
             output.finish()
     except (command.InputError, KubeConfigError, TLSConfigError) as problem:

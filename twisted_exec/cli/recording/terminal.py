@@ -51,8 +51,8 @@ class Controls:
             case b"/" | b"n":
                 if key == b"/":
                     self._text = self._ask()
-                found = player.search(self._text)
-                return b"\a" if found is None else found
+                output = player.search(self._text)
+                return b"\a" if output is None else output
         return b""
 
 

@@ -300,7 +300,7 @@ class ConsoleClient:
 
     @property
     def overdue_seconds(self) -> float:
-        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        """The time for which a ping has waited, if that is suspiciously long; otherwise 0."""
         return self._pings.overdue_seconds
 
     def hand_over(self, user: ConsoleUser) -> None:

@@ -52,7 +52,7 @@ class Pings:
 
     @property
     def overdue_seconds(self) -> float:
-        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        """The time for which a ping has waited, if that is suspiciously long; otherwise 0."""
         if self._pinged_at is None or self._is_paused or self._carrier is None:
             return 0.0
         waits_seconds = self._clock.seconds() - self._pinged_at

@@ -159,7 +159,7 @@ class ResumingClient:
 
     @property
     def overdue_seconds(self) -> float:
-        """How long a ping has waited for its answer, if that is suspiciously long; otherwise 0."""
+        """The time for which a ping has waited, if that is suspiciously long; otherwise 0."""
         stream = self._present
         return stream.overdue_seconds if stream is not None else 0.0
 
@@ -171,7 +171,7 @@ class ResumingClient:
 
     @property
     def echo_seconds(self) -> float | None:
-        """How long the machine took to answer input over this connection last; ``None`` if unknown."""
+        """The machine's last time from input to output over this connection; ``None`` if unknown."""
         return self._echo_seconds if self._state is _State.OPEN else None
 
     @property
