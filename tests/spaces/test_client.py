@@ -129,7 +129,7 @@ class LookUpTests(ClientTestCase):
         self.assertEqual(self.refused(client, "two", kind=NotFound), 'there is no space "two"')
         self.assertEqual(
             self.refused(client, "one", "kcp", kind=NotFound),
-            'there is no space "one" of the provider "kcp"; there is of provider "default"',
+            'there is no space "one" of the provider "kcp"; spaces of this name: of provider "default"',
         )
 
     def test_not_read_yet(self) -> None:

@@ -85,7 +85,7 @@ def _not_found(name: str, provider: str, others: list[_T]) -> NotFound:
     if provider:
         message += f' of the provider "{provider}"'
     if others:
-        message += f"; there is {_listed(others)}"
+        message += f"; spaces of this name: {_listed(others)}"
     return NotFound(SPACES.plural, name, SPACES.group, message=message)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
@@ -31,6 +32,10 @@ class ExplainTests(SynchronousTestCase):
                 explain(NotFound(plural, "vm", group), "lab"),
                 f'{plural[:-1]} "vm" not found in namespace "lab"',
             )
+        space = NotFound(SPACES.plural, "lab", SPACES.group, 'there is no space "lab"')
+        self.assertEqual(
+            explain(space, "x"), 'there is no space "lab"; kubectl get spaces -A lists all'
+        )
         pool = NotFound("machinepools", "p", "compute.ironcore.dev")
         self.assertEqual(explain(pool, "lab"), 'machinepool "p" not found')
         lost = NotFound("pools", "p", "x.y", 'pools.x.y "p" not found: machine vm was in it')

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.spaces import SPACES
 
 
 def one_line(text: str) -> str:
@@ -33,6 +34,8 @@ def explain(error: BaseException, namespace: str = "") -> str:
 
 def _explain_refusal(error: Any, namespace: str) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
+    if error.reason == "NotFound" and kind == SPACES.plural:
+        return f"{error.message}; kubectl get spaces -A lists all"
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
         qualified = f"{kind}.{group}" if group else kind
