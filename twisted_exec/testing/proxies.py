@@ -85,7 +85,7 @@ class _Relay(Protocol):
             pass
 
     def talk(self) -> bool:
-        """Take a message out of ``received`` and answer it; return whether it was there."""
+        """Answer the next message in ``received``; return false if it is not complete."""
         raise NotImplementedError
 
     def relay(self, host: str, port: int, connected: bytes, failed: bytes) -> None:
