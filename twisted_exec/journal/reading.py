@@ -117,7 +117,7 @@ class Reading:
         return min(offset, files.end)
 
     def _hole(self, offset: int) -> tuple[int, int]:
-        """Return begin and end of the missing output around an offset."""
+        """Return where the missing output around an offset begins and ends."""
         files = self._files
         number = files.number(offset)
         segment = files.segment(files.firsts[number])

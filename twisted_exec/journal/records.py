@@ -221,7 +221,7 @@ def records(data: bytes, seed: int, at: int = 0) -> Iterator[tuple[int, int, int
     """
     Iterate over the records in ``data`` up to the first that is not complete and correct.
 
-    :return: kind, time, and begin and end of the payload in ``data``.
+    :return: kind, time, and where the payload begins and ends in ``data``.
     """
     unpack, size, head_bytes = _HEAD.unpack_from, len(data), HEAD_BYTES
     view = memoryview(data)

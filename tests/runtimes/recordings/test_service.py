@@ -414,7 +414,7 @@ class TroubleTests(Case):
         self.assertEqual(self.recordings.count("Recording"), 100)
 
     def test_many_machines(self) -> None:
-        """The begin of a recording concerns its own machine only."""
+        """The beginning of a recording concerns its own machine only."""
         concerned: list[str] = []
         self.recordings.on_change(concerned.append)
         self.add(OTHER)

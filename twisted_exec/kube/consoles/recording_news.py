@@ -34,7 +34,7 @@ class RecordingNews:
 
     def begun(self, recorded: str) -> str:
         """
-        Take note of the session's begin.
+        Take note of the session's beginning.
 
         :param recorded: the input that this session wants recorded, which servers of any release say.
         :return: the message; empty if there is none.

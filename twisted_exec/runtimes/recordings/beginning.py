@@ -1,5 +1,5 @@
 """
-The begin of a recording: its facts, and its first signed head.
+The beginning of a recording: its facts, and its first signed head.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_SECONDS = 1.0
 MOST_RECORDINGS = 10_000
 """Recordings that a runtime retains."""
 _SIZE_BYTES = 1 << 20
-"""The size of the terminal at an earlier begin is looked for in so much output before it."""
+"""The terminal's size at an earlier beginning is looked for in so much output before it."""
 _NAMES = ("namespace", "name", "uid")
 
 

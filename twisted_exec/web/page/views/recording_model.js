@@ -197,7 +197,7 @@ export class Timeline {
   }
 
   /**
-   * Seconds since the begin at a position of the player.
+   * Seconds since the beginning at a position of the player.
    *
    * @param {number} position
    * @returns {number}
@@ -211,7 +211,7 @@ export class Timeline {
   /**
    * The position of the player at a time.
    *
-   * @param {number} seconds since the begin.
+   * @param {number} seconds since the beginning.
    * @returns {number}
    */
   position(seconds) {

@@ -29,7 +29,7 @@ test("lines have the offset and the time of their first byte", () => {
   }
 });
 
-test("a line that gets longer is reported, and reading continues at its begin", () => {
+test("a line that gets longer is reported, and reading continues at its beginning", () => {
   const reader = new LineReader(0);
   const [line] = reader.feed(bytes(`${STAMP}login: `), 7).lines;
   assert.equal(reader.feed(bytes("root"), 11).changed, line);

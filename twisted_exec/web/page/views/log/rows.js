@@ -15,7 +15,7 @@ const MOST_CHARACTERS = 4000;
 
 /**
  * @param {import("./lines.js").Line} line
- * @param {any} style at the begin of the line.
+ * @param {any} style at the beginning of the line.
  * @param {{hasColours: boolean, link: (offset: number) => string}} options
  * @returns {Row}
  */

@@ -41,7 +41,7 @@ export function decoded(bytes) {
  * Split the text of a line into runs of one style.
  *
  * @param {string} text
- * @param {Style} [style] at the begin of the line.
+ * @param {Style} [style] at the beginning of the line.
  * @returns {{runs: {text: string, style: Style}[], style: Style}} and the style at its end.
  */
 export function runsOf(text, style = {}) {

@@ -173,7 +173,7 @@ export class LogWindow {
     return last?.rows[last.rows.length - 1]?.after ?? {};
   }
 
-  /** Remove a last line without an end, which is read again from its begin. */
+  /** Remove a last line without an end, which is read again from its beginning. */
   #dropOpenLine(offset) {
     const last = this.#pieces[this.#pieces.length - 1];
     const row = last?.rows[last.rows.length - 1];
