@@ -163,7 +163,7 @@ class TutorialTests(SpaceCase):
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield every command of the page with its printed output."""
-    text = (TUTORIAL / "spaces.rst").read_text()
+    text = (TUTORIAL / "spaces.rst").read_text().replace("CHECKOUT", str(TUTORIAL.parents[1]))
     for block in re.findall(r"\.\. code-block:: console\n\n((?:   .*\n)+)", text):
         for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
             line, _, told = part.partition("\n")
