@@ -47,7 +47,7 @@ from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream
 
-log = Logger()
+_log = Logger()
 
 GIVE_UP_SECONDS = 300.0
 """
@@ -193,7 +193,7 @@ class _ProtocolUser:
             self.protocol.recordings_changed(recordings)
         elif news:
             where = f"{self._address.namespace}/{self._address.name}"
-            log.info("the console of {machine} is {news}", machine=where, news=news)
+            _log.info("the console of {machine} is {news}", machine=where, news=news)
 
     def data_received(self, data: bytes) -> None:
         self.protocol.dataReceived(data)

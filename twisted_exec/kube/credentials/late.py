@@ -121,7 +121,7 @@ def named(refused: APIError, label: str) -> APIError:
 
 
 def describe_refusal(refused: APIError, label: str, config: ClientConfig) -> str:
-    """Return the message of a 401 or 403: whose credentials were refused, and what to do."""
+    """Return the message of a 401 or 403, with the source of the refused credentials and the remedy."""
     if refused.code == Forbidden.code:
         problem = "denies the request"
         remedy = "grant the right to the user of that kubeconfig"
