@@ -115,12 +115,14 @@ class RestartedTests(RestartedCase):
         near = self.deployment.near
         witness = await Typist.at(self.deployment.admin, "sh")
         self.addCleanup(witness.leave)
-        self.user.type(b"(sleep 0.5; kill -9 $$) &\n")
+        may_end = (self.deployment.directory / "may-end").resolve()
+        self.user.type(b"(until [ -e %b ]; do sleep 0.1; done; kill -9 $$) &\n" % bytes(may_end))
         await self.user.until_printed(rb"&\r\n")
         near.refuses = True
         near.cut()
         await self.user.until(lambda: self.user.outages)
         self.user.type(b"echo la''te\n")
+        may_end.touch()
         await witness.until(lambda: LINE_AGAIN in witness.notices)
         near.refuses = False
         await self.user.until_resumed(1)
