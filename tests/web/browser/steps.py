@@ -85,6 +85,8 @@ class Steps(TestCase):
         await user.until_page("reconnected")
         await user.until_more_output(FLOOD_BYTES)
         await user.page.reload()
+        # The document before it goes on with its output until the new one has arrived.
+        await user.until_documents(2)
         await user.until_more_output(FLOOD_BYTES)
         self.assertEqual(len(user.written), 2)
 

@@ -171,6 +171,7 @@ class WalkTests(WebTestCase):
 # The terminal has as many rows as there is space for, and its last row is in sight.
 _AT_END = """(() => {
     const terminal = self.terminals.find((each) => each.element?.offsetParent);
+    if (!terminal) return false;
     const {viewportY, baseY} = terminal.buffer.active;
     return terminal.cols < 60 && baseY > 0 && viewportY === baseY;
 })()"""

@@ -143,6 +143,13 @@ class User(Generic[AnyPage]):
             # WebDriver reports what scripts do with the next command only.
             await self.page.until("true")
 
+    async def until_documents(self, count: int) -> None:
+        """Wait until terminals of this many documents have got output."""
+        while len(self.written) < count:
+            await pause()
+            # WebDriver reports what scripts do with the next command only.
+            await self.page.until("true")
+
     async def until_page(self, pattern: str) -> None:
         """Wait until the visible text of the document matches a regular expression."""
         await self.page.until(
