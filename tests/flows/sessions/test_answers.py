@@ -308,10 +308,8 @@ class Listener(Factory):
         """Computes the answer to a WebSocket handshake from its key."""
 
 
-class OtherPoolletTests(AnswersCase):
+class OtherPoolletCase(AnswersCase):
     """A hand-made pool whose address does not lead to its poollet."""
-
-    poollet_seconds = 0.75
 
     async def listener(
         self, answer: bytes = b"", *, pool: str = POOL, tls: bool = True, hang_up: bool = False
@@ -338,6 +336,43 @@ class OtherPoolletTests(AnswersCase):
     def at(self, port: int) -> str:
         return f'pool "pool-a" at 127.0.0.1:{port}'
 
+
+class SilentPoolletTests(OtherPoolletCase):
+    """Listeners that do not answer in time."""
+
+    poollet_seconds = 2.5
+    """Long enough for a TLS handshake in a program that may be stopped for a moment."""
+
+    async def test_silent(self) -> None:
+        """A connection without a TLS handshake is 504 after the configured time."""
+        made, port = await self.listener(tls=False)
+        await self.both(
+            504, f'machine "vm": cannot connect to {self.at(port)}: no connection within 2.5 s'
+        )
+        await self.until(lambda: not made.live)
+
+    async def test_slow(self) -> None:
+        """A poollet that does not answer is 504 after the configured time."""
+        made, port = await self.listener()
+        await self.both(
+            504,
+            f'machine "vm": {self.at(port)}: no answer to the upgrade request within 2.5 s',
+        )
+        await self.until(lambda: not made.live)
+
+    async def test_dribble(self) -> None:
+        """An incomplete answer is 504 after the configured time."""
+        made, _ = await self.listener(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: web")
+        told = await self.refused(504)
+        self.assertIn("no answer to the upgrade request within 2.5 s", told)
+        await self.until(lambda: not made.live)
+
+
+class OtherPoolletTests(OtherPoolletCase):
+    """Listeners that answer, or refuse."""
+
+    poollet_seconds = 60.0
+
     async def test_down(self) -> None:
         """A refused connection is 502."""
         port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Listener())
@@ -348,30 +383,6 @@ class OtherPoolletTests(AnswersCase):
         await self.both(
             502, f'machine "vm": cannot connect to {self.at(number)}: connection refused'
         )
-
-    async def test_silent(self) -> None:
-        """A connection without a TLS handshake is 504 after the configured time."""
-        made, port = await self.listener(tls=False)
-        await self.both(
-            504, f'machine "vm": cannot connect to {self.at(port)}: no connection within 0.75 s'
-        )
-        await self.until(lambda: not made.live)
-
-    async def test_slow(self) -> None:
-        """A poollet that does not answer is 504 after the configured time."""
-        made, port = await self.listener()
-        await self.both(
-            504,
-            f'machine "vm": {self.at(port)}: no answer to the upgrade request within 0.75 s',
-        )
-        await self.until(lambda: not made.live)
-
-    async def test_dribble(self) -> None:
-        """An incomplete answer is 504 after the configured time."""
-        made, _ = await self.listener(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: web")
-        told = await self.refused(504)
-        self.assertIn("no answer to the upgrade request within 0.75 s", told)
-        await self.until(lambda: not made.live)
 
     async def test_hangs_up(self) -> None:
         """A poollet that closes the connection at once is 502."""
