@@ -129,6 +129,8 @@ class ConsoleServerTests(TestCase):
         for options in ([], ["--linger", "1"]):
             console = start([script("kubectl-console"), "web-1", *options], env=env)
             console.type(b"five.")
+            # The time of --linger may be shorter than the way of the reason.
+            await console.until(rb"not sent: line \"web-1\"")
             console.transport.closeStdin()  # type: ignore[union-attr]
             programs.append(console)
         doctor, *consoles = programs

@@ -13,7 +13,7 @@ from tests import needs
 from tests.contracts.chain import NAMESPACE, ChainCase, ChainContract, pool_of
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment, machine, machine_class
-from tests.flows.programs import script
+from tests.flows.programs import script, terminal
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import (
     DIALECTS,
@@ -132,6 +132,17 @@ class ProgramsTests(TestCase):
         where = f"{dialect.workload.qualified}/sh"
         await self.kubectl("wait", where, "--for=jsonpath={.status.state}=Running")
 
+    async def set_mine(self, noun: str) -> None:
+        """Set a variable of the shell, at a console in a terminal."""
+        argv = [kubectls.found()["kubectl"], "console", f"{noun}/sh"]
+        console = terminal(argv, **self.env)
+        self.addCleanup(console.stop)
+        await console.until(rb"Connected to")
+        console.type(b"mine=%b; echo set-$mine\n" % noun.encode())
+        await console.until(rb"set-%b\r\n" % noun.encode())
+        console.type(b"\x1d")
+        self.assertEqual(await console.ended, 0)
+
     async def test_kubectl(self) -> None:
         """Instances and machines are created, listed, explained, opened and deleted."""
         await self.deployment.client.create(
@@ -145,13 +156,8 @@ class ProgramsTests(TestCase):
         self.assertIn("pool-a", await self.kubectl("get", "fleets"))
         told = await self.kubectl("explain", "instances.spec.fleetRef")
         self.assertIn("fleetRef is the Fleet that the instance is bound to", told)
-        line = b"mine=%s; echo set-$mine\n"
         for dialect in (SPHERIC, IRONCORE):
-            where = f"{dialect.noun}/sh"
-            told = await self.kubectl(
-                "console", where, "--linger=1", stdin=line % dialect.noun.encode()
-            )
-            self.assertIn(f"set-{dialect.noun}\r\n", told)
+            await self.set_mine(dialect.noun)
         for pod, noun in (("sh", "instance"), ("sh.ironcore", "machine")):
             told = await self.kubectl(
                 "exec", "-i", pod, "--", "console", stdin=b"echo is-$mine; exit 0\n"
