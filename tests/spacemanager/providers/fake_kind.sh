@@ -4,7 +4,7 @@
 #
 # clusters/NAME/ is a cluster: state (booting or ready), token, uid, config.
 # mode holds words that say how it behaves: down (no docker), nonsense, stall, hold (clusters are listed and get no
-# further), fail (making one fails), lock (kubeconfigs cannot be locked), slow (it begins to work after a while).
+# further), fail (making one fails), lock (kubeconfigs cannot be locked), late (making one begins later).
 # calls gets a line for each run.  server has three lines: URLs from outside and inside, and a CA as base64.
 
 here=$FAKE_KIND
@@ -33,6 +33,10 @@ locked() {
 }
 
 create() {
+    while has late; do
+        sleep 0.02
+        look
+    done
     [ -d "$there" ] &&
         fail "failed to create cluster: node(s) already exist for a cluster with the name \"$name\""
     echo "Creating cluster \"$name\" ..." >&2
@@ -97,7 +101,6 @@ while has stall; do
     sleep 0.05
     look
 done
-has slow && sleep 0.3
 if has nonsense; then
     echo "Usage: kind of a different program"
     exit 0

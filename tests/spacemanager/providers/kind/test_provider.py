@@ -131,11 +131,12 @@ class OwnerTests(KindTestCase):
 
     async def test_taken_while_begun(self) -> None:
         """A cluster that another user creates just before our run is not touched."""
-        self.world.mode("slow")
+        self.world.mode("late")
         creating = self.provider.create(RED, SpaceRequest(MINE))
         while self.records.read("red") is None:
             await pause(0.005)
         await self.world.make_foreign(RED)
+        self.world.mode()
         await creating
         info = await self.until(USABLE)
         self.assertEqual(info.owner, "")
