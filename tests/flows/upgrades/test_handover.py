@@ -142,6 +142,10 @@ class HangingTests(HandOverTestCase):
     async def test_hangs(self) -> None:
         """A successor that stops in the middle of its start is given up, and changes nothing."""
         user, program = await self.attach()
+        assert isinstance(self.deployment, ReplaceableDeployment)
+        # The successor waits for a writer of its options, so it cannot be ready before it stops.
+        self.deployment.options.unlink()
+        os.mkfifo(self.deployment.options)
         poollet = self.deployment.poollet
         is_over = Deferred.fromCoroutine(poollet.hand_over(succeeds=False))
         while not (successors := [each for each in descendants(poollet.pid) if is_successor(each)]):
