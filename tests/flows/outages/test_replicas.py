@@ -31,7 +31,7 @@ from .surviving import Survival
 reactor: Any = _reactor
 
 MACHINES = kinds.MACHINES.resource
-DELAY_SECONDS = 3
+DELAY_SECONDS = 6
 DRAIN_SECONDS = 3
 
 
