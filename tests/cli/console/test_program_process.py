@@ -122,6 +122,14 @@ time.time = lambda: now() + 3600 * os.path.exists(noon)
 """
 """The same, with a wall clock that is an hour ahead as soon as a file exists."""
 
+PASS_SECONDS = f"""
+import os, time
+now, passed = time.monotonic, os.environ["PASSED"]
+time.monotonic = lambda: now() + os.path.getsize(passed)
+{COMMAND}
+"""
+"""The same, for which more time has passed: as many seconds as a file has bytes."""
+
 
 class ConsoleProcess(ProcessProtocol):
     """
@@ -153,7 +161,10 @@ class ConsoleProcess(ProcessProtocol):
                 seen.callback(None)
 
     def until(self, pattern: bytes) -> Deferred[None]:
-        """Fires when standard output (on a terminal: all output) holds ``pattern``."""
+        """
+        Fires when standard output (on a terminal: all output) holds ``pattern``; fails when the
+        program ends without it.
+        """
         seen: Deferred[None] = Deferred()
         self._waiting.append((pattern, seen))
         self._look()
@@ -169,6 +180,9 @@ class ConsoleProcess(ProcessProtocol):
         self.exited.callback(_code(reason))
 
     def processEnded(self, reason: Failure) -> None:
+        waiting, self._waiting = self._waiting, []
+        for wanted, seen in waiting:
+            seen.errback(AssertionError(f"no {wanted!r} in {self.stdout!r}; {self.stderr!r}"))
         self.ended.callback(_code(reason))
 
 
@@ -191,6 +205,18 @@ class ProcessCase(ConsolesCase):
         reactor.spawnProcess(process, command[0], command, env=environment, **more)
         self.addCleanup(self._kill, process)
         return process
+
+    def start_in_time(self, *arguments: str) -> ConsoleProcess:
+        """Start the program; its time limits also end when :meth:`pass_seconds` says so."""
+        self.passed = os.path.abspath(self.mktemp())
+        with open(self.passed, "wb"):
+            return self.start(*arguments, command=PASS_SECONDS, env={"PASSED": self.passed})
+
+    def pass_seconds(self, process: ConsoleProcess, seconds: int) -> None:
+        """Let time pass at once."""
+        with open(self.passed, "ab") as file:
+            file.write(bytes(seconds))
+        process.signal(signal.SIGWINCH)  # to wake it
 
     def _kill(self, process: ConsoleProcess) -> Deferred[int] | None:
         if process.exited.called:
@@ -258,9 +284,11 @@ class PipeTests(ProcessCase):
                 reactor.callLater(0.2, self.transport.write, b"later")
 
         attachment = self.serve(Late())
-        process = self.start("--linger", "2")
+        process = self.start_in_time("--linger", "30")
         process.type(b"version\r")
         process.transport.closeStdin()
+        await process.until(b"later")
+        self.pass_seconds(process, 30)
         await self.ends_with(process, 0)
         self.assertEqual((attachment.received, process.stdout), (b"version\r", b"later"))
         self.assertEqual(attachment.input_ends, 0)
@@ -567,7 +595,7 @@ class TerminalTests(TerminalCase):
 
     async def test_refused(self) -> None:
         """A refused connection leaves the terminal untouched."""
-        process = self.start_on_terminal()
+        process = self.start_on_terminal("--quiet")  # or a slow server is named as well
         await self.ends_so(process, 1)
         self.assertEqual(process.stdout, b'machine "vm" not found in namespace "default"\r\n')
 

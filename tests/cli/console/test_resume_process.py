@@ -11,7 +11,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
-from tests.cli.console.test_program_process import ConsoleProcess, TerminalCase
+from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from twisted_exec.kube.kubeconfig.loader import ClientConfig
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -21,6 +21,13 @@ reactor: Any = _reactor
 
 LONG = [(503, None)] * 4
 """Refusals that make an outage last for more than half a second."""
+
+PATIENT = f"""
+from twisted_exec.cli.console import first_screen, outage
+first_screen.WAIT_SECONDS = outage.SILENT_SECONDS = 60
+{COMMAND}
+"""
+"""The program; it waits for the first screen, and is silent in an outage, for a minute."""
 
 
 class ResumeCase(TerminalCase):
@@ -51,10 +58,10 @@ class ResumeCase(TerminalCase):
         for connection in self.console.live:
             connection.cut()
 
-    async def prompt(self, *arguments: str) -> ConsoleProcess:
+    async def prompt(self, *arguments: str, **more: Any) -> ConsoleProcess:
         """Start the program on a terminal; fires when it shows the machine's prompt."""
         self.console.print(b"$ ")
-        process = self.start_on_terminal(*arguments)
+        process = self.start_on_terminal(*arguments, **more)
         await process.until(rb"\$ ")
         return process
 
@@ -72,7 +79,7 @@ class TerminalTests(ResumeCase):
         await process.until(rb"\$ \r\nconnection lost; reconnecting \(Ctrl-\] leaves\)\r\n")
         process.type(b"pwd\r")
         await process.until(rb"\r\nbin\r\n")
-        await process.until(rb"\r\nreconnected after \d\.\d s; 5 bytes of output follow\r\n")
+        await process.until(rb"\r\nreconnected after \d+\.\d s; 5 bytes of output follow\r\n")
         await self.until_typed(b"ls\rpwd\r")
         process.type(b"~s")
         await process.until(rb"\r\n  output      at offset 7\r\n(.*\r\n)*.*yes; resumed 1 time\r\n")
@@ -81,7 +88,7 @@ class TerminalTests(ResumeCase):
 
     async def test_short_loss(self) -> None:
         """A short loss passes without a word, and nothing is repeated."""
-        process = await self.prompt()
+        process = await self.prompt(command=PATIENT)
         for number in range(3):
             self.lose()
             self.console.print(b"%d" % number)
@@ -117,7 +124,7 @@ class TerminalTests(ResumeCase):
         process.type(b"ls\r")
         await self.until_typed(b"ls\r")
         self.console.restart()
-        await process.until(rb"reconnected after \d\.\d s; 3 keys may not have reached the machine")
+        await process.until(rb"reconnected after \d+\.\d s; 3 keys may not have reached the machine")
         process.type(b"pwd\r")
         await self.until_typed(b"ls\rpwd\r")
         process.type(b"\x1d")
@@ -145,7 +152,7 @@ class ScreenTests(ResumeCase):
             "columns": 80,
             "rows": 24,
         }
-        return self.start_on_terminal(*arguments, env={"TERM": term})
+        return self.start_on_terminal(*arguments, command=PATIENT, env={"TERM": term})
 
     async def test_screen(self) -> None:
         """It is the screen, and then the output behind it; leaving resets the modes of the screen."""
@@ -171,12 +178,17 @@ class PipeTests(ResumeCase):
 
     async def test_goes_on(self) -> None:
         """The linger time begins anew after an outage that lasts longer than it."""
-        process = self.start("--linger", "0.5")
+        process = self.start_in_time("--linger", "10")
         process.type(b"uname\n")
         process.transport.closeStdin()
         await self.until_typed(b"uname\n")
         self.lose(*LONG)
+        while len(self.console.refusals) == len(LONG):
+            await self._settle()
+        self.pass_seconds(process, 10)
         self.console.print(b"Linux\n")
+        await process.until(b"Linux\n")
+        self.pass_seconds(process, 10)
         await self.ends_with(process, 0)
         self.assertEqual(process.stdout, b"Linux\n")
 
