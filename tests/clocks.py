@@ -1,10 +1,11 @@
 """
-Time that passes in tests with a simulated clock.
+Time that passes when a test says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.task import Clock
 
@@ -22,3 +23,15 @@ def pass_seconds(clock: Clock, seconds: float, pump: Callable[[], object] = lamb
         pump()
     clock.advance(end - clock.seconds())
     pump()
+
+
+def expire(reactor: Any, seconds: float) -> None:
+    """
+    Let the time limits of a real reactor that end in ``seconds`` or later end now.
+
+    With a limit of an hour, which no machine reaches however slow it is, a test decides what happens
+    before the end of the limit.
+    """
+    for call in reactor.getDelayedCalls():
+        if call.getTime() - reactor.seconds() >= seconds:
+            call.reset(0)

@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from tests.clocks import expire
 from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired, Forbidden, ServiceUnavailable
@@ -446,9 +447,11 @@ class ErrorTests(ClientTestCase):
             return NOT_DONE_YET
 
         self.server.handler = answer
-        self.client._timeout_seconds = 0.5
-        refused = await self.refusal(self.client.get(MACHINES, "vm"))
-        self.assertEqual(refused.code, 504)
+        self.client._timeout_seconds = 3600
+        asking = self.client.get(MACHINES, "vm")
+        await until(lambda: bool(self.server.asked))
+        expire(reactor, 3000)
+        self.assertEqual((await self.refusal(asking)).code, 504)
         await until(lambda: bool(gone))
 
     async def test_slow_body(self) -> None:
@@ -461,8 +464,12 @@ class ErrorTests(ClientTestCase):
             return NOT_DONE_YET
 
         self.server.handler = answer
-        self.client._timeout_seconds = 0.5
-        self.assertEqual((await self.refusal(self.client.get(MACHINES, "vm"))).code, 504)
+        self.client._timeout_seconds = 3600
+        asking = self.client.get(MACHINES, "vm")
+        await until(lambda: bool(self.server.asked))
+        await deferLater(reactor, 0.05)  # the head has arrived
+        expire(reactor, 3000)
+        self.assertEqual((await self.refusal(asking)).code, 504)
         await until(lambda: bool(gone))
 
     async def test_too_large(self) -> None:
@@ -622,10 +629,12 @@ class WatchTests(ClientTestCase):
 
         self.server.handler = answer
         self.patch(client_module, "WATCH_SECONDS", -20)
-        self.patch(client_module, "WATCH_GRACE_SECONDS", 20.1)
+        self.patch(client_module, "WATCH_GRACE_SECONDS", 3620)
         self.client._random.seed(1)
         self.patch(self.client._random, "randrange", lambda limit: 0)
         watching, _ = self.watch()
+        await until(lambda: bool(self.server.asked))
+        expire(reactor, 3000)
         self.assertEqual((await self.refusal(watching)).code, 504)
         await until(lambda: bool(gone))
 

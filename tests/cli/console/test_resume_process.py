@@ -124,7 +124,9 @@ class TerminalTests(ResumeCase):
         process.type(b"ls\r")
         await self.until_typed(b"ls\r")
         self.console.restart()
-        await process.until(rb"reconnected after \d+\.\d s; 3 keys may not have reached the machine")
+        await process.until(
+            rb"reconnected after \d+\.\d s; 3 keys may not have reached the machine"
+        )
         process.type(b"pwd\r")
         await self.until_typed(b"ls\rpwd\r")
         process.type(b"\x1d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -59,7 +60,9 @@ class ProgramTests(FleetCase, TerminalCase):
         self.fleet.add("default/a")
         self.fleet.journals["default/a"].append(b"one\n")
         self.fleet.frames = False
-        process = self.start("--all", "--timeout", "1")
+        process = self.start("--all")
+        await process.until(rb"a \| one\n")
+        process.signal(signal.SIGINT)
         self.assertEqual(await process.ended, 0)
         self.assertEqual(process.stdout, b"a | one\n")
         self.assertIn(b"following 1 of 1 machines", process.stderr)

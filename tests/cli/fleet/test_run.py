@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.utils import getProcessOutput
 
 from tests.cli.fleet.support import FleetCase
+from tests.clocks import expire
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet import run
 from twisted_exec.cli.fleet.run import RunTask
@@ -130,7 +132,10 @@ class RunTests(FleetCase):
         """A machine that does not answer in time has the code 124; the others have their results."""
         self.add("a")
         self.add("b", make=lambda name: RecordingAttachment())
-        _, ended, read = self.run_task("--run", "echo hello", "--timeout", "3")
+        _, ended, read = self.run_task("--run", "echo hello", "--timeout", "3600")
+        while "1 of 2 machines are done" not in self.messages:
+            await self._settle()
+        expire(reactor, 3000)
         self.assertEqual(await ended, 1)
         text = read()
         self.assertIn("exit code 0: a\n  | hello\n", text)

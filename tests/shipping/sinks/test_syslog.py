@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
+from tests.clocks import expire
 from tests.tls.support import (
     LoopbackCase,
     authority,
@@ -56,6 +57,14 @@ class SyslogCase(LoopbackCase):
         while not condition():
             await deferLater(reactor, 0.01)
 
+    async def settle(self, sink: SyslogSink) -> None:
+        """Settle at once, however long the connection has to last."""
+        settled = sink.settle()
+        while not settled.called:
+            expire(reactor, 1000)
+            await deferLater(reactor, 0.01)
+        await settled
+
     async def refusal(self, sink: SyslogSink) -> str:
         try:
             await sink.send(self.batch(sink, b"secret"))
@@ -83,7 +92,8 @@ class SyslogTests(SyslogCase):
 
     async def test_killed(self) -> None:
         """Lines that were sent shortly before a loss are reported as lost; then it goes on."""
-        receiver, _, sink = await self.receiver()
+        receiver, port, _ = await self.receiver()
+        sink = self.sink(port.getHost().port, confirm_seconds=3600)
         await sink.send(self.batch(sink, b"one"))
         await self.until(lambda: receiver.lines)
         settled = sink.settle()
@@ -92,7 +102,8 @@ class SyslogTests(SyslogCase):
             await settled
         self.assertIn("the syslog receiver 127.0.0.1", str(caught.exception))
         await sink.send(self.batch(sink, b"two"))
-        await sink.settle()
+        await self.settle(sink)
+        await self.until(lambda: len(receiver.lines) == 2)
         self.assertEqual([line.text for line in receiver.lines], ["one", "two"])
 
     async def test_lost_between(self) -> None:
@@ -148,4 +159,5 @@ class SyslogTests(SyslogCase):
         sink = self.sink(port.getHost().port, files=files)
         await sink.send(self.batch(sink, b"one"))
         await sink.settle()
+        await self.until(lambda: receiver.lines)
         self.assertEqual([line.text for line in receiver.lines], ["one"])
