@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from tests.ports import ReservedPorts
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.resource import Resource
 from twisted_exec.kube.client import KubeClient
@@ -101,6 +102,7 @@ class Deployment:
         self.unix_streams = unix_streams
         self.drain = f"--drain-seconds={drain_seconds}"
         self.servers: list[Program] = []
+        self.reserved = ReservedPorts()
         self.pki = create_pki(str(self.directory / "pki"))
         (self.directory / "runtime.yaml").write_text(CLASSES)
 
@@ -130,9 +132,10 @@ class Deployment:
 
     async def start_api(self, *options: str) -> None:
         """Start the API server; a restart uses the same port."""
+        self.port = self.port or self.reserved.add()
         storage = f"sqlite:{self.path('objects.db')}"
         self.api, self.url = await self.api_server("api", self.port, storage, *options)
-        self.port = int(self.url.rsplit(":", 1)[1])
+        self.port = int(self.url.rsplit(":", 1)[1])  # options may name another one
         await self.be_admin()
 
     async def api_server(
@@ -288,6 +291,7 @@ class Deployment:
             await server.stop()
         if hasattr(self, "runtime"):
             await self.runtime.stop()
+        self.reserved.release()
         shutil.rmtree(self.sockets, ignore_errors=True)
 
 

@@ -117,18 +117,18 @@ class CabledDeployment(Deployment):
         self.near.target = self.port
 
     async def start_runtime(self, *options: str) -> None:
+        self.far.target = self.far.target or self.reserved.add()
         where = f"--base-url=https://127.0.0.1:{self.far.port}"
         listen = f"--streaming-listen=tcp:{self.far.target}:interface=127.0.0.1"
         await super().start_runtime(where, listen, *self._runtime_options, *options)
-        self.far.target = _port_of(self.runtime.output)
 
     async def start_poollet(self, *options: str) -> None:
+        self.middle.target = self.middle.target or self.reserved.add()
         await super().start_poollet(
             f"--listen=tcp:{self.middle.target}:interface=127.0.0.1",
             *options,
         )
         if not self.middle.port:
-            self.middle.target = _port_of(self.poollet.output)
             await self.middle.listen(self.middle.target, self.pool_address)
 
     async def restart(self, program: str, *, kill: bool = True) -> None:
@@ -167,13 +167,6 @@ class CabledDeployment(Deployment):
         await super().stop()
         for cable in self.cables.values():
             await cable.stop()
-
-
-def _port_of(output: bytes) -> int:
-    """Return the port of a program that has one listening port on loopback."""
-    match = re.search(rb"starting on (\d+)", output)
-    assert match is not None, output
-    return int(match[1])
 
 
 class Typist:

@@ -181,11 +181,12 @@ class Replicas(Deployment):
     async def start_replica(self, name: str, *options: str) -> Replica:
         """Start one server; a restart uses the same port."""
         replica = self.replicas[name]
+        is_first = not replica.port
+        replica.port = replica.port or self.reserved.add()
         replica.program, replica.url = await self.api_server(
             name, replica.port, self.storage, *options
         )
-        if not replica.port:
-            replica.port = int(replica.url.rsplit(":", 1)[1])
+        if is_first:
             self.balancer.ports.append(replica.port)
             replica.kubeconfig = self.kubeconfig(
                 "admin", ["system:masters"], url=replica.url, name=name
