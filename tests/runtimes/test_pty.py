@@ -41,6 +41,9 @@ from twisted_exec.wire.stream_options import StreamOptions
 
 from .support import SHELL, RuntimeCase
 
+WAIT = "while [ ! -e go ]; do sleep 0.05; done"
+"""A part of a script in the directory of the test: wait for :meth:`ReleaseTests.go`."""
+
 
 def no_terminal() -> tuple[int, int]:
     """``os.openpty`` on a host that has none left."""
@@ -321,6 +324,11 @@ class ReleaseTests(WithKeeper):
         """The next runtime begins."""
         self.keeper = self.make_keeper()
 
+    def go(self) -> None:
+        """Let a command go on that waits."""
+        with open(os.path.join(self.directory, "go"), "w"):
+            pass
+
     def adopt(self, id: str = "m", **options: Any) -> PtyRun:
         """A run of the next runtime."""
         run = self.driver(**options).adopt(self.facts(id), self.leaders[:1])
@@ -340,10 +348,13 @@ class ReleaseTests(WithKeeper):
         A released command goes on; the next runtime gets what it has printed meanwhile, types to it,
         and hears of its end.
         """
-        script = "stty -echo; echo up; read x; sleep 0.2; echo between; read y; echo got $y; exit 3"
-        run = self.run_of(self.driver("/bin/sh", "-c", script))
+        script = (
+            f"stty -echo; echo up; read x; {WAIT}; echo between; echo >printed;"
+            "read y; echo got $y; exit 3"
+        )
+        run = self.run_of(self.driver("/bin/sh", "-c", script, directory=self.directory))
         line = await self.line(run)
-        await line.until(b"up")
+        await line.until(b"up\r\n")
         line.transport.write(b"x\r")
         await self.pause()
         line.transport.loseConnection()  # as a console does at its end
@@ -351,6 +362,8 @@ class ReleaseTests(WithKeeper):
         run.release()
         await self.keeper.close()
         self.assertTrue(self.alive())
+        self.go()
+        await self.until(lambda: os.path.exists(os.path.join(self.directory, "printed")))
 
         self.later()
         adopted = self.adopt()
@@ -366,7 +379,7 @@ class ReleaseTests(WithKeeper):
     async def test_input_in_flight(self) -> None:
         """Input that the terminal had not accepted reaches the command in the next runtime."""
         total = 60_000
-        script = "stty raw -echo; echo up; while [ ! -e go ]; do sleep 0.05; done; head -c %d | sha256sum"
+        script = f"stty raw -echo; echo up; {WAIT}; head -c %d | sha256sum"
         options = {"directory": self.directory}
         run = self.run_of(self.driver("/bin/sh", "-c", script % total, **options))
         line = await self.line(run)
@@ -380,21 +393,18 @@ class ReleaseTests(WithKeeper):
 
         self.later()
         line = await self.line(self.adopt())
-        with open(os.path.join(self.directory, "go"), "w"):
-            digest = hashlib.sha256(data).hexdigest().encode()
-        await line.until(digest)
+        self.go()
+        await line.until(hashlib.sha256(data).hexdigest().encode())
 
     async def test_ended_meanwhile(self) -> None:
         """A command that ended while no runtime ran is found with its last words and its status."""
-        run = self.run_of(
-            self.driver("/bin/sh", "-c", "echo up; read x; sleep 0.2; echo bye; exit 4")
-        )
+        script = f"echo up; {WAIT}; echo bye; exit 4"
+        run = self.run_of(self.driver("/bin/sh", "-c", script, directory=self.directory))
         line = await self.line(run)
         await line.until(b"up")
-        line.transport.write(b"\r")
-        await line.until(b"up\r\n\r\n")  # the terminal has echoed the input
         run.release()
         await self.keeper.close()
+        self.go()
         await self.until(lambda: self.alive() == [])
 
         self.later()
