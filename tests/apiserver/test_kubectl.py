@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from tests import needs
@@ -280,7 +281,13 @@ class KubectlTests(KubectlCase):
             await self.admin.patch(
                 kinds.MACHINES.resource, name, status, "default", subresource="status"
             )
-            await self.until(lambda: b"Running" in run.out)
+            count = 0
+            while b"Running" not in run.out:
+                # kubectl never shows what changes between its first look and its watch.
+                count += 1
+                label = {"metadata": {"labels": {"count": str(count)}}}
+                await self.admin.patch(kinds.MACHINES.resource, name, label, "default")
+                await deferLater(reactor, 0.1)
             run.transport.signalProcess("TERM")  # type: ignore[union-attr]
             await run.ended
             self.assertEqual(run.out.count(b"NAME"), 1)

@@ -172,8 +172,8 @@ class OIDCChainTests(ChainTestCase):
         _, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine(pool=POOL)
-        # Good for a second more, because clocks may differ.
-        header = (b"Authorization", b"Bearer " + self.token(seconds=1 - LEEWAY_SECONDS))
+        # Good for some seconds more, because clocks may differ.
+        header = (b"Authorization", b"Bearer " + self.token(seconds=4 - LEEWAY_SECONDS))
         user = await self.open(user="", headers=[*WEBSOCKET, header])
         while not user.lost.called:
             await self.recheck()
