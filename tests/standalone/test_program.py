@@ -189,9 +189,8 @@ class ReadyTests(StandaloneCase):
             )
             code, shown, said = await kubectls.run(
                 kubectl,
-                *("console", "demo-shell", "--linger", "1"),
+                *("console", "demo-shell", "--send", r"echo a$((6*7))z\n", "--expect", "a42z"),
                 env=env,
-                stdin=b"echo a$((6*7))z\n",
             )
             self.assertEqual(code, 0, f"{name}: {said}")
             self.assertIn("a42z", shown)
@@ -238,9 +237,8 @@ class ReadyTests(StandaloneCase):
         path = f"{os.path.dirname(programs.script('kubectl-console'))}:{os.environ['PATH']}"
         code, shown, said = await kubectls.run(
             kubectls.found()["kubectl"],
-            *("console", "demo-vm", "--linger", "2"),
+            *("console", "demo-vm", "--send", r"version\r", "--expect", r"U-Boot \d{4}\."),
             env={"KUBECONFIG": self.kubeconfig, "PATH": path, "HOME": self.directory},
-            stdin=b"version\r",
         )
         self.assertEqual(code, 0, said)
         self.assertRegex(shown, r"version\r\nU-Boot \d{4}\.")
