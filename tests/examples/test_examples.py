@@ -5,6 +5,7 @@ The programs in ``docs/examples``, started as their docstrings describe.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import signal
 import socket
@@ -163,9 +164,19 @@ class OneApplicationTests(ExamplesCase):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """
+    Return a port that is free, and that no other program gets meanwhile.
+
+    It is below those that Linux hands out, to which each connection of another test belongs.
+    """
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 class SizeTests(TestCase):
