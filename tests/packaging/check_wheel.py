@@ -129,6 +129,7 @@ def check_without_registry(sdist: Path, wheel: Path, scratch: Path) -> None:
         sdist,
         scratch / "without-registry",
         npm_config_registry=CLOSED_REGISTRY,
+        npm_config_fetch_retries="0",
         npm_config_cache=str(scratch / "empty"),
     )
     lost = contents(wheel).keys() - contents(without).keys()
