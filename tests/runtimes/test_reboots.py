@@ -69,7 +69,7 @@ class CommandTests(RebootCase):
         await self.started_again(ours, stock)
         ours.stream.write(b"echo two$((2))\n")
         await self.until(lambda: b"two2\r\n" in ours.got and b"two2\r\n" in stock.got)
-        self.assertEqual(bytes(ours.got), self.printed())
+        await self.until_seen(ours.got)
         killed = "the process was ended by signal 9"
         waits = f"{killed}; this session waits up to 60 s for the machine to start again"
         self.assertEqual(self.notices(ours), [waits, LINE_AGAIN])
@@ -114,7 +114,7 @@ class CommandTests(RebootCase):
         back.stream.write(b"echo two$((2))\n")
         await self.until(lambda: b"two2\r\n" in stock.got)
         self.assertNotIn(b"typed-while-off", self.printed())
-        self.assertEqual(bytes(ours.got + back.got), self.printed())
+        await self.until_seen(ours.got, back.got)
 
     async def test_two_connections(self) -> None:
         """A user whose loss nobody has noticed yet resumes the session of a machine that is off."""
