@@ -162,7 +162,7 @@ class Deployment:
             *options,
         )
         self.servers.append(program)  # whether or not it will ever listen
-        return program, (await program.until(rb"listens at (https://[^\s]+)"))[1].decode()
+        return program, (await program.until(rb"listens at (https://\S+)\s"))[1].decode()
 
     async def be_admin(self) -> None:
         """Write the administrator's kubeconfig and create a client, for the users' URL."""

@@ -208,9 +208,7 @@ class PortForwardTests(LeafTestCase):
         names = kubectls.some()
         for name in (names[0], names[-1]):
             program = self.begin("port-forward", POD, f":{server.getHost().port}", name=name)
-            await program.until(b"Forwarding from 127.0.0.1:")
-            told = re.search(rb"127\.0\.0\.1:(\d+) ->", program.output)
-            assert told is not None
+            told = await program.until(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
             there = TCP4ClientEndpoint(reactor, "127.0.0.1", int(told[1]))
             clients = [await connectProtocol(there, Heard()) for _ in range(3)]
             for number, client in enumerate(clients):

@@ -48,8 +48,9 @@ class EmptiedTests(TestCase):
         before = await self.system_objects()
         await delete_everything(self.etcds.target())
         for server in self.servers:
-            await server.program.until(rb"deleted etcd's keys below /twisted-exec")
-            await server.program.until(rb"the system objects are complete: created \d+")
+            deleted = await server.program.until(rb"deleted etcd's keys below /twisted-exec")
+            complete = rb"the system objects are complete: created \d+"
+            await server.program.until(complete, start=deleted.end())
         self.assertEqual(await self.system_objects(), before)
         await self.led()
         for server in self.servers:
@@ -61,8 +62,9 @@ class EmptiedTests(TestCase):
         before = await self.system_objects()
         await delete_by_hand(self.etcds.target(), f"/twisted-exec/namespaces/{NAMESPACE}")
         for server in self.servers:
-            await server.program.until(rb"another program deleted namespace kube-system")
-            await server.program.until(rb"the system objects are complete: created \d+")
+            deleted = await server.program.until(rb"another program deleted namespace kube-system")
+            complete = rb"the system objects are complete: created \d+"
+            await server.program.until(complete, start=deleted.end())
         self.assertEqual(await self.system_objects(), before)
         await self.led()
         for server in self.servers:
