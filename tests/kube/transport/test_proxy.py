@@ -8,6 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint, connectProtocol
 from twisted.internet.protocol import Factory, Protocol
 
+from tests.clocks import expire
 from tests.kube.transport import test_connection
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
@@ -174,7 +175,9 @@ class ProxyTests(test_connection.TLSTests):
         factory = Factory.forProtocol(lambda: proxy)  # type: ignore[arg-type]
         port = await self.listen(factory)
         config = self.config(proxy_url=f"socks5://127.0.0.1:{port}")
-        connecting = connectProtocol(endpoint(config, reactor, timeout_seconds=0.5), Protocol())
+        connecting = connectProtocol(endpoint(config, reactor, timeout_seconds=3600), Protocol())
+        await asked
+        expire(reactor, 3000)
         with self.assertRaises(Exception) as caught:
             await connecting
         self.assertIn(
