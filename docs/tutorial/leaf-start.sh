@@ -1,8 +1,8 @@
 # Create certificates for a root and a leaf cluster, and start both API servers: sh leaf-start.sh
 set -e
 servers=
-# A shell script's background programs ignore Ctrl-C, so this script stops them.
-trap 'test -z "$servers" || kill $servers; wait; exit 130' INT TERM
+# A shell script's background programs ignore Ctrl-C, so this script stops them; $! is the last of them.
+trap 'test -z "$!" || kill $servers $!; wait; exit 130' INT TERM
 for cluster in root:6443 leaf:6444; do
   name=${cluster%:*} port=${cluster#*:}
   if [ ! -d $name ]; then
