@@ -4,6 +4,7 @@ Start programs as separate processes, wait for their output, type to them, and s
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -132,13 +133,18 @@ class Program(ProcessProtocol):
     async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 20) -> int:
         """Stop the program if it still runs; fires with its exit code."""
         if self.exit_code is None:
-            os.kill(self.pid, with_signal)
-            killer = _reactor.callLater(seconds, os.kill, self.pid, signal.SIGKILL)
+            self._signal(with_signal)
+            killer = _reactor.callLater(seconds, self._signal, signal.SIGKILL)
             await self.ended
             if killer.active():
                 killer.cancel()
         assert self.exit_code is not None
         return self.exit_code
+
+    def _signal(self, number: int) -> None:
+        # It may have ended already, while a child of its has its output.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
 
 def _append(buffer: bytearray, data: bytes) -> None:
