@@ -126,7 +126,7 @@ class PlayedWorld(KcpWorld):
         self.kcp.listen()
 
     async def stop(self) -> None:
-        await self.kcp.leave()
+        await self.kcp.stop()
 
     def secret(self) -> Mapping[str, bytes]:
         return {

@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from twisted.web import resource, server
 from twisted.web.http import Request
 
+from tests.ports import ReservedPorts
 from tests.tls.support import CLIENT_GO, alternatives, authority, named
 from twisted_exec.api.kinds import (
     CLUSTERROLEBINDINGS,
@@ -139,7 +140,7 @@ class PlayedKcp(resource.Resource):
         self._ids = itertools.count(1)
         self._accounts: dict[str, tuple[str, str, str, float]] = {}
         self._port: Any = None
-        self._number = 0
+        self._number, self._reserved = 0, ReservedPorts()
         self._add("root")
         self.renew()
         for path in extra:
@@ -150,11 +151,11 @@ class PlayedKcp(resource.Resource):
 
     def listen(self) -> None:
         """Listen, after the first time at the same port."""
+        self._number = self._number or self._reserved.add()
         self._site = _Site(self)
         self._port = reactor.listenSSL(
             self._number, self._site, CERTIFICATE.options(), interface="127.0.0.1"
         )
-        self._number = self._port.getHost().port
 
     async def leave(self) -> None:
         """Stop listening and abort all connections."""
@@ -162,6 +163,11 @@ class PlayedKcp(resource.Resource):
         if port is not None:
             await port.stopListening()
             await self._site.abort_all()
+
+    async def stop(self) -> None:
+        """Leave for good."""
+        await self.leave()
+        self._reserved.release()
 
     @property
     def url(self) -> str:
