@@ -360,7 +360,7 @@ class EndTests(HostCase):
 
     async def test_28_stop(self) -> None:
         """A broker that stops says why, and leaves nothing behind."""
-        host = await self.ready(drain_seconds=1.0)
+        host = await self.ready(drain_seconds=60.0)
         end = await self.use(host, await self.token(host, await self.machine(host)))
         await host.stopService()
         await end.lost
@@ -488,12 +488,13 @@ class FaultTests(HostCase):
 
     async def test_25_no_deadline(self) -> None:
         """A target that does not answer is not waited for for ever; the token is good again."""
-        self.patch(streams, "ANSWER_SECONDS", 0.2)
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         self.pool.silent = True
+        self.patch(streams, "ANSWER_SECONDS", 0.2)
         self.assertEqual((await self.answer(host, token))[0], 504)
         self.pool.silent = False
+        self.patch(streams, "ANSWER_SECONDS", 60)
         await self.use(host, token)
 
     async def test_21_read_only(self) -> None:
