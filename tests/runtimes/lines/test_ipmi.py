@@ -179,7 +179,8 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
 
     async def test_restarted(self) -> None:
         """A BMC that restarts is found again, by the same session."""
-        self.patch(ipmi, "_PATIENCE", ("-N", "1", "-R", "1"))
+        # Short, for the loss to be noticed soon; long enough for a BMC that is slow for a moment.
+        self.patch(ipmi, "_PATIENCE", ("-N", "1", "-R", "4"))
         _, line = await self.opened_line()
         await self.bmc.restart()
         line.transport.write(b"x")
