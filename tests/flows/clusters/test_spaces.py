@@ -97,8 +97,9 @@ class ShowTests(SpaceCase):
         console.type(TYPED)
         for each in (console, own):
             await each.until(rb"a42z")
-        events = await self.shell("kubectl get events -n spaceprovider-default")
-        self.assertRegex(events, r"Normal +Rotated +space/that")
+        rotated, events = r"Normal +Rotated +space/that", ""
+        while not re.search(rotated, events):  # they are written behind the credentials
+            events = await self.shell("kubectl get events -n spaceprovider-default")
         (pid,) = self.processes()
         await self.shell("kubectl delete space that -n spaceprovider-default")
         for each in (console, own):
