@@ -83,7 +83,7 @@ class Output:
         self.stream: Stream | None = None
         self.has_ended = False
         self.notices: list[str] = []
-        self._early = self._notice = b""
+        self._early = self._notice = self._end = b""
 
     @property
     def size(self) -> int:
@@ -94,9 +94,7 @@ class Output:
         data = self._without_notices(data)
         if self.stream is None:
             data = self._begin(data)
-        if data.endswith(END):
-            self.has_ended = True
-            data = data[: -len(END)]
+        data = self._without_end(data)
         if self.stream is not None:
             self.stream.add(data)
 
@@ -105,6 +103,15 @@ class Output:
         self.notices += [text.decode() for text in _NOTICE.findall(data)]
         data, carriage_return, rest = _NOTICE.sub(b"", data).partition(b"\r")
         self._notice = carriage_return + rest  # the machine prints no carriage returns
+        return data
+
+    def _without_end(self, data: bytes) -> bytes:
+        """Keep the machine's last line, of which a part may be in each of several pieces."""
+        data, letter, rest = (b"", b"", data) if self._end else data.partition(END[:1])
+        self._end += letter + rest
+        if not END.startswith(self._end):
+            raise WrongBytesError(f"{self._end[:80]!r} at the end")
+        self.has_ended = self._end == END
         return data
 
     def _begin(self, data: bytes) -> bytes:

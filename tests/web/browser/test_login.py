@@ -33,7 +33,7 @@ reactor: Any = _reactor
 SHOWN = "document.querySelector('.user')?.textContent"
 """The name of the user in the page's head."""
 DIALOG = "document.querySelector('dialog')"
-TOKEN_SECONDS = 10
+TOKEN_SECONDS = 20
 """From the issue of a token to its end; the console is opened meanwhile."""
 BINDING = {
     "metadata": {"name": "jane"},
