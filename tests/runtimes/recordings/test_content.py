@@ -23,6 +23,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.recording.chain import decode_head
 from twisted_exec.recording.signatures import Trust
 from twisted_exec.recording.verification import verify
+from twisted_exec.runtimes.recordings import service
 from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki.authority import Authority
@@ -79,10 +80,11 @@ class ContentTests(HostCase):
 
     async def test_recorded_session(self) -> None:
         """A session that must be recorded is, from its first byte; the content verifies, open and closed."""
+        self.patch(service, "READ_WAIT_SECONDS", 60.0)  # however slow this machine is
         client, id = await self.with_shell(recording=self.recorder())
         user = await self.open(client, id, f"{UID}/masked")
         user.stream.write(b"echo $((6 * 7))\r")
-        await self.until(lambda: b"42" in user.got)
+        await self.until(lambda: b"42\r\n" in user.got)
         text = await self.content(client)
         self.assertIn(b"42\r\n", played(text))
         self.assertFalse(verify(io.BytesIO(text), self.trust).is_closed)
