@@ -185,7 +185,7 @@ class ReadyTests(StandaloneCase):
             columns = r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +READY +REASON +AGE\n"
             self.assertRegex(shown, columns)
             self.assertRegex(
-                shown, r"demo-shell +pty +<none> +local +Running +True +<none> +\d+s\n"
+                shown, r"demo-shell +pty +<none> +local +Running +True +<none> +\d+[ms]\S*\n"
             )
             code, shown, said = await kubectls.run(
                 kubectl,
