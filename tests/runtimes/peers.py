@@ -175,7 +175,7 @@ class Ser2net:
                 )
             )
         self._program = start(["ser2net", "-n", "-d", "-u", "-c", config])
-        while not _listens(os.path.join(self._directory, "ser2net.sock")):
+        while not listens(os.path.join(self._directory, "ser2net.sock")):
             await pause()
 
     async def stop(self) -> None:
@@ -188,7 +188,7 @@ class Ser2net:
                 os.unlink(os.path.join(self._directory, name))
 
 
-def _listens(path: str) -> bool:
+def listens(path: str) -> bool:
     """Return whether a program listens at a UNIX socket, whose file exists a moment earlier."""
     accepts = "00010000"  # __SO_ACCEPTCON in the column Flags, see proc_net(5)
     fields = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]

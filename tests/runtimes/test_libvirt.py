@@ -23,6 +23,7 @@ from zope.interface.verify import verifyObject
 from tests import needs
 from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
+from tests.runtimes.peers import listens
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.config import parse
@@ -173,7 +174,7 @@ class DomainCase(RuntimeCase):
         )
         self.addCleanup(self.end_daemon)
         socket = os.path.join(self.place, "libvirt", "libvirt-sock")
-        await self.until(lambda: os.path.exists(socket))
+        await self.until(lambda: listens(socket))
         self.uri = f"qemu+unix:///session?socket={socket}"
 
     async def end_daemon(self) -> None:
