@@ -26,12 +26,16 @@ class WebTestCase(Steps):
 
     async def setUp(self) -> None:
         self.users: list[User] = []
-        self.deployment = WebDeployment(self.mktemp())
+        self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)
         self.browser = self.prepare()
         self.addCleanup(self.browser.stop)
         await self.browser.start()
         await self.deployment.start()
+
+    def make_deployment(self) -> WebDeployment:
+        """Return the deployment, not started."""
+        return WebDeployment(self.mktemp())
 
     def prepare(self) -> Any:
         """Change the deployment before its start; return the browser, Chromium or another one."""

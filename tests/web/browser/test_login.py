@@ -5,6 +5,7 @@ Logins in a real browser: at an identity provider, and by a pasted token.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from tests.auth.provider import Provider
 from tests.flows.deployment import pause
+from tests.flows.programs import Program, start
 from tests.tls.support import write
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -25,6 +27,7 @@ from twisted_exec.web.oidc import WebClient
 
 from .base import WebTestCase
 from .chromium import Chromium
+from .deployment import WebDeployment
 from .page import Page
 from .user import User
 
@@ -35,6 +38,13 @@ SHOWN = "document.querySelector('.user')?.textContent"
 DIALOG = "document.querySelector('dialog')"
 TOKEN_SECONDS = 20
 """From the issue of a token to its end; the console is opened meanwhile."""
+_TOLERANT = """
+from twisted.scripts.twistd import run
+from twisted_exec.auth.oidc import authenticator
+authenticator.LEEWAY_SECONDS = 90.0
+run()
+"""
+"""In place of ``twistd``."""
 BINDING = {
     "metadata": {"name": "jane"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
@@ -123,6 +133,17 @@ class LoginTests(ChainTestCase):
         self.assertEqual(page.violations + page.exceptions, [])
 
 
+class TolerantDeployment(WebDeployment):
+    """A deployment whose API server accepts tokens long after their end, so that a slow browser is in time."""
+
+    def twistd(self, plugin: str, *options: str) -> Program:
+        if plugin != "exec-apiserver":
+            return super().twistd(plugin, *options)
+        program = start([sys.executable, "-c", _TOLERANT, "-n", "--pidfile=", plugin, *options])
+        self.started.append(program)
+        return program
+
+
 class ExpiryTests(WebTestCase):
     """Three programs and an identity provider."""
 
@@ -135,6 +156,9 @@ class ExpiryTests(WebTestCase):
         await super().setUp()
         await self.deployment.create_machine("vm-1", "shell")
         await self.deployment.client.create(kinds.CLUSTERROLEBINDINGS.resource, BINDING)
+
+    def make_deployment(self) -> WebDeployment:
+        return TolerantDeployment(self.mktemp())
 
     def prepare(self) -> Any:
         self.deployment.api_options = (
