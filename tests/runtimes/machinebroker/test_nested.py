@@ -161,11 +161,13 @@ class Cluster:
         return Poollet(settings, client, runtime, self.audit, reactor)
 
     async def stop(self) -> None:
-        """The poollet first."""
+        """The poollet first; the server last, so that it has no connections when it has stopped."""
         while self._running:
-            await maybeDeferred(self._running.pop().stopService)
-        for client in self._clients:
-            await client.close()
+            service = self._running.pop()
+            if not self._running:
+                for client in self._clients:
+                    await client.close()
+            await maybeDeferred(service.stopService)
 
     async def machines(self) -> list[Object]:
         """As they are here."""
