@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _SCHEDULED = 2
@@ -11,17 +12,21 @@ _SCHEDULED = 2
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _family(pid: int) -> list[int]:
-    """A process and its children (nginx works in a child)."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(int(child) for child in children)]
+def _family(pid: int, name: str) -> Iterator[str]:
+    """Yield this file of a process and of its children (nginx works in a child)."""
+    yield Path(f"/proc/{pid}/{name}").read_text()
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            yield Path(f"/proc/{child}/{name}").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
 
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process and its children so far."""
     total = 0
-    for member in _family(pid):
-        fields = Path(f"/proc/{member}/stat").read_text().rsplit(") ", 1)[1].split()
+    for stat in _family(pid, "stat"):
+        fields = stat.rsplit(") ", 1)[1].split()
         total += int(fields[11]) + int(fields[12])
     return total / _TICKS
 
@@ -50,8 +55,8 @@ def is_alive(pid: int) -> bool:
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process and its children."""
     total = 0
-    for member in _family(pid):
-        for line in Path(f"/proc/{member}/status").read_text().splitlines():
+    for status in _family(pid, "status"):
+        for line in status.splitlines():
             if line.startswith("VmRSS:"):
                 total += int(line.split()[1]) * 1024
     return total
