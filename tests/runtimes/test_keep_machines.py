@@ -256,7 +256,7 @@ class ShellTests(KeptCase):
         third = await self.start()
         await self.until_running(third, id)
         self.attach(third, id).viewer.data_received(b"\r")
-        await self.until(lambda: b"end" in self.text(third, id))
+        await self.until(lambda: b"end\r\n" in self.text(third, id))
         self.assertEqual(self.text(third, id), b"up\r\nafter\r\nend\r\n")
         self.assertNotIn("gap", self.kinds(third, id))
         await third.delete_machine(pb.DeleteMachineRequest(machine_id=id))
