@@ -36,6 +36,7 @@ class Peer(Protocol):
     def __init__(self, answer: Callable[[Peer, bytes], None]) -> None:
         self.got = b""
         self.gone = False
+        self.rest = b""  # of what it got: a command that is not complete
         self._answer = answer
 
     def dataReceived(self, data: bytes) -> None:
@@ -195,28 +196,31 @@ def listens(path: str) -> bool:
     return any(each[3] == accepts and each[-1] == path for each in fields)
 
 
+_COMMAND = re.compile(
+    rb"\xff(?:\xff|[\xfb-\xfe](?P<option>.)|\xfa.(?P<setting>.)(?P<value>.*?)\xff\xf0|[\xf0-\xf9])",
+    re.DOTALL,
+)
+"""A command of telnet: an escaped byte, an option, a setting of RFC 2217, or another one."""
+
+
 def _serial_device(peer: Peer, data: bytes) -> None:
     """Says DO to RFC 2217, confirms each setting, and echoes text."""
-    text, at = b"", 0
-    while at < len(data):
-        if data[at] != 255:
-            text += data[at : at + 1]
-            at += 1
-        elif data[at + 1] == 255:
-            text += b"\xff\xff"
-            at += 2
-        elif data[at + 1] == 250:
-            end = data.index(b"\xff\xf0", at)
-            peer.says(
-                b"\xff\xfa\x2c" + bytes((data[at + 3] + 100,)) + data[at + 4 : end] + b"\xff\xf0"
-            )
-            at = end + 2
-        elif data[at + 1] in (251, 253):
-            if data[at + 1 : at + 3] == b"\xfb\x2c":
-                peer.says(b"\xff\xfd\x2c")
-            at += 3
-        else:
-            at += 2
+    data, text = peer.rest + data, b""
+    while data:
+        plain = data.partition(b"\xff")[0]
+        text, data = text + plain, data[len(plain) :]
+        command = _COMMAND.match(data)
+        if command is None:
+            break  # the rest of it comes later, if there is any
+        data = data[command.end() :]
+        if command[0] == b"\xff\xff":
+            text += command[0]
+        elif command[0] == b"\xff\xfb\x2c":
+            peer.says(b"\xff\xfd\x2c")
+        elif command["setting"]:
+            confirmed = bytes((command["setting"][0] + 100,)) + command["value"]
+            peer.says(b"\xff\xfa\x2c" + confirmed + b"\xff\xf0")
+    peer.rest = data
     if text:
         peer.says(text)
 
