@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, secrets_of
+from tests.ports import ReservedPorts
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
 from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
@@ -47,12 +48,13 @@ SESSIONS = (
 
 
 @contextmanager
-def busy_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that is in use."""
-    with socket.socket() as used:
-        used.bind(("127.0.0.1", 0))
-        used.listen()
-        yield used.getsockname()[1]
+def busy_port(case: SynchronousTestCase) -> Iterator[int]:
+    """A port of 127.0.0.1 that is in use, and then free until the end of the test."""
+    reserved = ReservedPorts()
+    case.addCleanup(reserved.release)
+    port = reserved.add()
+    with socket.create_server(("127.0.0.1", port)):
+        yield port
 
 
 class LocalContractTests(SpaceProviderContract, TestCase):
@@ -211,7 +213,7 @@ class KeptTests(TestCase):
 
     async def test_no_port_left(self) -> None:
         """A space waits for a free port of the range, and says so; then it gets that port."""
-        with busy_port() as port:
+        with busy_port(self) as port:
             self.world.means = replace(self.world.means, ports=range(port, port + 1))
             self.provider = self.world.make()
             await self.provider.create(self.red, SpaceRequest("owner"))
@@ -376,7 +378,7 @@ class PortTests(SynchronousTestCase):
 
     def test_range(self) -> None:
         """All ports of a range are tried, and the error names the range and the option."""
-        with busy_port() as port:
+        with busy_port(self) as port:
             ports = range(port, port + 1)
             with self.assertRaises(NoFreePort) as caught:
                 free_port([], ports)
