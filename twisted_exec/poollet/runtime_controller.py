@@ -120,6 +120,7 @@ class RuntimeController:
         self._stopped = True
         if self._send_call is not None and self._send_call.active():
             self._send_call.cancel()
+            self._send_call = None
         running = [each for each in (self._sending, self._polling) if each]
         for each in running:
             each.cancel()
@@ -143,8 +144,7 @@ class RuntimeController:
 
     def _send_soon(self) -> None:
         self._is_dirty = True
-        waits = self._send_call is not None and self._send_call.active()
-        if not (waits or self._sending or self._stopped):
+        if self._send_call is None and not self._stopped:
             self._send_call = self._clock.callLater(SEND_DELAY_SECONDS, self._begin_sending)
 
     def _begin_sending(self) -> None:
@@ -152,7 +152,8 @@ class RuntimeController:
         self._sending.addBoth(self._was_sent)
 
     def _was_sent(self, _: object) -> None:
-        self._sending = None
+        # Only now: the first steps of a sending may change objects, before ``_sending`` is set.
+        self._sending = self._send_call = None
         if self._is_dirty:
             self._send_soon()
 

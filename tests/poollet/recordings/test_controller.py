@@ -214,6 +214,17 @@ class ControllerTests(ControllerCase):
         self.assertEqual((type_, reason), ("Warning", "RecordingFailed"))
         self.assertIn("makes no recordings", message)
 
+    def test_stopped_beside_old_runtime(self) -> None:
+        """A controller whose first call makes a recording fail leaves nothing behind when it stops."""
+        self.successResultOf(self.controller.stop())
+        before = len(self.clock.getDelayedCalls())
+        self.old = True
+        self.create()
+        self.controller = self.make()
+        self.assertEqual(self.status_of()["phase"], "Failed")
+        self.successResultOf(self.controller.stop())
+        self.assertEqual(len(self.clock.getDelayedCalls()), before)
+
     def test_replaced_by_old_runtime(self) -> None:
         """The same if such a runtime takes the place of a newer one, while the API server fails."""
         self.create()
