@@ -32,6 +32,7 @@ _SCRIPT = """\
 stty raw -echo
 while [ ! -e go ]; do echo waiting; sleep 0.05; done
 head -c %d | sha256sum
+exec sleep 1000
 """
 
 
