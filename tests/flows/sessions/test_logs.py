@@ -64,6 +64,14 @@ class LogCase(TestCase):
             end = await screen.until(PROMPT, start=end)
         await screen.leave()
 
+    async def until_back(self) -> None:
+        """Wait until the console opens again, which may be later than the machine's state says."""
+        while True:
+            try:
+                return await (await watch(self.deployment.admin, "sh")).leave()
+            except APIError:
+                await pause()
+
     def follow(self, *options: str, kubeconfig: str = "") -> Program:
         """Start ``kubectl logs -f``."""
         argv = ["kubectl", "logs", "-f", "sh", *options]
@@ -269,14 +277,6 @@ class LossTests(LogCase):
         while not condition(self.out.read_bytes() if self.out.exists() else b""):
             await pause()
 
-    async def is_back(self) -> bool:
-        """Return whether the runtime has the machine again."""
-        try:
-            await (await watch(self.deployment.admin, "sh")).leave()
-        except APIError:
-            return False
-        return True
-
     def check_numbers(self, complete: bool = True) -> None:
         """Every number came once, in order."""
         numbers = re.findall(rb"^(\d{15})\r$", self.out.read_bytes(), re.MULTILINE)
@@ -313,8 +313,7 @@ class LossTests(LogCase):
         await self.steady()
         await self.deployment.runtime.stop(signal.SIGKILL)
         await self.deployment.start_runtime()
-        while not await self.is_back():
-            await pause()
+        await self.until_back()
         await self.say("again")
         await self.reaches(lambda text: b"\r\nagain\r\n" in text)
         self.check_numbers(complete=False)
@@ -338,8 +337,7 @@ class LossTests(LogCase):
         self.check_numbers()
         await deployment.runtime.stop()
         await deployment.start_runtime()
-        while not await self.is_back():
-            await pause()
+        await self.until_back()
         await self.say("again")
         await self.reaches(lambda text: b"\r\nagain\r\n" in text)
         self.assertNotIn(b"twisted-exec:", self.out.read_bytes())
