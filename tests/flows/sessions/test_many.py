@@ -117,7 +117,9 @@ class ManySessionsTests(TestCase):
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        # A hundred consoles are opened at once, which takes a busy machine longer than the default.
+        await self.deployment.start_api("--machinepoollet-timeout=60")
+        await self.deployment.start_rest()
         self.names = [f"sh-{n}" for n in range(MACHINES)]
         await gatherResults(
             [
