@@ -4,17 +4,20 @@ STATE ARGS``.
 
 It opens the two sockets of its command line, speaks enough of QMP, and once the machine goes on
 (``cont``) it stops with STATE as its status.  With ``io-error`` the next ``cont`` is for good.  With
-``shutdown`` the machine is off then, and no command is answered any more.
+``shutdown`` the machine is off then, and no command is answered any more; with ``late-shutdown``
+the process has ended before its last event can be read.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import sys
 import threading
+import time
 
 
 def listen(name: str) -> socket.socket:
@@ -49,6 +52,18 @@ def main() -> None:
             if expected == "shutdown":
                 say(event="SHUTDOWN", data={"guest": True, "reason": "guest-shutdown"})
                 signal.pause()
+            if expected == "late-shutdown":
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+                emulator, kept = os.getpid(), control.fileno()
+                if os.fork() != 0:
+                    os._exit(0)
+                os.closerange(0, kept)
+                os.closerange(kept + 1, 256)
+                while os.getppid() == emulator:
+                    pass
+                time.sleep(0.2)
+                say(event="SHUTDOWN", data={"guest": True, "reason": "guest-shutdown"})
+                os._exit(0)
             status = "running" if expected == "io-error" and conts > 1 else expected
             say(event="STOP" if status == expected else "RESUME", data={})
         if command == "quit":

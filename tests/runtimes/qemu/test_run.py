@@ -115,6 +115,11 @@ class EndTests(QemuCase):
         self.assertEqual(ending.reason, POWERED_OFF)
         self.assertEqual(ending.message, 'machine "default/m" powered itself off')
 
+    async def test_late_event(self) -> None:
+        """The last event of a QEMU counts although its end was noticed before."""
+        line = await self.line(self.run_of(self.driver(program=self.double("late-shutdown"))))
+        self.assertEqual((await line.over()).ending.reason, POWERED_OFF)
+
     async def test_does_not_end(self) -> None:
         """A QEMU that does not end when its machine is off is killed."""
         self.patch(run_module, "_OFF_SECONDS", 0.2)

@@ -37,6 +37,7 @@ class QMP(LineOnlyReceiver):
 
     :param on_event: called with name and data of each event.
     :ivar greeting: fires when commands may be sent; fails if QEMU closes the socket before.
+    :ivar is_lost: QEMU has closed the socket, and everything that it sent was read.
     """
 
     delimiter = b"\n"
@@ -46,7 +47,7 @@ class QMP(LineOnlyReceiver):
     def __init__(self, on_event: Callable[[str, dict[str, Any]], None]) -> None:
         self._on_event = on_event
         self._answers: deque[Deferred[Any]] = deque()
-        self._lost = False
+        self.is_lost = False
         self.greeting: Deferred[None] = Deferred()
 
     def execute(self, command: str, **arguments: Any) -> Deferred[Any]:
@@ -56,7 +57,7 @@ class QMP(LineOnlyReceiver):
         :return: fires with the ``return`` member of QEMU's answer; fails with :class:`QMPError`.
         """
         answer: Deferred[Any] = Deferred()
-        if self._lost:
+        if self.is_lost:
             answer.errback(QMPError("QEMU has closed its control socket"))
             return answer
         self._answers.append(answer)
@@ -98,7 +99,7 @@ class QMP(LineOnlyReceiver):
             self.greeting.errback(failure)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._lost = True
+        self.is_lost = True
         answers, self._answers = self._answers, deque()
         for answer in answers:
             answer.errback(QMPError("QEMU has closed its control socket"))

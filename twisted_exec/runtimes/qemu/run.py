@@ -358,7 +358,16 @@ class QemuRun:
                     "Warning", "LineReopened", "the serial line was lost and is connected again"
                 )
                 return
+        if self._exit.is_off:
+            await self._read_last_events()
         line.end(Failure(LineEnded(self._ending())))
+
+    async def _read_last_events(self) -> None:
+        """Wait until the control socket has closed: the last event may be that of a power off."""
+        clock = self._driver.reactor
+        end = clock.seconds() + _QUIT_SECONDS
+        while self._control is not None and not self._control.is_lost and clock.seconds() < end:
+            await deferLater(clock, _POLL_SECONDS)
 
     def _socket_paths(self) -> Sockets:
         directory = self._facts.directory
