@@ -157,6 +157,9 @@ class KeptTests(MachinesCase):
         await self.until_running(client)
         before = self.pids()
         self.assertEqual(len(before), 1)
+        early = await self.console(client, id)
+        while b"ok" not in early.got:
+            await pause()
         await first.stop(signal.SIGKILL)
         self.assertEqual(self.pids(), before)
 
