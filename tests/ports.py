@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import socket
 
+from twisted.trial.unittest import SynchronousTestCase
+
 
 class ReservedPorts:
     """
@@ -36,3 +38,10 @@ class ReservedPorts:
         sockets, self._sockets = self._sockets, []
         for holder in sockets:
             holder.close()
+
+
+def reserved_port(case: SynchronousTestCase) -> int:
+    """Reserve a port of 127.0.0.1 until the end of a test, and return it."""
+    ports = ReservedPorts()
+    case.addCleanup(ports.release)
+    return ports.add()

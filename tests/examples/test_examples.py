@@ -5,10 +5,8 @@ The programs in ``docs/examples``, started as their docstrings describe.
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +21,7 @@ from twisted.trial.unittest import TestCase
 from tests.flows.programs import Program, script, start
 from tests.kube.console_cases import ConsolesCase
 from tests.kube.consoles.test_endpoint import Collector
+from tests.ports import reserved_port
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -128,7 +127,7 @@ class OneApplicationTests(ExamplesCase):
             "-ny",
             str(EXAMPLES / "one_application.py"),
             LAB_STATE=f"{self.directory}/state",
-            LAB_PORT=str(free_port()),
+            LAB_PORT=str(reserved_port(self)),
         )
         await program.until(rb"ready: https://")
         config = load(f"{self.directory}/state/admin.kubeconfig")
@@ -161,22 +160,6 @@ class OneApplicationTests(ExamplesCase):
         with open(f"{self.directory}/state/audit.jsonl") as file:
             records = [json.loads(line) for line in file]
             return sorted(each["hop"] for each in records if each["event"] != "request")
-
-
-def free_port() -> int:
-    """
-    Return a port that is free, and that no other program gets meanwhile.
-
-    It is below those that Linux hands out, to which each connection of another test belongs.
-    """
-    while True:
-        port = random.randrange(20_000, 32_768)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 class SizeTests(TestCase):

@@ -122,13 +122,13 @@ time.time = lambda: now() + 3600 * os.path.exists(noon)
 """
 """The same, with a wall clock that is an hour ahead as soon as a file exists."""
 
-PASS_SECONDS = f"""
+AHEAD = f"""
 import os, time
 now, passed = time.monotonic, os.environ["PASSED"]
 time.monotonic = lambda: now() + os.path.getsize(passed)
 {COMMAND}
 """
-"""The same, for which more time has passed: as many seconds as a file has bytes."""
+"""The same, with a monotonic clock that is ahead by as many seconds as a file has bytes."""
 
 
 class ConsoleProcess(ProcessProtocol):
@@ -206,14 +206,14 @@ class ProcessCase(ConsolesCase):
         self.addCleanup(self._kill, process)
         return process
 
-    def start_in_time(self, *arguments: str) -> ConsoleProcess:
-        """Start the program; its time limits also end when :meth:`pass_seconds` says so."""
+    def start_with_clock(self, *arguments: str) -> ConsoleProcess:
+        """Start the program with a clock that :meth:`pass_seconds` puts forward."""
         self.passed = os.path.abspath(self.mktemp())
         with open(self.passed, "wb"):
-            return self.start(*arguments, command=PASS_SECONDS, env={"PASSED": self.passed})
+            return self.start(*arguments, command=AHEAD, env={"PASSED": self.passed})
 
     def pass_seconds(self, process: ConsoleProcess, seconds: int) -> None:
-        """Let time pass at once."""
+        """Put the clock of the program forward."""
         with open(self.passed, "ab") as file:
             file.write(bytes(seconds))
         process.signal(signal.SIGWINCH)  # to wake it
@@ -284,7 +284,7 @@ class PipeTests(ProcessCase):
                 reactor.callLater(0.2, self.transport.write, b"later")
 
         attachment = self.serve(Late())
-        process = self.start_in_time("--linger", "30")
+        process = self.start_with_clock("--linger", "30")
         process.type(b"version\r")
         process.transport.closeStdin()
         await process.until(b"later")

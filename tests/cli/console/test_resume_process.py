@@ -180,7 +180,7 @@ class PipeTests(ResumeCase):
 
     async def test_goes_on(self) -> None:
         """The linger time begins anew after an outage that lasts longer than it."""
-        process = self.start_in_time("--linger", "10")
+        process = self.start_with_clock("--linger", "10")
         process.type(b"uname\n")
         process.transport.closeStdin()
         await self.until_typed(b"uname\n")

@@ -7,11 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +17,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.apiserver.chain import ChainTestCase, pki, read
 from tests.cli.typed import typed
+from tests.ports import reserved_port
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.cli.doctor import server as server_checks
@@ -47,14 +45,6 @@ async def examined(test: TestCase, *words: str) -> tuple[int, Results]:
         if results.get(each["check"], ("ok",))[0] == "ok":
             results[each["check"]] = each["status"], each["message"], each["remedy"]
     return code, results
-
-
-@contextmanager
-def closed_port() -> Iterator[int]:
-    """A port that refuses connections, and that no other program gets meanwhile."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
 
 
 class DemoTests(TestCase):
@@ -142,10 +132,8 @@ class ServerTests(ChainTestCase):
 
     async def test_nobody_listens(self) -> None:
         """A closed port is an error at the server."""
-        with closed_port() as port:
-            url = f"https://127.0.0.1:{port}"
-            words = ("--kubeconfig", self.config(server=url))
-            message, remedy = await self.failure("server", *words)
+        url = f"https://127.0.0.1:{reserved_port(self)}"
+        message, remedy = await self.failure("server", "--kubeconfig", self.config(server=url))
         self.assertIn(f"cannot reach {url}", message)
         self.assertIn("start the API server", remedy)
 
@@ -468,14 +456,13 @@ class MachineTests(ChainTestCase):
 
     async def test_silent_poollet(self) -> None:
         """A pool without heartbeat, and the poollet that does not answer, are errors of the poollet."""
-        with closed_port() as port:
-            await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
-            await self.make_machine()
-            message, remedy = await self.problem("poollet")
-            self.assertIn('pool "pool-a" at 127.0.0.1', message)
-            self.assertIn("exec-poollet", remedy)
-            await self.ready("Unknown", "MachinePoolStatusUnknown", "not heard of for 50 s")
-            message, _ = await self.problem("poollet")
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=reserved_port(self))
+        await self.make_machine()
+        message, remedy = await self.problem("poollet")
+        self.assertIn('pool "pool-a" at 127.0.0.1', message)
+        self.assertIn("exec-poollet", remedy)
+        await self.ready("Unknown", "MachinePoolStatusUnknown", "not heard of for 50 s")
+        message, _ = await self.problem("poollet")
         self.assertIn("not heard of for 50 s", message)
 
     async def test_runtime(self) -> None:

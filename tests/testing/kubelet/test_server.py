@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 
 from twisted.internet.protocol import Factory, Protocol
 
-from tests.ports import ReservedPorts
+from tests.ports import reserved_port
 from tests.streaming.readers import read
 from tests.testing.callers import Caller, Forwarding, call, forward, until
 from tests.tls.support import LoopbackCase, authority, client_identity, reactor
@@ -380,16 +380,11 @@ class PortForwardTests(KubeletCase):
             client.got[error], rb"error forwarding port \d+ to pod web, uid : failed to connect"
         )
 
-    def closed_port(self) -> int:
-        reserved = ReservedPorts()
-        self.addCleanup(reserved.release)
-        return reserved.add()
-
     async def test_pairs(self) -> None:
         """Over SPDY every connection has its own pair of streams, and its own end."""
         await self.kubelet()
         client = await forward(self.endpoint, "/portForward/default/web")
-        await self.check(client, await self.a_port(), self.closed_port())
+        await self.check(client, await self.a_port(), reserved_port(self))
         client.leave()
         await until(lambda: client.lost)
 
@@ -417,7 +412,7 @@ class PortForwardTests(KubeletCase):
         client = await forward(self.endpoint, "/portForward/default/web")
         data, error = client.open(70_000)
         await until(lambda: {data, error} <= client.ended)
-        await self.check(client, await self.a_port(), self.closed_port())
+        await self.check(client, await self.a_port(), reserved_port(self))
         client.leave()
 
     async def test_tunnel(self) -> None:
@@ -427,7 +422,7 @@ class PortForwardTests(KubeletCase):
         tunnel = _Tunnel(socket, client)
         factory = client_factory(reactor, 1 << 20)
         self.upgraded.hand_over(start(socket, factory, tunnel, reactor, 5))
-        await self.check(client, await self.a_port(), self.closed_port())
+        await self.check(client, await self.a_port(), reserved_port(self))
         socket.close()
         await until(lambda: tunnel.gone)
 

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, secrets_of
-from tests.ports import ReservedPorts
+from tests.ports import reserved_port
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
 from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
@@ -50,9 +50,7 @@ SESSIONS = (
 @contextmanager
 def busy_port(case: SynchronousTestCase) -> Iterator[int]:
     """A port of 127.0.0.1 that is in use, and then free until the end of the test."""
-    reserved = ReservedPorts()
-    case.addCleanup(reserved.release)
-    port = reserved.add()
+    port = reserved_port(case)
     with socket.create_server(("127.0.0.1", port)):
         yield port
 
