@@ -31,6 +31,7 @@ from twisted_exec.api.status import (
     NotFound,
 )
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.transport.answers import typed
 
 GRACE_SECONDS = 30
 """Of a Pod that says none."""
@@ -55,8 +56,9 @@ class MemoryCluster:
         self.reviews: dict[Resource, Review] = {}
         """How each kind of review is answered; others are refused with 404."""
         self.problem: APIError | None = None
-        self.forbidden: set[Resource] = set()
         """While set, every request fails with it."""
+        self.forbidden: set[Resource] = set()
+        """Resources that no role names, served or not: requests for them fail with 403."""
         self.requests: list[tuple[str, str, str, str]] = []
         """Verb, plural, namespace and name of every request so far."""
         self.graceful: set[Resource] = set()
@@ -353,11 +355,11 @@ class MemoryClient:
         if self._cluster.problem is not None:
             return fail(self._cluster.problem)
         if resource in self._cluster.forbidden:
-            return fail(Forbidden(f"{resource.qualified} is forbidden"))
+            return fail(typed(Forbidden(f"{resource.qualified} is forbidden")))
         try:
             done = act()
         except APIError as refused:
-            return fail(refused)
+            return fail(typed(refused))
         return done if isinstance(done, Deferred) else succeed(done)
 
     def _get(self, resource: Resource, name: str, namespace: str) -> Object:

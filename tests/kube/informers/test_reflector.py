@@ -69,6 +69,54 @@ class ReflectorTests(SynchronousTestCase):
     def delete(self, name: str) -> None:
         self.successResultOf(self.client.delete(MACHINES, name, "lab"))
 
+    def info(self) -> list[str]:
+        """Collect what is logged from now on, with its level."""
+        lines: list[str] = []
+
+        def observe(event: Any) -> None:
+            lines.append(f"{event['log_level'].name}: {formatEvent(event)}")
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return lines
+
+    def test_absent_group(self) -> None:
+        """A group that the server lacks, for which RBAC answers 403, is waited for without a warning."""
+        kind = self.cluster.kinds.pop(MACHINES)
+        self.cluster.kinds = {
+            resource: each
+            for resource, each in self.cluster.kinds.items()
+            if resource.group != MACHINES.group
+        }
+        self.cluster.forbidden.add(MACHINES)
+        lines = self.info()
+        self.reflector = self.make(optional=True)
+        self.reflector.start()
+        for _ in range(10):
+            self.clock.advance(LONGEST_PAUSE_SECONDS)
+        self.assertEqual(lines, [f"info: the API server has no {MACHINES.qualified}"])
+        self.cluster.forbidden.clear()
+        self.cluster.kinds[MACHINES] = kind
+        self.machine("a")
+        self.clock.advance(LONGEST_PAUSE_SECONDS)
+        self.assertEqual(self.changes, [(None, "a:0")])
+
+    def test_absent_resource(self) -> None:
+        """An older server's group without the resource is no reason for a warning, either."""
+        del self.cluster.kinds[MACHINES]
+        lines = self.info()
+        self.reflector = self.make(optional=True)
+        self.reflector.start()
+        self.assertEqual(lines, [f"info: the API server has no {MACHINES.qualified}"])
+
+    def test_forbidden_group(self) -> None:
+        """A role without the right is a warning, also if the server may lack the resource."""
+        self.cluster.forbidden.add(MACHINES)
+        lines = self.info()
+        self.reflector = self.make(optional=True)
+        self.reflector.start()
+        self.assertEqual(lines, [f"warn: {MACHINES.qualified}: {MACHINES.qualified} is forbidden"])
+
     def test_trimmed(self) -> None:
         """``trim`` applies to listed and to watched objects."""
         self.reflector = self.make(trim=lambda obj: {**obj, "status": None})

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote_plus
 
 from twisted.internet.defer import Deferred
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
 from tests.poollet.chain import JANE, USERS, PoolletCase, status, until
 from twisted_exec.api.kinds import CONSOLEPOLICIES, MACHINES
@@ -111,6 +112,33 @@ class PolicyTests(PoolletCase):
         await self.view(**self.direct())
         self.cluster.forbidden.add(POLICIES)
         await self.view(**self.direct())
+
+
+class ForeignServerTests(PoolletCase):
+    """An API server of another make, such as ironcore's, which has none of our groups."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        for resource in [each for each in self.cluster.kinds if each.group == POLICIES.group]:
+            del self.cluster.kinds[resource]
+            self.cluster.forbidden.add(resource)
+
+    async def test_console(self) -> None:
+        """Consoles open, and the poollet warns of nothing, although its role does not name our groups."""
+        warnings: list[str] = []
+
+        def observe(event: Any) -> None:
+            if event["log_level"] >= LogLevel.warn:
+                warnings.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        await self.start()
+        await self.view(user=b"", identity=JANE)
+        asked = {plural for verb, plural, *_ in self.cluster.requests if verb == "list"}
+        self.assertLessEqual({"consolealerts", "consolerecordings"}, asked)
+        self.assertEqual([each for each in warnings if "console.twisted-exec.dev" in each], [])
 
 
 class ServerPolicyTests(PolicyTests):

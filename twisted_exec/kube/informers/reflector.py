@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, Expired, Unauthorized
+from twisted_exec.api.status import APIError, Expired, Forbidden, NotFound, Unauthorized
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -96,6 +96,8 @@ class Reflector:
         are logged; the copy is not affected.
     :param trim: returns the part of an object to store; it may change the object in place.
         Saves memory if objects are large and few fields are read.
+    :param optional: the server may lack the resource, such as one of another make; the reflector then
+        waits for it without a warning.
     :param max_objects: list again if a watch brings more objects, because lists have a size limit
         and watches do not; for servers that we do not trust.
     """
@@ -113,9 +115,11 @@ class Reflector:
         on_change: Change | None = None,
         trim: Callable[[Object], Object] | None = None,
         max_objects: int | None = None,
+        optional: bool = False,
         rng: random.Random | None = None,
     ) -> None:
         self.resource, self._max_objects = resource, max_objects
+        self._optional = optional
         self._what = " ".join(
             filter(
                 None,
@@ -211,7 +215,10 @@ class Reflector:
                 if self._stopped:
                     return
                 self._interrupted = True
-                await self._pause(_explained(refused), refused.retry_after_seconds or 0)
+                if self._optional and await self._is_absent(refused):
+                    await self._wait_for_resource()
+                else:
+                    await self._pause(_explained(refused), refused.retry_after_seconds or 0)
             except CancelledError:
                 raise
             except Exception:
@@ -221,6 +228,27 @@ class Reflector:
                 self._log.failure("{resource}: following failed", resource=self.resource.qualified)
                 self._version = ""  # the object of this version is not in the copy
                 await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
+
+    async def _is_absent(self, refused: APIError) -> bool:
+        """
+        Return whether the server lacks the resource.
+
+        RBAC answers 403 for a group that does not exist, as for one that the role does not name.
+        Discovery, which every authenticated user may read, tells them apart.
+        """
+        if refused.code != Forbidden.code:
+            return refused.code == NotFound.code
+        try:
+            return self.resource.group not in await self._client.groups()
+        except APIError:
+            return False
+
+    async def _wait_for_resource(self) -> None:
+        why = f"the API server has no {self.resource.qualified}"
+        if why != self.problem:
+            self._log.info("{why}", why=why)
+        self.problem = why
+        await deferLater(self._clock, max(self._backoff.pause(), SHORT_WATCH_SECONDS))
 
     async def _list(self) -> None:
         # Passed only if used, so that test doubles need not know the parameter.

@@ -52,7 +52,7 @@ def object_of(code: int, headers: Mapping[str, str], body: bytes) -> Object:
     else:
         text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
         error = from_code(code, " ".join(text.split()))
-    error = _with_type(error)
+    error = typed(error)
     if error.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
         error.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
     raise error
@@ -68,8 +68,8 @@ def is_object(obj: Any) -> bool:
     )
 
 
-def _with_type(error: APIError) -> APIError:
-    """Return an error as an instance of its class, so that callers can catch it by that."""
+def typed(error: APIError) -> APIError:
+    """Return an error as an instance of the class by which callers of a client may catch it."""
     exists = error.reason == AlreadyExists.reason
     kind = AlreadyExists if exists else _TYPES.get(error.code, APIError)
     return error.as_class(kind)
@@ -110,7 +110,7 @@ class WatchEvents:
             event = limits.loads(line)
             kind, obj = event["type"], event["object"]
             if kind == "ERROR":
-                raise _with_type(from_status(obj))
+                raise typed(from_status(obj))
             if kind != "BOOKMARK" and not is_object(obj):
                 raise ValueError("an event without an object")
             obj["metadata"].get("resourceVersion")

@@ -97,6 +97,7 @@ class AlertController(RuntimeController):
             clock,
             on_change=self._alert_changed,
             max_objects=MOST_ALERTS,
+            optional=True,
         )
         super().__init__(runtime, clock, self.alerts, synced)
         self._rules = PoolRules()

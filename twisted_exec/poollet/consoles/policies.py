@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api import selectors
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEPOLICIES
-from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.auth.console_rights import Decides
 from twisted_exec.auth.interfaces import User
 from twisted_exec.kube.informers.reflector import IStore, Reflector
@@ -68,7 +68,10 @@ class PoolPolicies:
             listing = await self._client.list(_POLICIES, namespace)
         except NotFound:
             return session  # an API server without policies
-        except Forbidden:
+        except APIError as refused:
+            if refused.code != Forbidden.code:
+                raise
+            # RBAC answers 403 also for a group that the API server does not have.
             if _POLICIES.group not in await self._client.groups():
                 return session
             raise ServiceUnavailable(

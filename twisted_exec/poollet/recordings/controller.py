@@ -69,6 +69,7 @@ class RecordingController(RuntimeController):
             field_selector=self._selector,
             on_change=self._changed,
             max_objects=MOST_RECORDINGS,
+            optional=True,
         )
         super().__init__(runtime, clock, self.recordings, synced)
         self._by_uid: dict[str, Object] = {}
