@@ -6,11 +6,13 @@ Tests for :mod:`twisted_exec.journal.files`, :mod:`~twisted_exec.journal.open_se
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -38,6 +40,7 @@ class FailingLayer:
     :ivar calls: the number of calls so far.
     :ivar kill_at: the process dies at this call.
     :ivar error: the number of the error of each writing call; 0 for none.
+    :ivar takes_changes: a full disk can be written in place.
     :ivar unreadable: the number of the error of each opening of a file; 0 for none.
     :ivar bad_at: reading at this position of a file fails.
     :ivar called: called before each call.
@@ -46,6 +49,7 @@ class FailingLayer:
     def __init__(self) -> None:
         self.calls, self.kill_at, self.error = 0, -1, 0
         self.unreadable, self.bad_at = 0, -1
+        self.takes_changes = False
         self.called: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -61,6 +65,11 @@ class FailingLayer:
             writes = name in ("write", "pwrite", "fdatasync") or (
                 name == "open" and args[1] & os.O_CREAT
             )
+            if self.error == errno.EROFS:
+                writes |= name in ("ftruncate", "unlink", "rename", "utime", "fsync")
+                writes |= name == "open" and args[1] & os.O_ACCMODE != os.O_RDONLY
+            elif self.takes_changes and name == "pwrite":
+                writes = args[2] + len(args[1]) > os.fstat(args[0]).st_size
             if name == "open" and self.unreadable:
                 raise OSError(self.unreadable, os.strerror(self.unreadable))
             if name == "pread" and args[2] == self.bad_at:
@@ -373,12 +382,73 @@ class UnreadableTests(Case):
 
 
 class RefusedTests(Case):
-    """Files that may be another user's are not used; the line continues in memory."""
+    """Files that may be another user's are not used."""
+
+    now = 1_800_000_000 * SECOND
 
     def check(self, journal: Journal, reason: str) -> None:
+        """The line continues in memory, and the journal says that older output is missing."""
         journal.append(b"abc")
-        self.assertEqual((journal.read(0, 9), self.disk.failures), (b"abc", [reason]))
+        start = journal.start
+        self.assertEqual((journal.read(start, 9), self.disk.failures), (b"abc", [reason]))
+        self.assertGreater(start, 1 << 40)
+        (event,) = journal.events(0, journal.end)
+        self.assertEqual((event.kind, event.offset, event.data["bytes"]), (Kind.GAP, start, None))
         self.assertIsNone(journal.retry())
+
+    def check_entry(self, replace: Callable[[str], object]) -> None:
+        """
+        An entry in place of the newest segment is left as it is, and hides that segment only.
+
+        :param replace: called with the path of the segment.
+        """
+        journal = self.journal()
+        journal.append(b"older\n")
+        journal.files.roll()
+        self.disk.seal_all()
+        journal.append(b"lost\n")
+        name, end = self.file("open"), journal.end
+        os.rename(name, f"{self.path}.moved")
+        replace(name)
+        entry = os.lstat(name)
+        again = self.journal(run=2)
+        again.append(b"next\n")
+        self.assertEqual((contents(again), self.disk.failures), (b"older\nnext\n", []))
+        self.assertGreater(again.end, end)
+        self.assertIsNone(missing_bytes(again, 0, again.end))
+        self.assertEqual(os.lstat(name), entry)
+        last = self.journal(run=3)
+        self.assertEqual((contents(last), last.end), (b"older\nnext\n", again.end))
+
+    def test_unreadable_for_a_while(self) -> None:
+        """
+        A journal whose directory could not be read continues on the disk later.
+
+        The offsets in memory stay as they are, beyond those on the disk.
+        """
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.booted("Started")
+        journal.append(b"before\n")
+        os.rename(self.path, f"{self.path}.moved")
+        os.symlink("nowhere", self.path)
+        again = self.journal(run=2)
+        again.booted("Started")
+        again.append(b"during\n")
+        at = again.start
+        os.unlink(self.path)
+        os.rename(f"{self.path}.moved", self.path)
+        self.assertEqual(again.retry(), 0)
+        again.append(b"after\n")
+        for each in (again, self.journal(run=3)):
+            self.assertEqual(contents(each), b"before\nduring\nafter\n")
+            self.assertEqual(
+                (each.start, each.next_available(7), each.epoch), (0, at, journal.epoch)
+            )
+            self.assertIsNone(missing_bytes(each, 0, each.end))
+            self.assertEqual(
+                [(boot.number, boot.offset) for boot in each.boots()], [(1, 0), (2, at)]
+            )
 
     def test_directory(self) -> None:
         """The directory is not a symbolic link, and is private."""
@@ -391,20 +461,22 @@ class RefusedTests(Case):
         self.check(self.journal(), "it is not a private directory of this program's user")
 
     def test_segment(self) -> None:
-        """A segment is not a symbolic link."""
-        self.journal().append(b"old")
-        name = self.file("open")
-        os.rename(name, f"{self.path}.moved")
-        os.symlink(os.path.abspath(f"{self.path}.moved"), name)
-        self.check(self.journal(run=2), "it is a symbolic link")
+        """A segment is not a symbolic link, a directory, or a FIFO that nobody opens."""
+        moved = os.path.abspath(f"{self.path}.moved")
+        for replace in (partial(os.symlink, moved), os.mkdir, os.mkfifo):
+            self.path = self.mktemp()
+            self.check_entry(replace)
 
     def test_owner(self) -> None:
         """A segment belongs to our user."""
         if os.geteuid():
             return
-        self.journal().append(b"old")
-        os.chown(self.file("open"), 12345, -1)
-        self.check(self.journal(run=2), "it is not a file of this program's user")
+
+        def replace(name: str) -> None:
+            shutil.copy(f"{self.path}.moved", name)
+            os.chown(name, 12345, -1)
+
+        self.check_entry(replace)
 
     def test_newer(self) -> None:
         """A segment of a later release is left as it is."""
@@ -421,8 +493,272 @@ class RefusedTests(Case):
         self.check(self.journal(run=2), "the segment has format 2; this release reads 1")
 
 
+class MissingTests(Case):
+    """The newest segment is gone or was cut: no offset is used twice, and a gap says it."""
+
+    def written(self) -> Journal:
+        """A journal with two sealed segments, a full one, and the newest."""
+        journal = self.journal()
+        for number in range(4):
+            journal.append(b"%d" % number * 5000)
+            if number < 3:
+                journal.files.roll()
+            if number < 2:
+                self.disk.seal_all()
+        sync(journal)
+        return journal
+
+    def check(self, whole: bytes, begin: int, end: int) -> None:
+        """Bytes from ``begin`` on are missing; ``end`` was the end of the journal."""
+        again = self.journal(run=2)
+        epoch = again.epoch
+        self.assertGreaterEqual(again.end, end)
+        again.append(b"next")
+        for each in (again, self.journal(run=3)):
+            self.assertEqual((contents(each), each.epoch), (whole[:begin] + b"next", epoch))
+            gaps = [event for event in each.events(0, each.end) if event.kind == Kind.GAP]
+            self.assertEqual([event.offset for event in gaps], [begin or each.start])
+            self.assertEqual([event.data["bytes"] for event in gaps], [None])
+
+    def test_deleted(self) -> None:
+        """Any number of the newest segments may be gone, sealed or not."""
+        names = sorted(name for name in self.kept() if name[:1] == "0")
+        self.assertEqual(len(names), 4)
+        for count in range(1, 5):
+            self.path = self.mktemp()
+            journal = self.written()
+            whole = contents(journal)
+            for name in names[-count:]:
+                os.unlink(os.path.join(self.path, name))
+            self.check(whole, 20_000 - count * 5000, journal.end)
+
+    def kept(self) -> list[str]:
+        self.written()
+        return os.listdir(self.path)
+
+    def test_deleted_without_mark(self) -> None:
+        """Journals of earlier releases have no mark: a sealed segment has another behind it."""
+        journal = self.written()
+        whole = contents(journal)
+        for first in (10_000, 15_000):
+            os.unlink(journal.files.path(first, "open"))
+        os.unlink(os.path.join(self.path, "newest"))
+        self.check(whole, 10_000, journal.end)
+
+    def test_cut(self) -> None:
+        """The newest segment may have any length that is shorter than its checkpoint."""
+        journal = self.written()
+        whole = contents(journal)
+        path = journal.files.path(15_000, "open")
+        size = os.path.getsize(path)
+        for length in (0, 1, 63, 64, 207, 208, size - 1):
+            copy = self.mktemp()
+            shutil.copytree(self.path, copy)
+            os.truncate(os.path.join(copy, os.path.basename(path)), length)
+            self.path, original = copy, self.path
+            self.check(whole, 15_000, journal.end)
+            self.path = original
+
+    def test_all(self) -> None:
+        """Without any segment and without a mark, the journal has another epoch."""
+        journal = self.written()
+        for name in os.listdir(self.path):
+            if name != "epoch":
+                os.unlink(os.path.join(self.path, name))
+        again = self.journal(run=2)
+        again.append(b"next")
+        for each in (again, self.journal(run=3)):
+            self.assertNotEqual(each.epoch, journal.epoch)
+            self.assertEqual(each.epoch, again.epoch)
+            self.assertIsNone(missing_bytes(each, 0, 4))
+            self.assertEqual(contents(each), b"next")
+
+
+class StrangeNamesTests(Case):
+    """Files that are named as segments."""
+
+    def test_copied(self) -> None:
+        """A segment that was copied under another name hides nothing."""
+        journal = self.journal()
+        for _ in range(40):
+            self.now += SECOND
+            journal.append(b"y\n" * 32_768)
+        self.disk.seal_all()
+        journal.booted("Started")
+        whole = contents(journal)
+        for name in [each for each in os.listdir(self.path) if each[0] == "0"]:
+            for offset in (100_000, 1_700_000, journal.end - 1000):
+                kind = name.rpartition(".")[2]
+                copy = self.mktemp()
+                shutil.copytree(self.path, copy)
+                shutil.copy(os.path.join(copy, name), os.path.join(copy, f"{offset:016x}.{kind}"))
+                again = self.journal(run=2, path=copy)
+                self.assertEqual((again.end, contents(again)), (journal.end, whole))
+                self.assertEqual(len(list(again.events(0, again.end))), 1)
+                self.assertEqual(again.printed_since(self.now), 39 << 16)
+                self.assertEqual(again.last_lines(100), again.end - 200)
+
+    def test_offsets(self) -> None:
+        """A name with an offset that no journal reaches is not a segment."""
+        journal = self.journal()
+        journal.append(b"output")
+        for name in ("f" * 16, "7" + "f" * 15, "3" + "f" * 15):
+            for kind in ("open", "sealed"):
+                shutil.copy(self.file("0.open"), os.path.join(self.path, f"{name}.{kind}"))
+        again = self.journal(run=2)
+        self.assertEqual((contents(again), again.end), (b"output", 6))
+        again.append(b"more")
+        self.assertEqual(contents(self.journal(run=3)), b"outputmore")
+
+
+class HeaderTests(Case):
+    """The header of the newest segment is damaged."""
+
+    def check(self, damage: Callable[[bytearray], None], path: str) -> None:
+        copy = self.mktemp()
+        shutil.copytree(self.path, copy)
+        name = os.path.join(copy, os.path.basename(path))
+        with open(name, "r+b") as file:
+            head = bytearray(file.read(64))
+            damage(head)
+            file.seek(0)
+            file.write(head)
+        journal = self.journal(run=2, path=copy)
+        journal.append(b"next")
+        self.assertIsNone(missing_bytes(journal, 0, journal.end))
+        self.assertEqual(journal.boots()[0].number, 1)
+        self.disk.seal_all()
+        for each in (journal, self.journal(run=3, path=copy)):
+            self.assertEqual(contents(each), b"before\nafter\nnext")
+
+    def written(self) -> str:
+        journal = self.journal()
+        journal.booted("Started")
+        journal.append(b"before\n")
+        sync(journal)
+        journal.append(b"after\n")
+        return journal.files.path(0, "open")
+
+    def test_bits(self) -> None:
+        """With one bit changed, all of its output is there."""
+        path = self.written()
+        for bit in range(60 * 8):
+
+            def damage(head: bytearray, bit: int = bit) -> None:
+                head[bit // 8] ^= 1 << bit % 8
+
+            self.check(damage, path)
+
+    def test_overwritten(self) -> None:
+        """As long as the CRC is there, so is the output."""
+
+        def damage(head: bytearray) -> None:
+            head[:56] = b"?" * 56
+
+        self.check(damage, self.written())
+
+
 class FullDiskTests(Case):
     """A disk that is full or read-only: the line continues, and writing resumes."""
+
+    def check_start(self, error: int, output: list[bytes]) -> tuple[Journal, int]:
+        """Start on a disk that fails; return the journal and the bytes that are lost."""
+        before = self.journal()
+        before.booted("Started")
+        before.append(b"before\n" * 50_000)
+        before.files.roll()
+        self.disk.seal_all()
+        before.append(b"newest\n")
+        whole = contents(before)
+        layer = FailingLayer()
+        layer.error, layer.takes_changes = error, True
+        journal = self.journal(layer, run=2)
+        self.assertEqual((contents(journal), journal.epoch), (whole, before.epoch))
+        self.assertEqual([each.number for each in journal.boots()], [1])
+        begin = journal.end
+        journal.booted("Started")
+        for each in output:
+            journal.append(each)
+        self.assertTrue(self.disk.failures)
+        self.assertIsNone(journal.retry())
+        journal.rest()
+        self.assertEqual(contents(journal)[: len(whole)], whole)
+        layer.error = 0
+        lost = journal.retry()
+        journal.append(b"after\n")
+        self.assertEqual([each.number for each in journal.boots()], [1, 2])
+        again = self.journal(run=3)
+        self.assertEqual(contents(again), contents(journal))
+        self.assertEqual((again.end, again.epoch), (journal.end, before.epoch))
+        printed = b"".join(output) + b"after\n"
+        self.assertEqual(contents(again), whole + printed[lost or 0 :])
+        self.assertEqual(again.end - begin, len(printed))
+        self.assertEqual(lost, again.next_available(begin) - begin)
+        return again, lost or 0
+
+    def test_full_at_the_start(self) -> None:
+        """A start on a full disk shows what was printed before; all is written later."""
+        journal, lost = self.check_start(errno.ENOSPC, [b"during\n"])
+        self.assertEqual((lost, missing_bytes(journal, 0, journal.end)), (0, 0))
+
+    def test_full_for_long(self) -> None:
+        """What memory had to drop becomes a gap with its size."""
+        journal, lost = self.check_start(
+            errno.ENOSPC, [b"%03d" % each * 300 for each in range(999)]
+        )
+        self.assertGreater(lost, 500_000)
+        self.assertEqual(missing_bytes(journal, 0, journal.end), lost)
+
+    def test_read_only_at_the_start(self) -> None:
+        """The same with a read-only disk, after a gap of unknown size: nothing notes the offsets."""
+        self.now = 1_800_000_000 * SECOND
+        journal, lost = self.check_start(errno.EROFS, [b"%03d" % each * 300 for each in range(999)])
+        self.assertGreater(lost, 500_000)
+        self.assertIsNone(missing_bytes(journal, 0, journal.end))
+
+    def test_no_offset_twice(self) -> None:
+        """Runs that end while the disk fails leave their offsets to nobody."""
+        self.now = 1_800_000_000 * SECOND
+        for error in (errno.ENOSPC, errno.EROFS):
+            self.path = self.mktemp()
+            self.journal().append(b"first\n")
+            used = [(0, 6)]
+            for run in range(2, 6):
+                self.now += 90 * SECOND
+                layer = FailingLayer()
+                layer.error, layer.takes_changes = error if run < 5 else 0, True
+                journal = self.journal(layer, run=run)
+                begin = journal.end
+                journal.append(b"run %d" % run * 10_000)
+                used.append((begin, journal.end))
+            ordered = sorted(used)
+            for (_, end), (begin, _) in itertools.pairwise(ordered):
+                self.assertLessEqual(end, begin)
+
+    def test_read_only_and_quiet(self) -> None:
+        """A quiet journal is read from a disk that became read-only."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.append(b"line\n" * 20_000)
+        journal.rest()
+        layer.error = errno.EROFS
+        self.assertEqual((journal.failure, len(contents(journal))), ("", 100_000))
+        self.assertEqual(journal.last_lines(2), 99_990)
+        self.assertRaises(OSError, journal.drop, 0)
+        self.assertEqual(len(contents(journal)), 100_000)
+
+    def test_unreadable_and_quiet(self) -> None:
+        """A reader of a disk that is gone gets a gap at once."""
+        layer = FailingLayer()
+        journal = self.journal(layer)
+        journal.append(b"line\n" * 20_000)
+        journal.rest()
+        layer.unreadable = errno.EIO
+        self.assertEqual((journal.read(0, 9), journal.next_available(0)), (b"", 100_000))
+        self.assertEqual(missing_bytes(journal, 0, 100_000), 100_000)
+        journal.rest()
+        layer.unreadable = 0
+        self.assertEqual(len(contents(journal)), 100_000)
 
     def test_short(self) -> None:
         """What memory still has is written later; nothing is missing."""

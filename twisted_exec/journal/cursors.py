@@ -35,12 +35,11 @@ class FileCursor:
     """
     A small file beside the segments, with epoch and offset.
 
-    :param path: the directory of the journal.
+    :param path: of the file.
     """
 
-    def __init__(self, layer: Any, path: str, name: str, epoch: str) -> None:
-        self._layer, self._epoch = layer, epoch
-        self._path = os.path.join(path, f"cursor.{name}")
+    def __init__(self, layer: Any, path: str, epoch: str) -> None:
+        self._layer, self._path, self._epoch = layer, path, epoch
 
     def load(self) -> int | None:
         try:

@@ -13,17 +13,18 @@ import os
 import re
 import secrets
 import stat
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from .cursors import FileCursor
 from .interfaces import Event, Kind
-from .layer import Refused, opened, sync_directory
+from .layer import Refused, is_passing, opened, read_output, sync_directory
 from .open_segment import OpenSegment
 from .records import (
-    FIRST_RECORD,
     HEADER_BYTES,
     OPEN_MAGIC,
     SEALED_MAGIC,
@@ -37,8 +38,11 @@ from .sealed_segment import SealedSegment, Segment
 UNSYNCED_BYTES = 64 << 20
 """At most so many bytes are written without being forced to the disk."""
 _JUMP_BYTES = 128 << 20
+_MINUTE, _AHEAD_BYTES = 60 * 10**9, 64 << 20
+_AHEAD_SINCE = 1_767_225_600 * 10**9
+_MAX_DISTANCE = 1 << 40
 _EPOCH = re.compile(rb"([0-9a-f]{16})\n")
-_NAME = re.compile(r"([0-9a-f]{16})\.(open|sealed)")
+_NAME = re.compile(r"([0-3][0-9a-f]{15})\.(open|sealed)")
 _MAX_SEALED = 4
 
 
@@ -53,6 +57,7 @@ class Place:
     :param cut: number of the last run that a power cut ended; 0 if there was none.
     :param removing: called with the path of a segment before it is removed, because it is too old or the
         journal is too large.
+    :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
     """
 
     layer: Any
@@ -60,11 +65,24 @@ class Place:
     run: int = 1
     cut: int = 0
     removing: Callable[[str], None] = lambda path: None
+    begin: Callable[[], None] = lambda: None
+
+
+def ahead_of_all(now: int) -> int:
+    """
+    Return an offset beyond those that earlier runs used without a note on the disk.
+
+    :param now: nanoseconds since the epoch.
+    """
+    return max(0, now - _AHEAD_SINCE) // _MINUTE * _AHEAD_BYTES
 
 
 class Files:
     """
     The segments of one journal.
+
+    They can be read at once, also on a disk that is full or read-only.  :meth:`begin` comes before
+    anything is written.
 
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
@@ -73,8 +91,8 @@ class Files:
     :ivar unsynced: those of them that are not known to be on the disk.
     :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
-    :raises OSError: the directory cannot be read or written.
-    :raises Refused: the directory or a file is a symbolic link, or of another user.
+    :raises OSError: the directory cannot be read.
+    :raises Refused: the directory is a symbolic link, or of another user.
     :raises NewerFormat: a segment is of a later release.
     """
 
@@ -91,12 +109,16 @@ class Files:
         self.holes: dict[int, int] = {}
         self.unsynced: dict[int, OpenSegment] = {}
         self.has_new_names = True
-        _make(self._layer, place.path)
-        self.epoch = self._read_epoch() or self._make_epoch(bytes.fromhex(epoch))
+        self._leftovers: list[str] = []
+        self._has_begun = self._is_created = False
+        self._gap: Event | None = None
         self._newest: OpenSegment | None = None
-        self._newest = self._recover(now)
-        for _ in self.pending:
-            full(self)
+        found = self._look()
+        read = self._read_epoch()
+        self._has_epoch = read is not None
+        self._new_epoch = bytes.fromhex(epoch) or secrets.token_bytes(8)
+        self.epoch = read or self._epoch_of(found) or self._new_epoch
+        self._recover(found, now)
 
     # Names.
 
@@ -104,125 +126,225 @@ class Files:
         """Return the path of a segment; ``kind`` is ``open`` or ``sealed``."""
         return os.path.join(self.place.path, f"{first:016x}.{kind}")
 
-    def _read_epoch(self) -> bytes | None:
-        try:
-            with opened(self._layer, self._file("epoch")) as descriptor:
-                match = _EPOCH.fullmatch(self._layer.pread(descriptor, 100, 0))
-        except FileNotFoundError:
-            return None
-        return None if match is None else bytes.fromhex(match[1].decode())
-
-    def _make_epoch(self, new: bytes) -> bytes:
-        """Create the file ``epoch``: with that of the segments, if the file was lost."""
-        epoch = self._epoch_of_segments() or new or secrets.token_bytes(8)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with opened(self._layer, self._file("epoch.new"), flags) as descriptor:
-            self._layer.write(descriptor, epoch.hex().encode() + b"\n")
-        self._layer.rename(self._file("epoch.new"), self._file("epoch"))
-        return epoch
-
-    def _epoch_of_segments(self) -> bytes | None:
-        for name in sorted(self._layer.listdir(self.place.path), reverse=True):
-            if match := _NAME.fullmatch(name):
-                magic = OPEN_MAGIC if match[2] == "open" else SEALED_MAGIC
-                try:
-                    return self._header_in(self._file(name), magic).epoch
-                except Damaged:
-                    continue
-        return None
-
     def _file(self, name: str) -> str:
         return os.path.join(self.place.path, name)
 
+    def _look(self) -> dict[int, set[str]]:
+        """Return the kinds of the segments by their offset."""
+        found: dict[int, set[str]] = {}
+        try:
+            _check(self._layer, self.place.path)
+        except FileNotFoundError:
+            self._layer.stat(os.path.dirname(self.place.path) or os.curdir)
+            return found  # a new journal
+        for name in self._layer.listdir(self.place.path):
+            if match := _NAME.fullmatch(name):
+                found.setdefault(int(match[1], 16), set()).add(match[2])
+            elif name.endswith(".new"):
+                self._leftovers.append(self._file(name))
+        return found
+
+    def _read_epoch(self) -> bytes | None:
+        try:
+            with opened(self._layer, self._file("epoch")) as descriptor:
+                match = _EPOCH.fullmatch(read_output(self._layer, descriptor, 100, 0))
+        except (Damaged, FileNotFoundError, Refused):
+            return None
+        return None if match is None else bytes.fromhex(match[1].decode())
+
+    def _write_epoch(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with opened(self._layer, self._file("epoch.new"), flags) as descriptor:
+            self._layer.write(descriptor, self.epoch.hex().encode() + b"\n")
+        self._layer.rename(self._file("epoch.new"), self._file("epoch"))
+        self._has_epoch = True
+
+    def _epoch_of(self, found: dict[int, set[str]]) -> bytes | None:
+        """Return the epoch of the newest segment, if the file was lost."""
+        for first in sorted(found, reverse=True):
+            for kind in found[first]:
+                magic = OPEN_MAGIC if kind == "open" else SEALED_MAGIC
+                try:
+                    return self._header_in(self.path(first, kind), magic).epoch
+                except (Damaged, FileNotFoundError, Refused):
+                    continue
+        return None
+
     def _header_in(self, path: str, magic: bytes) -> Header:
         with opened(self._layer, path) as descriptor:
-            return decode_header(self._layer.pread(descriptor, HEADER_BYTES, 0), magic)
+            return decode_header(read_output(self._layer, descriptor, HEADER_BYTES, 0), magic)
+
+    @property
+    def _mark(self) -> FileCursor:
+        """The offset of the newest segment, which tells that its file is missing."""
+        return FileCursor(self._layer, self._file("newest"), self.epoch.hex())
 
     # Start.
 
-    def _recover(self, now: int) -> OpenSegment:
-        """Find the segments, and continue the newest."""
-        kinds: dict[int, set[str]] = {}
-        for name in self._layer.listdir(self.place.path):
-            if match := _NAME.fullmatch(name):
-                kinds.setdefault(int(match[1], 16), set()).add(match[2])
-            elif name.endswith(".new"):
-                self._layer.unlink(self._file(name))
-        if not self.place.cut:
-            self._remove_incomplete(kinds)
-        self.firsts = sorted(kinds)
-        for first in self.firsts:
-            if kinds[first] == {"open", "sealed"}:
-                # The sealed file is complete, because it got its name last; unless a disk lies.
-                is_whole = self.segment(first) is not None
-                self._layer.unlink(self.path(first, "open" if is_whole else "sealed"))
-                self._sealed.pop(first, None)
-                kinds[first] = {"sealed"} if is_whole else {"open"}
-        unsealed = [first for first in self.firsts if kinds[first] == {"open"}]
-        newest: OpenSegment | None = None
-        is_missing = False
-        for first in unsealed:
-            try:
-                newest, missing = OpenSegment.recover(
-                    self._layer, self.path(first, "open"), first, self.epoch
-                )
-            except Damaged:
-                self._layer.rename(self.path(first, "open"), self.path(first, "sealed"))
-                self._sealed[first] = None
-                is_missing = is_missing or first == self.firsts[-1]
-                continue
-            self.pending[first] = newest
-            newest.close()
-            is_missing = is_missing or missing
-        if not self.firsts:
-            return self._create(0, now, 0)
-        return self._continue(now, is_missing)
-
-    def _remove_incomplete(self, kinds: dict[int, set[str]]) -> None:
-        """Remove the newest segment if the process died while it created the file."""
-        if not kinds or kinds[newest := max(kinds)] != {"open"}:
+    def _recover(self, found: dict[int, set[str]], now: int) -> None:
+        """Find the segments, and where the journal continues."""
+        self.firsts = sorted(found)
+        damaged = {
+            first
+            for first in self.firsts
+            if "open" in found[first] and self._recover_open(first, "sealed" in found[first])
+        }
+        last = self._last()
+        mark = self._mark.load()
+        if last is not None and last.first in self.pending and last.first >= (mark or 0):
+            # Else a newer segment is missing: a segment is sealed after the next was begun.
+            newest = self.pending[last.first]
+            if last.first not in damaged and newest.header.run > self.place.cut:
+                self._newest, self._is_created = self.pending.pop(last.first), True
+                return
+        if not self.firsts and mark is None:
+            self._start_new(now)
             return
-        path = self.path(newest, "open")
-        with opened(self._layer, path) as descriptor:
-            size = self._layer.fstat(descriptor).st_size
-        if size < FIRST_RECORD:
-            self._layer.unlink(path)
-            del kinds[newest]
+        end = max(self._end(last), mark or 0)
+        reserved = max((each.reserved for each in self.pending.values()), default=0)
+        self._continue_at(max(_beyond(end), -(-reserved // _JUMP_BYTES) * _JUMP_BYTES), last, now)
 
-    def _continue(self, now: int, is_missing: bool) -> OpenSegment:
-        last = self.firsts[-1]
-        segment = self.segment(last)
-        header = None if segment is None else self.header(last)
-        end = last if segment is None else segment.end
-        is_cut = header is None or header.run <= self.place.cut
-        if is_missing or is_cut:
-            return self._jump(end, segment, now)
-        newest = self.pending.pop(last, None)
-        if newest is None:
-            assert segment is not None
-            return self._create(end, segment.last_time, segment.boots)
-        return newest
+    def _recover_open(self, first: int, is_sealed: bool) -> bool:
+        """Read an open segment; return whether output that viewers have seen may be missing."""
+        # A sealed file is complete, because it got its name last; unless a disk lies.
+        if is_sealed and self._sealed_segment(first) is not None:
+            self._leftovers.append(self.path(first, "open"))
+            return False
+        self._sealed.pop(first, None)
+        try:
+            segment, is_damaged = OpenSegment.recover(
+                self._layer, self.path(first, "open"), first, self.epoch
+            )
+        except Damaged:
+            return True
+        except OSError as error:
+            if is_passing(error):
+                raise
+            return True
+        segment.close()
+        self.pending[first] = segment
+        return is_damaged
 
-    def _jump(self, end: int, segment: Segment | None, now: int) -> OpenSegment:
+    def _last(self) -> Segment | None:
+        """Return the newest segment, without names at offsets that the journal cannot have."""
+        while self.firsts:
+            first = self.firsts[-1]
+            segment = self.segment(first)
+            before = self.firsts[-2] if len(self.firsts) > 1 else 0
+            if segment is not None:
+                return segment
+            if self.firsts[-1] == first:
+                if first - before <= _MAX_DISTANCE:
+                    return None
+                self.firsts.pop()
+        return None
+
+    def _end(self, last: Segment | None) -> int:
+        if last is not None:
+            return last.end
+        return self.firsts[-1] if self.firsts else 0
+
+    def _start_new(self, now: int) -> None:
+        """Begin at offset 0; all segments are lost if there is an epoch."""
+        if self._has_epoch:
+            self.epoch, self._has_epoch = self._new_epoch, False
+            self._gap = Event(0, now, Kind.GAP, {"bytes": None, "end": 0})
+        self._plan(0, now, 0)
+
+    def _continue_at(self, new: int, last: Segment | None, now: int) -> None:
         """Continue at an offset that no viewer has seen, after a gap of unknown size."""
-        new = -(-(end + UNSYNCED_BYTES) // _JUMP_BYTES) * _JUMP_BYTES
-        if segment is not None:
-            last_time, boots = segment.last_time, segment.boots
+        if last is not None:
+            last_time, boots = last.last_time, last.boots
         else:
             headers = [header for first in self.firsts if (header := self.header(first))]
             last_time = max((each.time_ns for each in headers), default=now)
             boots = max((each.boots for each in headers), default=0)
-        newest = self._create(new, last_time, boots)
-        now = max(now, last_time)
-        newest.record(Event(end, now, Kind.GAP, {"bytes": None, "end": new}))
-        return newest
+        begin = self._end(last) if self.firsts else new
+        self._gap = Event(begin, max(now, last_time), Kind.GAP, {"bytes": None, "end": new})
+        self._plan(new, last_time, boots)
 
-    def _create(self, first: int, now: int, boots: int) -> OpenSegment:
+    def _plan(self, first: int, now: int, boots: int) -> None:
+        """Continue in a new segment, which :meth:`begin` creates."""
         header = Header(OPEN_MAGIC, self.epoch, first, now, self.place.run, boots)
-        segment = OpenSegment.create(self._layer, self.path(first, "open"), header)
+        self._newest, self._is_created = (
+            OpenSegment(self._layer, self.path(first, "open"), header),
+            False,
+        )
+        self.firsts.append(first)
+
+    def begin(self) -> None:
+        """
+        Prepare the directory for writing.  Repeated calls do nothing.
+
+        :raises OSError: the disk is full, or not writable; a later call tries again.
+        """
+        if self._has_begun:
+            return
+        self.place.begin()
+        _make(self._layer, self.place.path)
+        while self._leftovers:
+            with suppress(FileNotFoundError, IsADirectoryError):
+                self._layer.unlink(self._leftovers[-1])
+            self._leftovers.pop()
+        newest = self.open
+        if self._is_created:
+            newest.truncate()
+        else:
+            self._newest = self._create(newest.first, newest.last_time, newest.boots, self._gap)
+            self._is_created, self._gap = True, None
+        self.open.close()
+        if not self._has_epoch:
+            self._write_epoch()  # last: an epoch without a segment says that output was lost
+        self._has_begun = True
+        for _ in list(self.pending):
+            self._full(self)
+
+    @property
+    def has_begun(self) -> bool:
+        """True if :meth:`begin` has succeeded."""
+        return self._has_begun
+
+    def reserve(self, until: int) -> bool:
+        """
+        Note that viewers may have seen offsets below ``until``, although they are not on disk.
+
+        It works on a full disk, because it changes a file in place.
+
+        :return: whether it is noted; nothing needs a note in a new journal that has no file yet.
+        """
+        if not self._is_created and not self.open.first:
+            return True
+        newest = self.open if self._is_created else self.pending.get(max(self.pending, default=-1))
+        if newest is None:
+            return False
+        try:
+            newest.reserve(until)
+        except OSError:
+            return False
+        return True
+
+    def go_ahead(self, offset: int, now: int) -> None:
+        """
+        Continue at a later offset, after a gap of unknown size.
+
+        Only before :meth:`begin` has succeeded.
+        """
+        newest = self.open
+        if self._is_created:
+            self.pending[newest.first] = newest
+        else:
+            self.firsts.pop()
+        self._newest = None
+        self._continue_at(max(offset, _beyond(newest.end)), self._last(), now)
+
+    def _create(self, first: int, now: int, boots: int, gap: Event | None = None) -> OpenSegment:
+        header = Header(OPEN_MAGIC, self.epoch, first, now, self.place.run, boots)
+        segment = OpenSegment.create(self._layer, self.path(first, "open"), header, gap)
         self.has_new_names = True
         if first not in self.firsts:
             self.firsts.append(first)
+        with suppress(OSError):
+            self._mark.save(first)
         return segment
 
     # Segments.
@@ -249,18 +371,57 @@ class Files:
             return self.pending[first]
         if self._newest is not None and first == self._newest.first:
             return self._newest
+        segment = self._sealed_segment(first)
+        if segment is None and self._is_within_another(first):
+            self.firsts.remove(first)  # a file that is not of this place hides nothing
+        return segment
+
+    def _sealed_segment(self, first: int) -> SealedSegment | None:
         if first in self._sealed:
             self._sealed.move_to_end(first)
             return self._sealed[first]
         segment: SealedSegment | None = None
         try:
             segment = SealedSegment(self._layer, self.path(first, "sealed"), first, self.epoch)
-        except (Damaged, FileNotFoundError, NewerFormat, Refused):
+        except (Damaged, NewerFormat):
             pass  # a gap
+        except OSError as error:
+            if is_passing(error):
+                raise
         self._sealed[first] = segment
         if len(self._sealed) > _MAX_SEALED:
             self._sealed.popitem(last=False)
         return segment
+
+    def _is_within_another(self, first: int) -> bool:
+        number = bisect_left(self.firsts, first)
+        if self.firsts[number : number + 1] != [first]:
+            return False
+        for before in reversed(self.firsts[:number]):
+            segment: Segment | None = self.pending.get(before) or self._sealed_segment(before)
+            if segment is not None:
+                return segment.end > first
+        return False
+
+    def at(self, offset: int) -> Segment | None:
+        """
+        Return the segment in which an offset is, or behind which it is.
+
+        :return: ``None`` if it cannot be read.
+        """
+        while True:
+            first = self.firsts[self.number(offset)]
+            segment = self.segment(first)
+            if segment is not None or self.firsts[self.number(offset)] == first:
+                return segment
+
+    def events(self, first: int) -> list[Event]:
+        """Return the events of the segment that begins at an offset."""
+        segment = self.segment(first)
+        events = [] if segment is None else list(segment.events())
+        if self._gap is not None and first == self.open.first:
+            events.append(self._gap)
+        return events
 
     def header(self, first: int) -> Header | None:
         """Return the header of a segment; ``None`` if it cannot be read."""
@@ -271,8 +432,11 @@ class Files:
             header: Header | None = None
             try:
                 header = self._header_in(self.path(first, "sealed"), SEALED_MAGIC)
-            except (Damaged, FileNotFoundError, NewerFormat, Refused):
+            except (Damaged, NewerFormat):
                 pass
+            except OSError as error:
+                if is_passing(error):
+                    raise
             self._headers[first] = header
         return self._headers[first]
 
@@ -332,9 +496,8 @@ class Files:
         :param missing: bytes of the gap, or ``None`` if unknown.
         """
         old = self.open
-        new = self._create(offset, old.last_time, old.boots)
-        new.record(Event(old.end, new.last_time, Kind.GAP, {"bytes": missing, "end": offset}))
-        self._newest = new
+        gap = Event(old.end, old.last_time, Kind.GAP, {"bytes": missing, "end": offset})
+        self._newest = self._create(offset, old.last_time, old.boots, gap)
         self._retire(old)
 
     def sealed(self, first: int) -> None:
@@ -350,6 +513,10 @@ class Files:
         """Remove the oldest segment, if it is still the one that begins at ``first``."""
         if len(self.firsts) < 2 or self.firsts[0] != first:
             return
+        for kind in ("open", "sealed"):
+            self.place.removing(self.path(first, kind))
+            with suppress(FileNotFoundError, IsADirectoryError):
+                self._layer.unlink(self.path(first, kind))
         pending = self.pending.pop(first, None)
         if pending is not None:
             pending.close()
@@ -358,12 +525,6 @@ class Files:
         self._headers.pop(first, None)
         self._sizes.pop(first, None)
         del self.firsts[0]
-        for kind in ("open", "sealed"):
-            self.place.removing(self.path(first, kind))
-            try:
-                self._layer.unlink(self.path(first, kind))
-            except FileNotFoundError:
-                pass
         for begin in [each for each in self.holes if each < self.start]:
             del self.holes[begin]
 
@@ -401,19 +562,23 @@ class Files:
         self._sizes.clear()
 
 
-def _make(layer: Any, path: str) -> None:
-    """
-    Create a private directory, unless it exists.
+def _beyond(end: int) -> int:
+    """Return an offset that no viewer has seen, if at most :data:`UNSYNCED_BYTES` are missing."""
+    return -(-(end + UNSYNCED_BYTES) // _JUMP_BYTES) * _JUMP_BYTES
 
-    :raises Refused: it is a symbolic link, not a directory, open to others, or not ours.
-    """
+
+def _make(layer: Any, path: str) -> None:
+    """Create a private directory, unless it exists; see :func:`_check`."""
     try:
         layer.mkdir(path, 0o700)
     except FileExistsError:
-        entry = layer.lstat(path)
-        if not stat.S_ISDIR(entry.st_mode):
-            raise Refused(errno.ENOTDIR, "it is not a directory", path) from None
-        if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
-            raise Refused(
-                errno.EPERM, "it is not a private directory of this program's user", path
-            ) from None
+        _check(layer, path)
+
+
+def _check(layer: Any, path: str) -> None:
+    """:raises Refused: it is a symbolic link, not a directory, open to others, or not ours."""
+    entry = layer.lstat(path)
+    if not stat.S_ISDIR(entry.st_mode):
+        raise Refused(errno.ENOTDIR, "it is not a directory", path)
+    if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
+        raise Refused(errno.EPERM, "it is not a private directory of this program's user", path)

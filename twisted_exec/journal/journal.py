@@ -12,20 +12,23 @@ becomes a gap.  The line never waits.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import secrets
 import time
 from base64 import b64encode
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Protocol
 
 from zope.interface import implementer
 
 from .cursors import FileCursor, MemoryCursor
-from .files import UNSYNCED_BYTES, Files
+from .files import UNSYNCED_BYTES, Files, ahead_of_all
 from .interfaces import Boot, Event, ICursor, IJournal, Kind
 from .reading import Reading
 from .records import NewerFormat
@@ -80,6 +83,7 @@ class Journal:
         "_reserved",
         "_slowest",
         "_tail",
+        "_unread",
         "_watchers",
         "closed",
         "failure",
@@ -104,6 +108,7 @@ class Journal:
         self._tail = Tail()
         self._last_time = self._reserved = 0
         self._slowest: int | None = None
+        self._unread = 0
         self._mark = -_MARK_NANOSECONDS
         self._events: deque[Event] | None = None
         self._boots: list[Boot] | None = None
@@ -117,10 +122,31 @@ class Journal:
         """The segments; ``None`` without a disk, and if they cannot be used."""
         if self._files is None and self._disk is not None and not self.failure:
             try:
-                self._use(self._disk.open(self))
+                files = self._disk.open(self)
             except (OSError, NewerFormat) as error:
-                self.fail(error)
+                self._start_unread(error)
+            else:
+                self._use(files)
+                self._begin(files)
         return self._files
+
+    def _begin(self, files: Files) -> None:
+        """Prepare the disk for writing, or continue in memory."""
+        try:
+            files.begin()
+        except OSError as error:
+            if not files.reserve(files.end + UNSYNCED_BYTES):
+                # Another run may have had this problem, and used the next offsets.
+                files.go_ahead(ahead_of_all(self.now()), self.now())
+                self._tail = Tail(files.end, _TAIL_SEGMENT_BYTES)
+            self.fail(error)
+
+    def _start_unread(self, error: Exception) -> None:
+        """Continue in memory, at offsets that the disk cannot have, because it cannot be read."""
+        self._unread = ahead_of_all(self.now())
+        self._tail = Tail(self._unread, _TAIL_SEGMENT_BYTES)
+        self.fail(error)
+        self.missed()
 
     def _use(self, files: Files) -> None:
         self._files, self._reading = files, Reading(files)
@@ -187,10 +213,7 @@ class Journal:
         """Note on disk that viewers may have seen more; best effort."""
         self._reserved = self.end + UNSYNCED_BYTES
         if self._files is not None:
-            try:
-                self._files.open.reserve(self._reserved)
-            except OSError:
-                pass  # not even in place: the disk is gone or read-only
+            self._files.reserve(self._reserved)
 
     def retry(self) -> int | None:
         """
@@ -201,23 +224,30 @@ class Journal:
         assert self._disk is not None
         try:
             if self._files is None:
-                files = self._disk.open(self)
-                if files.epoch.hex() != self.memory_epoch or files.end > self.end:
-                    return (
-                        None  # the next start finds that output; its offsets are in use in memory
-                    )
-                self._use(files)
+                self._adopt(self._disk.open(self))
             lost = self._write_back()
         except (OSError, NewerFormat) as error:
             self.failure = getattr(error, "strerror", None) or str(error)
             return None
-        self.failure = ""
+        self.failure, self._reserved = "", 0
         self._trim()
         return lost
+
+    def _adopt(self, files: Files) -> None:
+        """Use files that could not be read when the journal began in memory."""
+        files.go_ahead(self._unread, self.now())
+        if files.end != self._unread:
+            raise OSError(errno.EEXIST, "its offsets are in use", files.place.path)
+        missed = Kind.GAP, self._unread  # a record of the files now says this
+        events = [each for each in self._events or () if (each.kind, each.offset) != missed]
+        self._events = deque(_after(files.open.boots, events), maxlen=_MAX_EVENTS)
+        self._use(files)
+        self._notify()
 
     def _write_back(self) -> int:
         files, tail = self._files, self._tail
         assert files is not None
+        files.begin()
         files.open.truncate()
         lost = max(0, tail.start - files.end)
         if lost:
@@ -230,6 +260,7 @@ class Journal:
         while self._events:
             files.record(self._events[0])
             self._events.popleft()
+        files.reserve(0)
         if self._reading is not None:
             self._reading.rest()  # the boots may be more
         self._changed()
@@ -464,7 +495,16 @@ class Journal:
             raise ValueError(f"{name!r} is not a name of a cursor, such as syslog-1")
         files = self.files
         if files is not None:
-            return FileCursor(files.place.layer, files.place.path, name, self.epoch)
+            path = os.path.join(files.place.path, f"cursor.{name}")
+            return FileCursor(files.place.layer, path, self.epoch)
         if self._cursors is None:
             self._cursors = {}
         return self._cursors.setdefault(name, MemoryCursor())
+
+
+def _after(boots: int, events: Iterable[Event]) -> Iterator[Event]:
+    """Number the boots among events after those that there were before."""
+    for event in events:
+        if event.kind == Kind.BOOT:
+            event = replace(event, data={**event.data, "number": event.data["number"] + boots})
+        yield event

@@ -37,8 +37,10 @@ def opened(layer: Any, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
 
 def open_file(layer: Any, path: str, flags: int) -> int:
     """See :func:`opened`; the caller closes the descriptor."""
+    # Without O_NONBLOCK, a FIFO in place of the file would block the program.
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        descriptor: int = layer.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor: int = layer.open(path, flags, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Refused(errno.ELOOP, "it is a symbolic link", path) from None
@@ -48,6 +50,11 @@ def open_file(layer: Any, path: str, flags: int) -> int:
         layer.close(descriptor)
         raise Refused(errno.EPERM, "it is not a file of this program's user", path)
     return descriptor
+
+
+def is_passing(error: OSError) -> bool:
+    """Return whether an error is of the program's own limits, so that reading again may work."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
 
 def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:

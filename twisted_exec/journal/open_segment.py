@@ -16,6 +16,7 @@ from .interfaces import Event, Kind
 from .layer import open_file, opened, read_output
 from .records import (
     FIRST_RECORD,
+    MAX_RECORD_BYTES,
     OPEN_MAGIC,
     Checkpoint,
     Damaged,
@@ -30,6 +31,7 @@ from .records import (
     encode_output,
     is_torn,
     records,
+    repaired_header,
 )
 
 _BLOCK_BYTES = 64 << 10
@@ -55,11 +57,15 @@ class OpenSegment:
 
     :ivar position: where the next record begins in the file.
     :ivar synced: the position and the offset that the newest checkpoint has.
+    :ivar reserved: viewers may have seen output below this offset that is not in the file; 0 if not.
+
+    :param seed: of the CRCs of records, if it is not that of the header.
     """
 
-    def __init__(self, layer: Any, path: str, header: Header) -> None:
+    def __init__(self, layer: Any, path: str, header: Header, seed: int | None = None) -> None:
         self._layer, self.path, self.header = layer, path, header
-        self._seed = header.seed
+        self._seed = header.seed if seed is None else seed
+        self.reserved = 0
         self.first = self.end = header.first
         self.last_time = header.time_ns
         self.newlines = 0
@@ -72,21 +78,30 @@ class OpenSegment:
         self._index_position = self._event_position = 0
         self._block_first = header.first
         self._descriptor: int | None = None
+        self._is_writable = False
         self._positions: array[int] | None = None
 
     @classmethod
-    def create(cls, layer: Any, path: str, header: Header) -> OpenSegment:
-        """:raises OSError: the disk is full, or not writable."""
-        segment = cls(layer, path, header)
-        segment._descriptor = open_file(layer, path, os.O_RDWR | os.O_CREAT)
+    def create(cls, layer: Any, path: str, header: Header, gap: Event | None = None) -> OpenSegment:
+        """
+        Create the file, which appears when it is complete.
+
+        :param gap: the first record.
+        :raises OSError: the disk is full, or not writable.
+        """
+        segment, new = cls(layer, path, header), f"{path}.new"
+        segment._descriptor = open_file(layer, new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        segment._is_writable = True
         try:
-            layer.ftruncate(segment._descriptor, 0)  # an earlier attempt may have failed midway
             segment._write(header.encode(), 0)
             layer.ftruncate(segment._descriptor, FIRST_RECORD)
+            if gap is not None:
+                segment.record(gap)
+            layer.rename(new, path)
         except OSError:
             segment.close()
             with suppress(OSError):
-                layer.unlink(path)
+                layer.unlink(new)
             raise
         segment._reset_index()
         return segment
@@ -94,20 +109,28 @@ class OpenSegment:
     @classmethod
     def recover(cls, layer: Any, path: str, first: int, epoch: bytes) -> tuple[OpenSegment, bool]:
         """
-        Continue the segment of an earlier run.
+        Read the segment of an earlier run; :meth:`truncate` removes what a failed write left.
 
         :return: the segment; and whether output that viewers have seen may be missing.
         :raises Damaged: the file is not a segment of this journal.
         """
-        descriptor = open_file(layer, path, os.O_RDWR)
+        descriptor = open_file(layer, path, os.O_RDONLY)
         try:
             size = layer.fstat(descriptor).st_size
-            head = layer.pread(descriptor, FIRST_RECORD, 0)
-            header = decode_header(head, OPEN_MAGIC)
+            head = read_output(layer, descriptor, FIRST_RECORD, 0)
+            if len(head) < FIRST_RECORD:
+                raise Damaged("the file was cut")  # it had its name when it was complete
+            seed: int | None = None
+            try:
+                header = decode_header(head, OPEN_MAGIC)
+            except Damaged:
+                data = read_output(layer, descriptor, FIRST_RECORD + MAX_RECORD_BYTES, 0)
+                header, seed = repaired_header(data, epoch, first)
             check_segment(header, first, epoch)
-            segment = cls(layer, path, header)
+            segment = cls(layer, path, header, seed)
             segment._descriptor = descriptor
-            return segment, segment._recover(head, size)
+            missing = segment._recover(head, size)
+            return segment, missing or seed is not None
         except BaseException:
             layer.close(descriptor)
             raise
@@ -121,10 +144,10 @@ class OpenSegment:
             missing = True
         if checkpoint is not None:
             self._restore(checkpoint)
+            self.reserved = checkpoint.reserved
             missing = checkpoint.reserved > 0
-        data = self._layer.pread(
-            self._fd, min(max(0, size - self.position), _MAX_READ_BYTES), self.position
-        )
+        length = min(max(0, size - self.position), _MAX_READ_BYTES)
+        data = read_output(self._layer, self._reading_fd, length, self.position)
         at, begin = 0, self.position
         for kind, time_ns, first, last in records(data, self._seed):
             self._add(kind, time_ns, data[first:last], begin + at)
@@ -132,7 +155,6 @@ class OpenSegment:
         self.position = begin + at
         if at < len(data):
             missing = missing or not is_torn(data, at)
-            self._layer.ftruncate(self._fd, self.position)
         return missing
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -167,8 +189,19 @@ class OpenSegment:
 
     @property
     def _fd(self) -> int:
+        if self._descriptor is None or not self._is_writable:
+            descriptor = open_file(self._layer, self.path, os.O_RDWR)
+            if self._descriptor is not None:
+                self._layer.close(self._descriptor)
+            self._descriptor, self._is_writable = descriptor, True
+        return self._descriptor
+
+    @property
+    def _reading_fd(self) -> int:
+        """A descriptor for reading, which also a disk has that is read-only."""
         if self._descriptor is None:
-            self._descriptor = open_file(self._layer, self.path, os.O_RDWR)
+            self._descriptor = open_file(self._layer, self.path, os.O_RDONLY)
+            self._is_writable = False
         return self._descriptor
 
     @property
@@ -326,10 +359,10 @@ class OpenSegment:
             self._add_block(*block)
 
     def _record_at(self, position: int) -> tuple[int, int, bytes]:
-        data = self._layer.pread(self._fd, 4096, position)
+        data = read_output(self._layer, self._reading_fd, 4096, position)
         for attempt in (data, None):
             if attempt is None:
-                data = self._layer.pread(self._fd, 80_000, position)
+                data = read_output(self._layer, self._reading_fd, MAX_RECORD_BYTES, position)
             for kind, time_ns, first, last in records(data, self._seed):
                 return kind, time_ns, data[first:last]
         raise Damaged(f"there is no record at {position}")
@@ -357,7 +390,7 @@ class OpenSegment:
             if is_last
             else (self._positions[number + 1], self._firsts[number + 1])
         )
-        data = read_output(self._layer, self._fd, limit - position, position)
+        data = read_output(self._layer, self._reading_fd, limit - position, position)
         parts, times, size = [], Times(), 0
         for kind, time_ns, begin, end in records(data, self._seed):
             if kind == RecordKind.OUTPUT:

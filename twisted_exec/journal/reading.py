@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from .blocks import Block
 from .files import Files
 from .interfaces import Boot, Event, Kind
+from .layer import is_passing
 from .records import Damaged
 from .sealed_segment import Segment
 from .tail import after_newline
@@ -82,8 +83,7 @@ class Reading:
         if self._cached is not None and self._cached[1].first <= offset < self._cached[1].last:
             return self._cached[1]
         files = self._files
-        first = files.firsts[files.number(offset)]
-        segment = files.segment(first)
+        segment = files.at(offset)
         if segment is None or not segment.first <= offset < segment.end:
             return None
         block = self._block(segment, max(0, bisect_right(segment.firsts, offset) - 1))
@@ -98,7 +98,11 @@ class Reading:
             return self._cached[1]
         try:
             block = segment.block(number)
-        except (Damaged, FileNotFoundError):
+        except Damaged:
+            return None
+        except OSError as error:
+            if is_passing(error):
+                raise
             return None
         self._cached = (first, segment.end), block
         return block
@@ -119,8 +123,8 @@ class Reading:
     def _hole(self, offset: int) -> tuple[int, int]:
         """Return where the missing output around an offset begins and ends."""
         files = self._files
+        segment = files.at(offset)
         number = files.number(offset)
-        segment = files.segment(files.firsts[number])
         if segment is not None and offset < segment.end:
             at = bisect_right(segment.firsts, offset)
             block = self._block(segment, at - 1) if at else None
@@ -188,8 +192,8 @@ class Reading:
             return 0 if header is None else header.time_ns
 
         at = max(0, bisect_left(range(len(files.firsts)), moment, key=began) - 1)
-        for number in range(at, len(files.firsts)):
-            segment = files.segment(files.firsts[number])
+        for first in files.firsts[at:]:
+            segment = files.segment(first)
             if segment is not None and segment.last_time >= moment:
                 offset = self._since(segment, moment)
                 if offset is not None:
@@ -212,12 +216,10 @@ class Reading:
         """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
         events: list[Event] = []
-        at = files.number(first)
-        while at < len(files.firsts) and files.firsts[at] <= last + 1:
-            events += self._events(files.firsts[at])
-            at += 1
-        if at < len(files.firsts):
-            events += self._events(files.firsts[at])  # it may begin with a gap
+        for begin in files.firsts[files.number(first) :]:
+            events += files.events(begin)
+            if begin > last + 1:
+                break  # this one may begin with a gap
         recorded = {each.offset for each in events if each.kind == Kind.GAP}
         for begin, end in list(files.holes.items()):
             if begin not in recorded:
@@ -225,10 +227,6 @@ class Reading:
                 events.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
         events = [each for each in events if first <= each.offset <= last]
         return sorted(events, key=lambda each: each.offset)
-
-    def _events(self, first: int) -> list[Event]:
-        segment = self._files.segment(first)
-        return [] if segment is None else list(segment.events())
 
     def boots(self) -> list[Boot]:
         """Return the newest boots."""
@@ -244,10 +242,10 @@ class Reading:
         files = self._files
         boots: list[Boot] = []
         newest = files.open.boots
-        for first in reversed(files.firsts):
+        for first in files.firsts[::-1]:
             header = files.header(first)
             if header is not None and header.boots != newest:
-                events = [each for each in self._events(first) if each.kind == Kind.BOOT]
+                events = [each for each in files.events(first) if each.kind == Kind.BOOT]
                 boots[:0] = [
                     Boot(each.data["number"], each.offset, each.time_ns) for each in events
                 ]

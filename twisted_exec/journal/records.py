@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 from zlib import crc32
@@ -33,6 +33,7 @@ HEAD_BYTES = _HEAD.size
 _INDEX = struct.Struct("<QQI")
 _EVENT = struct.Struct("<QQ")
 MAX_PAYLOAD_BYTES = 0xFFFF
+MAX_RECORD_BYTES = HEAD_BYTES + MAX_PAYLOAD_BYTES
 
 
 class Damaged(Exception):
@@ -107,6 +108,45 @@ def decode_header(data: bytes, magic: bytes) -> Header:
     if version > VERSION:
         raise NewerFormat(f"the segment has format {version}; this release reads {VERSION}")
     return Header(magic, epoch, first, time_ns, run, boots)
+
+
+def repaired_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
+    """
+    Repair the damaged header of an open segment.
+
+    :param data: the file, at least up to the end of the first record.
+    :param first: the offset that the file's name says.
+    :return: the header, and the seed of the records.
+    :raises Damaged: neither a record nor a checkpoint is of this journal and segment.
+    """
+    if len(data) < FIRST_RECORD:
+        raise Damaged("the file is shorter than a header")
+    time_ns, run, boots = _HEADER.unpack_from(data)[-3:]
+    found = Header(OPEN_MAGIC, epoch, first, time_ns, run, boots)
+    stored: int = _CRC.unpack_from(data, _HEADER.size)[0]
+    for header in (found, *_with_a_bit_changed(found)):
+        if header.seed == stored and _has_seed(data, stored):
+            return header, stored
+    if _has_seed(data, found.seed):
+        return found, found.seed  # the damage is in the CRC
+    if not _has_seed(data, stored):
+        raise Damaged("neither the header nor a record is correct")
+    # No record is earlier than the first; the numbers of the run and of the boot are lost.
+    earliest = next((each[1] for each in records(data, stored, FIRST_RECORD)), 0)
+    return Header(OPEN_MAGIC, epoch, first, earliest, 0), stored
+
+
+def _with_a_bit_changed(header: Header) -> Iterator[Header]:
+    for bit in range(64):
+        for name in ("time_ns", "run", "boots"):
+            yield replace(header, **{name: getattr(header, name) ^ 1 << bit})
+
+
+def _has_seed(data: bytes, seed: int) -> bool:
+    return (
+        decode_checkpoint(data[:FIRST_RECORD], seed, 1 << 63) is not None
+        or next(records(data, seed, FIRST_RECORD), None) is not None
+    )
 
 
 @dataclass(frozen=True)

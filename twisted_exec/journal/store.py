@@ -257,9 +257,11 @@ class JournalStore:
     def _require_run(self) -> Run:
         if self._run is None:
             raise OSError(errno.ENXIO, "the store is not open", self.path)
+        return self._run
+
+    def _begin(self) -> None:
         if not self._is_run_written:
             self._write_run()
-        return self._run
 
     # Timers and the thread.
 
@@ -374,14 +376,16 @@ class JournalStore:
                 return
             lost = journal.retry()
             if lost is None:
-                self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
-                self._later(self._retry_seconds, self._retrying.start)
-                return  # the others have the same disk
+                continue  # the others may have another problem
             del self._failing[key]
             self.lost_bytes += lost
             self._log.info("journal {key} is on disk again; {lost} bytes lost", key=key, lost=lost)
             self.recovered(key, lost)
-        self._retry_seconds = _RETRY_SECONDS[0]
+        if not self._failing:
+            self._retry_seconds = _RETRY_SECONDS[0]
+            return
+        self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
+        self._later(self._retry_seconds, self._retrying.start)
 
     # Removing.
 
@@ -451,6 +455,7 @@ class _Place:
             run.number,
             run.cut,
             lambda path: self._store._directories.removing(path),
+            self._store._begin,
         )
         return Files(place, journal.now(), self._is_full, journal.memory_epoch)
 
