@@ -21,6 +21,7 @@ from twisted.web.http import parse_qs
 from zope.interface import implementer
 
 from tests.auth import forge
+from tests.auth.oidc.support import user_of
 from twisted_exec.api import logs, patch, quantity, selectors, times
 from twisted_exec.api.formats import protobuf
 from twisted_exec.api.status import APIError
@@ -30,7 +31,7 @@ from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.jose.keys import jwks_keys, signing_key
 from twisted_exec.auth.oidc.configuration import read_configuration
-from twisted_exec.auth.oidc.issuer import Claim, Issuer, user_of
+from twisted_exec.auth.oidc.issuer import Claim, Issuer
 from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS

@@ -4,28 +4,18 @@ Tests for :mod:`twisted_exec.screens.pool`.  The last case starts real processes
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ProcessTerminated
-from twisted.internet.protocol import ProcessProtocol
-from twisted.internet.task import Clock
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface.verify import verifyObject
 
+from tests.program.memory_processes import MemoryProcess, MemoryReactor
 from twisted_exec.api.status import APIError, NotImplementedByBackend, ServiceUnavailable
+from twisted_exec.program.job_messages import SIZES
+from twisted_exec.program.job_processes import IDLE_SECONDS, PROCESSES, WAITING
 from twisted_exec.screens.interfaces import IRenderer, Job, Rendered
-from twisted_exec.screens.messages import SIZES, decode, encode_rendered, job_of
-from twisted_exec.screens.pool import (
-    IDLE_SECONDS,
-    PROCESSES,
-    SECONDS,
-    WAITING,
-    ScreenProcesses,
-    command,
-)
+from twisted_exec.screens.messages import encode_rendered, job_of
+from twisted_exec.screens.pool import SECONDS, ScreenProcesses, command
 
 
 def job(output: bytes = b"") -> Job:
@@ -36,51 +26,14 @@ def result(body: bytes) -> Rendered:
     return Rendered(body, "", 0, 80, 24)
 
 
-class MemoryProcess:
-    """The transport of a process that is the test."""
-
-    pid: int | None = 1
-
-    def __init__(self, protocol: ProcessProtocol) -> None:
-        self.protocol, self.signals = protocol, list[str]()
-        self.jobs: list[Job] = []
-        self.environment: dict[str, str] = {}
-
-    def write(self, data: bytes) -> None:
-        message = decode(data)
-        assert message is not None
-        head, output, _ = message
-        self.jobs.append(job_of(head, output))
-
-    def signalProcess(self, signal: str) -> None:
-        self.signals.append(signal)
-        self.pid = None
-
-    def answers(self, body: bytes = b"") -> None:
-        self.protocol.outReceived(encode_rendered(result(body or self.jobs[-1].output)))
-
-    def ends(self) -> None:
-        self.pid = None
-        self.protocol.processEnded(Failure(ProcessTerminated(signal=24)))
+def outputs(process: MemoryProcess) -> list[bytes]:
+    """The outputs of the jobs of a process."""
+    return [job_of(dict(head), output).output for head, output in process.messages]
 
 
-class MemoryReactor(Clock):
-    """Starts processes in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processes: list[MemoryProcess] = []
-        self.problem: OSError | None = None
-
-    def spawnProcess(
-        self, protocol: Any, executable: str, argv: list[str], env: dict[str, str], path: str
-    ) -> None:
-        if self.problem is not None:
-            raise self.problem
-        process = MemoryProcess(protocol)
-        process.environment = env
-        self.processes.append(process)
-        protocol.makeConnection(process)
+def answers(process: MemoryProcess, body: bytes = b"") -> None:
+    message = encode_rendered(result(body or outputs(process)[-1]))
+    process.protocol.outReceived(message)
 
 
 class QueueTests(SynchronousTestCase):
@@ -108,17 +61,17 @@ class QueueTests(SynchronousTestCase):
         """A process gets the job, and none of the variables of this program."""
         rendering = self.render(b"a")
         (process,) = self.processes
-        self.assertEqual((process.jobs[0].output, process.environment), (b"a", {}))
-        process.answers(b"A")
+        self.assertEqual((outputs(process), process.environment), ([b"a"], {}))
+        answers(process, b"A")
         self.assertEqual(self.successResultOf(rendering).body, b"A")
 
     def test_reused(self) -> None:
         """A process that has finished gets the next job; it ends when there is none for a while."""
         self.render(b"a")
-        self.processes[0].answers()
+        answers(self.processes[0])
         self.reactor.advance(IDLE_SECONDS - 1)
         self.render(b"b")
-        self.processes[0].answers()
+        answers(self.processes[0])
         self.reactor.advance(IDLE_SECONDS - 1)
         self.assertEqual((len(self.processes), self.processes[0].signals), (1, []))
         self.reactor.advance(1)
@@ -133,9 +86,9 @@ class QueueTests(SynchronousTestCase):
         self.render(b"quiet", "quiet")
         self.assertEqual(len(self.processes), PROCESSES)
         for _ in range(4):
-            self.processes[0].answers()
+            answers(self.processes[0])
         self.assertEqual(
-            [each.output for each in self.processes[0].jobs],
+            outputs(self.processes[0]),
             [b"busy 0", b"busy 2", b"quiet", b"busy 3", b"busy 4"],
         )
 
@@ -152,15 +105,15 @@ class QueueTests(SynchronousTestCase):
         renderings[PROCESSES].cancel()
         for rendering in (renderings[0], renderings[PROCESSES]):
             self.failureResultOf(rendering, CancelledError)
-        self.processes[0].answers()
-        self.assertEqual(self.processes[0].jobs[-1].output, b"%d" % (PROCESSES + 1))
-        self.processes[0].answers()
+        answers(self.processes[0])
+        self.assertEqual(outputs(self.processes[0])[-1], b"%d" % (PROCESSES + 1))
+        answers(self.processes[0])
         self.assertEqual(self.successResultOf(renderings[-1]).body, b"%d" % (PROCESSES + 1))
 
     def test_hangs(self) -> None:
         """A process that takes too long is killed; only its job fails, and another goes on."""
         first, second = self.render(b"a"), self.render(b"b", "other")
-        self.processes[1].answers()
+        answers(self.processes[1])
         self.reactor.advance(SECONDS)
         message = self.failure(first, ServiceUnavailable)
         self.assertEqual(
@@ -170,7 +123,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.processes[0].signals, ["KILL"])
         self.successResultOf(second)
         self.render(b"c")
-        self.assertEqual(self.processes[1].jobs[-1].output, b"c")
+        self.assertEqual(outputs(self.processes[1])[-1], b"c")
 
     def test_crashes(self) -> None:
         """The job of a process that ends fails with its last line; the next has a new process."""
@@ -178,7 +131,7 @@ class QueueTests(SynchronousTestCase):
         self.processes[0].protocol.errReceived(b"Traceback\nMemoryError\n")
         self.processes[0].ends()
         self.assertIn("failed: MemoryError;", self.failure(first, ServiceUnavailable))
-        self.assertEqual(self.processes[2].jobs[0].output, b"c")
+        self.assertEqual(outputs(self.processes[2])[0], b"c")
         self.processes[2].ends()
         self.assertIn("signal 24", self.failure(third, ServiceUnavailable))
 

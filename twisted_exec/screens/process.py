@@ -9,12 +9,13 @@ process, and the pool notices.
 from __future__ import annotations
 
 import codecs
-import resource
 import sys
+
+from twisted_exec.program.job_messages import allow_time, limit_process, read
 
 from .emulator import AvtScreen
 from .interfaces import Job, Rendered
-from .messages import encode_rendered, job_of, read
+from .messages import encode_rendered, job_of
 from .rendering import RENDERERS
 from .state import FORM, as_state
 
@@ -27,26 +28,11 @@ MAX_COLUMNS, MAX_ROWS = 400, 150
 
 def main() -> None:
     """Do all jobs."""
-    _limit()
+    limit_process(MEMORY_BYTES)
     while (message := read(sys.stdin.buffer)) is not None:
-        _allow_time()
+        allow_time(CPU_SECONDS)
         sys.stdout.buffer.write(encode_rendered(render(job_of(*message))))
         sys.stdout.buffer.flush()
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
-        resource.setrlimit(limit, (most, most))
-    # No further files and processes; the kernel does not limit the processes of root.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-
-
-def _allow_time() -> None:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(usage.ru_utime + usage.ru_stime) + 1 + CPU_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
 
 
 def render(job: Job) -> Rendered:

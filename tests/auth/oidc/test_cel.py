@@ -6,12 +6,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.program.memory_processes import MemoryReactor
+from twisted_exec.auth.expressions.evaluator import WAITING_OF_USER, Evaluator
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jose.jwt import InvalidToken
 from twisted_exec.auth.oidc.cel import USER, Expression, Rule
-from twisted_exec.auth.oidc.issuer import Issuer, user_of
+from twisted_exec.auth.oidc.issuer import Issuer
+from twisted_exec.program.job_processes import PROCESSES
+
+from .support import at_once, user_of
 
 CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
 
@@ -20,7 +26,19 @@ def claims(text: str) -> Expression:
     return Expression(text, "the.field")
 
 
-class ExpressionTests(SynchronousTestCase):
+class _WithEvaluator(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.reactor = MemoryReactor()
+        self.evaluator = Evaluator(self.reactor, lambda: ["evaluator"])
+
+    def value(self, expression: Expression, of: dict[str, Any]) -> Any:
+        return at_once(expression.value(of, self.evaluator, "jane"))
+
+    def confirm(self, rule: Rule) -> None:
+        at_once(rule.confirm(CLAIMS, self.evaluator, "jane"))
+
+
+class ExpressionTests(_WithEvaluator):
     """Tests for :class:`Expression` and :class:`Rule`."""
 
     def test_value(self) -> None:
@@ -33,34 +51,50 @@ class ExpressionTests(SynchronousTestCase):
             ("claims.n > 4 && has(claims.deep)", True),
             ("claims.deep.x", None),
         ):
-            self.assertEqual(claims(text).value(CLAIMS), expected, text)
+            self.assertEqual(self.value(claims(text), CLAIMS), expected, text)
 
     def test_no_value(self) -> None:
         """A failed evaluation is reported by field, without any part of the claims."""
         secret = {**CLAIMS, "canary": "canary"}
         for text in ("claims.canary.x", "claims.missing", "claims.canary + 1", "claims.n / 0"):
             with self.assertRaises(InvalidToken) as caught:
-                claims(text).value(secret)
+                self.value(claims(text), secret)
             self.assertEqual(str(caught.exception), "the.field cannot be evaluated about it")
 
     def test_bounded(self) -> None:
-        """Loops of loops end."""
-        long = {"l": list(range(2000))}
-        with self.assertRaises(InvalidToken):
-            claims("claims.l.all(a, claims.l.all(b, claims.l.all(c, true)))").value(long)
+        """An evaluation that may cost much is done elsewhere; one that costs too much has no value."""
+        long = {"l": list(range(2000)), "p": ["a"]}
+        for text in (
+            "claims.l.all(a, claims.l.all(b, claims.l.all(c, true)))",
+            "claims.p.exists(p, claims.sub.matches(p))",
+        ):
+            value = Deferred.fromCoroutine(claims(text).value(long, self.evaluator, "jane"))
+            self.assertNoResult(value)
+            self.reactor.processes[-1].ends()
+            why = self.failureResultOf(value, InvalidToken).value
+            self.assertEqual(str(why), "the.field cannot be evaluated about it")
+
+    def test_many(self) -> None:
+        """Beyond the limit of costly ones a token cannot be verified now."""
+        costly = claims("claims.sub.matches(claims.sub)")
+        for _ in range(PROCESSES + WAITING_OF_USER):
+            Deferred.fromCoroutine(costly.value(CLAIMS, self.evaluator, "jane"))
+        with self.assertRaises(InvalidToken) as caught:
+            self.value(costly, CLAIMS)
+        self.assertIn("the.field cannot be evaluated now", str(caught.exception))
 
     def test_rules(self) -> None:
         """A rule passes only if it is true; a truthy value is refused."""
-        Rule(claims("claims.sub == 'jane'")).confirm(CLAIMS)
+        self.confirm(Rule(claims("claims.sub == 'jane'")))
         for text in ("claims.sub == 'joe'", "claims.n", "claims.sub", "null", "claims.missing"):
             with self.assertRaises(InvalidToken):
-                Rule(claims(text)).confirm(CLAIMS)
+                self.confirm(Rule(claims(text)))
         with self.assertRaises(InvalidToken) as caught:
-            Rule(claims("false"), "come back tomorrow").confirm(CLAIMS)
+            self.confirm(Rule(claims("false"), "come back tomorrow"))
         self.assertEqual(str(caught.exception), "come back tomorrow")
 
 
-class UserTests(SynchronousTestCase):
+class UserTests(_WithEvaluator):
     """Users that expressions make."""
 
     def user(self, username: str = "claims.sub", **more: Any) -> User:

@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, write
+from twisted_exec.auth.expressions.language import Expressions
 from twisted_exec.auth.jose.keys import ALGORITHMS
 from twisted_exec.auth.oidc import cel
 from twisted_exec.auth.oidc.cel import Expression
@@ -260,7 +261,8 @@ class ReadConfigurationTests(SynchronousTestCase):
         self.addCleanup(sys.modules.update, known)
         for name in (PACKAGE, *known):
             sys.modules[name] = None  # type: ignore[assignment]  # as if there were none
-        cel._compiled.cache_clear()
+        fresh = {about: Expressions((about,)) for about in cel._EXPRESSIONS}
+        self.patch(cel, "_EXPRESSIONS", fresh)  # nothing is compiled yet
         self.assertRefused(EXPRESSIONS, "need the Python package cel-expr-python")
 
 

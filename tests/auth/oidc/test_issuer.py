@@ -11,7 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jose.jwt import InvalidToken
-from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url, user_of
+from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url
+
+from .support import user_of
 
 URL = "https://issuer.example"
 

@@ -26,6 +26,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.expressions.evaluator import Evaluator
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.jose.jwt import InvalidToken, UnknownKey
@@ -57,9 +58,14 @@ class _Tokens:
     _log = Logger()
 
     def __init__(
-        self, issuer: Issuer, fetcher: IKeyFetcher, clock: IReactorTime, now: Callable[[], float]
+        self,
+        issuer: Issuer,
+        fetcher: IKeyFetcher,
+        evaluator: Evaluator,
+        clock: IReactorTime,
+        now: Callable[[], float],
     ) -> None:
-        self._issuer, self._now = issuer, now
+        self._issuer, self._evaluator, self._now = issuer, evaluator, now
         self.keys = IssuerKeys(issuer, fetcher, clock)
         self._cache: AnswerCache[_Verdict] = AnswerCache(clock, self._kept_seconds)
         self._secret = secrets.token_bytes(32)
@@ -84,7 +90,7 @@ class _Tokens:
     async def _judge(self, token: bytes) -> _Verdict:
         try:
             claims = await self._claims(token)
-            user = user_of(claims, self._issuer)
+            user = await user_of(claims, self._issuer, self._evaluator)
         except (InvalidToken, Unpublished) as problem:
             self._log.info(
                 "a token of {issuer} is refused: {why}", issuer=self._issuer.url, why=str(problem)
@@ -134,6 +140,7 @@ class OIDCAuthenticator:
         self._issuers, self._now = issuers, now
         self._clock: IReactorTime = reactor
         self._fetcher: IKeyFetcher = fetcher or HTTPSFetcher(reactor)
+        self._evaluator = Evaluator(reactor)
         self._known: dict[Issuer, _Tokens] = {}
 
     def load(self) -> None:
@@ -151,9 +158,10 @@ class OIDCAuthenticator:
         return [self._issuers]
 
     def close(self) -> None:
-        """Stop fetching keys."""
+        """Stop fetching keys, and end the processes of costly expressions."""
         for tokens in self._known.values():
             tokens.keys.close()
+        self._evaluator.close()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
@@ -182,5 +190,7 @@ class OIDCAuthenticator:
             # Drop the cached results of issuers that are no longer configured.
             for removed in self._known.keys() - set(self._issuers.get()):
                 self._known.pop(removed).keys.close()
-            self._known[issuer] = _Tokens(issuer, self._fetcher, self._clock, self._now)
+            self._known[issuer] = _Tokens(
+                issuer, self._fetcher, self._evaluator, self._clock, self._now
+            )
         return self._known[issuer]

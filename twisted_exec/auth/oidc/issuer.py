@@ -3,7 +3,7 @@ OIDC issuers, and the mapping of their tokens' claims to users.
 
 An :class:`Issuer` is one record, whether from kube-apiserver's ``--oidc-`` options or from its
 AuthenticationConfiguration (:mod:`.oidc_config`).  :func:`user_of`, from verified claims to a user,
-is a pure function of it.
+is a function of it.
 
 One rule is stricter than Kubernetes': no token gives a reserved name.  A user or group
 ``system:...`` from a provider is a mistake or an attack, as ``system:masters`` bypasses RBAC; the
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from twisted_exec.auth.expressions.evaluator import Evaluator
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jose.jwt import InvalidToken, moment_of
@@ -106,29 +107,30 @@ def checked_url(text: object, *, query: bool = False) -> str:
     return text
 
 
-def user_of(claims: Mapping[str, Any], issuer: Issuer) -> User:
+async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluator) -> User:
     """
     Map verified claims to a user.
 
     :raises InvalidToken: they name no user, or a required claim is missing.
     """
+    token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:
         if claims.get(name) != value:
             raise InvalidToken(f"it has not the required claim {name}")
     for rule in issuer.claim_rules:
-        rule.confirm(claims)
+        await rule.confirm(claims, evaluator, token.subject)
     username = issuer.username
     by_email = isinstance(username, Claim) and username.name == "email"
     if by_email and claims.get("email_verified", True) is not True:
         raise InvalidToken("its email is not verified")
-    name = _name(_text(claims, username), username)
-    groups = [_name(each, issuer.groups) for each in _texts(claims, issuer.groups) if each]
-    uid = _text(claims, Claim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
-    extra = {key: _printable(_texts(claims, each), each) for key, each in issuer.extra}
+    name = _name(await token.text(username), username)
+    groups = [_name(each, issuer.groups) for each in await token.texts(issuer.groups) if each]
+    uid = await token.text(Claim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
+    extra = {key: _printable(await token.texts(each), each) for key, each in issuer.extra}
     extra = {key: values for key, values in extra.items() if values}
     user_info = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
     for rule in issuer.user_rules:
-        rule.confirm(user_info)
+        await rule.confirm(user_info, evaluator, token.subject)
     expires = moment_of(claims, "exp") if "exp" in claims else math.inf
     extra |= _credential(claims)
     return User(name, with_authenticated(name, groups), uid, extra, expires=expires)
@@ -141,27 +143,37 @@ def _told(source: _Source) -> str:
     return f"its claim {source.name}" if isinstance(source, Claim) else getattr(source, "field", "")
 
 
-def _value(claims: Mapping[str, Any], source: _Source) -> Any:
-    if isinstance(source, Expression):
-        return source.value(claims)
-    return claims.get(source.name) if source is not None else None
+@dataclass(frozen=True)
+class _Claims:
+    """
+    The claims of one token.
 
+    :param subject: whose token it is, for turns.
+    """
 
-def _text(claims: Mapping[str, Any], source: _Source) -> str:
-    if source == Claim(""):
-        return ""
-    value = _value(claims, source)
-    if not isinstance(value, str) or not value:
-        raise InvalidToken(f"{_told(source)} is no text")
-    return value
+    claims: Mapping[str, Any]
+    subject: str
+    evaluator: Evaluator
 
+    async def value(self, source: _Source) -> Any:
+        if isinstance(source, Expression):
+            return await source.value(self.claims, self.evaluator, self.subject)
+        return self.claims.get(source.name) if source is not None else None
 
-def _texts(claims: Mapping[str, Any], source: _Source) -> list[str]:
-    value = _value(claims, source)
-    value = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise InvalidToken(f"{_told(source)} is neither a text nor a list of them")
-    return value
+    async def text(self, source: _Source) -> str:
+        if source == Claim(""):
+            return ""
+        value = await self.value(source)
+        if not isinstance(value, str) or not value:
+            raise InvalidToken(f"{_told(source)} is no text")
+        return value
+
+    async def texts(self, source: _Source) -> list[str]:
+        value = await self.value(source)
+        value = [] if value is None else [value] if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise InvalidToken(f"{_told(source)} is neither a text nor a list of them")
+        return value
 
 
 def _name(value: str, source: _Source) -> str:

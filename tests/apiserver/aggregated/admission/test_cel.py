@@ -7,12 +7,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.aggregated.admission.test_matching import asked
+from tests.program.memory_processes import MemoryReactor
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.aggregated.admission import cel
 from twisted_exec.apiserver.aggregated.admission.cel import Cel, Conditions, Undecided, values_of
 from twisted_exec.apiserver.aggregated.admission.hooks import Condition
+from twisted_exec.auth.expressions.evaluator import WAITING_OF_USER
+from twisted_exec.program.job_processes import PROCESSES
 
 PACKAGE = "cel_expr_python"
 OBJECT: dict[str, Any] = {
@@ -31,7 +36,18 @@ class CelTests(SynchronousTestCase):
     """Expressions as policies have them."""
 
     def setUp(self) -> None:
-        self.cel = Cel()
+        self.reactor = MemoryReactor()
+        self.cel = Cel(self.reactor)
+
+    def evaluate(self, expression: str, values: dict[str, Any]) -> Any:
+        """A value that is there at once."""
+        return self.successResultOf(self.evaluating(expression, values))
+
+    def evaluating(self, expression: str, values: dict[str, Any], user: str = "jane") -> Any:
+        return Deferred.fromCoroutine(self.cel.evaluate(expression, values, user))
+
+    def why_not(self, expression: str, values: dict[str, Any]) -> str:
+        return str(self.failureResultOf(self.evaluating(expression, values), Undecided).value)
 
     def test_evaluates(self) -> None:
         """The language, with strings and optional values."""
@@ -51,7 +67,7 @@ class CelTests(SynchronousTestCase):
             ("object.spec", OBJECT["spec"]),
             ("timestamp('2020-01-01T00:00:00Z') < timestamp('2021-01-01T00:00:00Z')", True),
         ):
-            self.assertEqual(self.cel.evaluate(expression, {"object": OBJECT}), value, expression)
+            self.assertEqual(self.evaluate(expression, {"object": OBJECT}), value, expression)
 
     def test_cannot(self) -> None:
         """Expressions that do not compile, fail, or use Kubernetes' libraries are errors."""
@@ -66,18 +82,34 @@ class CelTests(SynchronousTestCase):
             ("authorizer.path('/').check('get').allowed()", "undeclared reference to 'authorizer'"),
             ("(" * 5000 + "1" + ")" * 5000, "resulted in error"),
         ):
-            with self.assertRaises(Undecided) as caught:
-                self.cel.evaluate(expression, {"object": OBJECT})
-            self.assertIn(told, str(caught.exception))
-            self.assertNotIn("\n", str(caught.exception))
-            self.assertLess(len(str(caught.exception)), 1000)
+            why = self.why_not(expression, {"object": OBJECT})
+            self.assertIn(told, why)
+            self.assertNotIn("\n", why)
+            self.assertLess(len(why), 1000)
 
     def test_bounded(self) -> None:
-        """A loop of loops ends, with an error."""
-        many = list(range(300))
-        expression = "object.l.all(a, object.l.all(b, object.l.all(c, a + b + c >= 0)))"
-        with self.assertRaises(Undecided):
-            self.cel.evaluate(expression, {"object": {"l": many}})
+        """What may cost much is evaluated elsewhere; one that costs too much is an error."""
+        for expression, values in (
+            (
+                "object.l.all(a, object.l.all(b, object.l.all(c, a + b + c >= 0)))",
+                {"l": list(range(300))},
+            ),
+            ("object.l.exists(a, object.s.matches(a))", {"l": ["a"], "s": "b"}),
+        ):
+            evaluating = self.evaluating(expression, {"object": values})
+            self.assertNoResult(evaluating)
+            self.reactor.processes[-1].ends()
+            why = str(self.failureResultOf(evaluating, Undecided).value)
+            self.assertIn("costs too much about these values", why)
+
+    def test_many(self) -> None:
+        """One user's costly evaluations have a limit, which is no matter of a failurePolicy."""
+        costly = "object.matches(object)"
+        for _ in range(PROCESSES + WAITING_OF_USER):
+            self.assertNoResult(self.evaluating(costly, {"object": "a"}))
+        refused = self.evaluating(costly, {"object": "a"})
+        self.failureResultOf(refused, ServiceUnavailable)
+        self.assertNoResult(self.evaluating(costly, {"object": "a"}, "joe"))
 
     def test_without_the_package(self) -> None:
         """Nothing can be evaluated, and it says what is missing."""
@@ -85,9 +117,7 @@ class CelTests(SynchronousTestCase):
         self.addCleanup(sys.modules.update, known)
         for name in (PACKAGE, *known):
             sys.modules[name] = None  # type: ignore[assignment]  # as if there were none
-        with self.assertRaises(Undecided) as caught:
-            self.cel.evaluate("true", {})
-        self.assertIn("cel-expr-python is not installed", str(caught.exception))
+        self.assertIn("cel-expr-python is not installed", self.why_not("true", {}))
 
     def test_missing(self) -> None:
         """A missing library is reported at the start, before any evaluation."""
@@ -101,7 +131,7 @@ class ConditionsTests(SynchronousTestCase):
 
     def test_hold(self) -> None:
         """All must be true; one that is false decides, whatever fails; else a failure does."""
-        conditions = Conditions(Cel())
+        conditions = Conditions(Cel(MemoryReactor()))
         yes, no, bad = "true", "request.name == 'other'", "object.nothing"
         for expressions, outcome in (
             ([], True),
@@ -112,10 +142,11 @@ class ConditionsTests(SynchronousTestCase):
             (["1"], None),
         ):
             told = [Condition(f"c{number}", each) for number, each in enumerate(expressions)]
+            holds = Deferred.fromCoroutine(conditions.hold(told, asked()))
             if outcome is None:
-                self.assertRaises(Undecided, conditions.hold, told, asked())
+                self.failureResultOf(holds, Undecided)
             else:
-                self.assertEqual(conditions.hold(told, asked()), outcome, expressions)
+                self.assertEqual(self.successResultOf(holds), outcome, expressions)
 
     def test_values(self) -> None:
         """Expressions see the request of an AdmissionReview, without empty fields."""

@@ -75,7 +75,7 @@ class HostAdmission(MultiService):
         self._clock = clock or reactor
         self._client = client
         namespaces = HostNamespaces(client, self._follow(sources.NAMESPACES_OF_HOST))
-        matching, cel = Matching(namespaces), Cel()
+        matching, cel = Matching(namespaces), Cel(reactor)
         self._cel = cel
         self._calls = Calls(reactor)
         self._webhooks = Webhooks(
@@ -115,8 +115,8 @@ class HostAdmission(MultiService):
                 yield f"{each.resource.plural}: {each.problem}"
 
     def stopService(self) -> Deferred[None]:
-        """Stop following, and close idle connections."""
-        stopping = DeferredList([super().stopService(), self._calls.close()])
+        """Stop following, close idle connections, and end processes."""
+        stopping = DeferredList([super().stopService(), self._calls.close(), self._cel.close()])
         return stopping.addCallback(lambda _: None)
 
     def mutate(self, change: Change) -> Deferred[Object]:

@@ -158,6 +158,11 @@ class _Use:
         self.policy, self.binding, self.attributes = policy, binding, attributes
         self.named = f"{noun} '{policy.name}' with binding '{binding.name}'"
 
+    @property
+    def user(self) -> str:
+        """The name of the request's user."""
+        return self.attributes.user.name
+
     def refusal(self, why: str, reason: str) -> APIError:
         """The error for a request that the policy denies."""
         attributes = self.attributes
@@ -241,11 +246,11 @@ class Policies:
             self._failed(use, why)
             return
         values = await self._values(use)
-        values["variables"] = self._variables(use.policy, values)
+        values["variables"] = await self._variables(use, values)
         for validation in use.policy.validations:
-            self._validate(use, validation, values)
+            await self._validate(use, validation, values)
         for annotation in use.policy.annotations:
-            self._annotate(use, annotation, values)
+            await self._annotate(use, annotation, values)
 
     async def _counts(self, use: _Use) -> bool:
         """
@@ -255,7 +260,8 @@ class Policies:
         """
         if use.policy.takes_params and use.binding.has_params:
             raise Unsupported("its paramKind is not read by this server")
-        return self._conditions.hold(use.policy.conditions, use.attributes, await self._values(use))
+        values = await self._values(use)
+        return await self._conditions.hold(use.policy.conditions, use.attributes, values)
 
     async def _values(self, use: _Use) -> dict[str, Any]:
         attributes = use.attributes
@@ -264,32 +270,33 @@ class Policies:
             namespace = await self._matching.namespaces.get(attributes.namespace)
         return {**values_of(attributes), "namespaceObject": namespace}
 
-    def _variables(self, policy: Policy, values: Mapping[str, Any]) -> Object:
+    async def _variables(self, use: _Use, values: Mapping[str, Any]) -> Object:
         """Variables may use earlier ones; a failing one is missing where it is used."""
         values_by_name: Object = {}
-        for variable in policy.variables:
+        for variable in use.policy.variables:
             try:
-                value = self._cel.evaluate(
-                    variable.expression, {**values, "variables": values_by_name}
+                value = await self._cel.evaluate(
+                    variable.expression, {**values, "variables": values_by_name}, use.user
                 )
             except Undecided as why:
-                self._log.debug("{name}: {why}", name=policy.name, why=str(why))
+                self._log.debug("{name}: {why}", name=use.policy.name, why=str(why))
             else:
                 values_by_name[variable.name] = value
         return values_by_name
 
-    def _validate(self, use: _Use, validation: Validation, values: Mapping[str, Any]) -> None:
+    async def _validate(self, use: _Use, validation: Validation, values: Mapping[str, Any]) -> None:
         try:
-            if not decided(self._cel.evaluate(validation.expression, values)):
-                self._act(use, self._message(validation, values), validation.reason)
+            if not decided(await self._cel.evaluate(validation.expression, values, use.user)):
+                self._act(use, await self._message(use, validation, values), validation.reason)
         except Undecided as why:
             self._failed(use, why)
 
-    def _message(self, validation: Validation, values: Mapping[str, Any]) -> str:
+    async def _message(self, use: _Use, validation: Validation, values: Mapping[str, Any]) -> str:
         message = ""
         if validation.message_expression:
             try:
-                message = self._cel.evaluate(validation.message_expression, values)
+                expression = validation.message_expression
+                message = await self._cel.evaluate(expression, values, use.user)
             except Undecided as why:
                 self._log.debug("a messageExpression: {why}", why=str(why))
         message = message.strip() if isinstance(message, str) else ""
@@ -297,9 +304,9 @@ class Policies:
             message = ""
         return shown(message or validation.message or f"failed expression: {validation.expression}")
 
-    def _annotate(self, use: _Use, annotation: Condition, values: Mapping[str, Any]) -> None:
+    async def _annotate(self, use: _Use, annotation: Condition, values: Mapping[str, Any]) -> None:
         try:
-            value = self._cel.evaluate(annotation.expression, values)
+            value = await self._cel.evaluate(annotation.expression, values, use.user)
             if value is not None and not isinstance(value, str):
                 raise Undecided(f"valueExpression '{annotation.expression}' gives no string")
         except Undecided as why:

@@ -195,7 +195,7 @@ class Webhooks:
         if not await self._matching.is_about(hook.reach, attributes):
             return False
         try:
-            return self._conditions.hold(hook.conditions, attributes)
+            return await self._conditions.hold(hook.conditions, attributes)
         except Undecided as why:
             if hook.ignores_failures:
                 self._log.warn(

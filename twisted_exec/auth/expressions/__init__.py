@@ -1,0 +1,3 @@
+"""
+CEL expressions of configurations and policies, evaluated about what users send.
+"""

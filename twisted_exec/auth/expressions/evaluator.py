@@ -1,0 +1,106 @@
+"""
+Evaluation of expressions where it holds nobody.
+
+An evaluation with a small bound, which is nearly every one, takes place at once.  All others are
+done by processes of low priority, with limits of memory and CPU time; users take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.program import job_processes
+from twisted_exec.program.job_messages import LARGEST, encode
+from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
+
+from .cost import growth_of
+from .language import EvaluationFailed, Expressions
+
+MOST_COST = 4_000_000.0
+"""Largest bound of an evaluation that takes place at once: some milliseconds."""
+SECONDS = 30.0
+"""For one job, on a host where others have the processors; the CPU time is limited by itself."""
+WAITING, WAITING_OF_USER = 256, 16
+"""Jobs that wait."""
+
+
+class TooManyEvaluations(Exception):
+    """An evaluation has no place now; the message is one line, and quotes no values."""
+
+
+def command() -> list[str]:
+    """Return the command line of a process."""
+    return job_processes.command("twisted_exec.auth.expressions.process")
+
+
+class Evaluator:
+    """
+    Evaluates expressions about what users send.
+
+    :param argv: returns the command line of a process.
+    """
+
+    def __init__(self, reactor: Any, argv: Callable[[], list[str]] = command) -> None:
+        kind = JobKind(
+            _result,
+            "the evaluator of CEL expressions",
+            "costly CEL expressions wait to be evaluated",
+            "this server",
+            SECONDS,
+            WAITING,
+            WAITING_OF_USER,
+        )
+        self._processes = JobProcesses(reactor, argv, kind)
+
+    async def value(
+        self, expressions: Expressions, text: str, values: Mapping[str, Any], user: str
+    ) -> Any:
+        """
+        Evaluate an expression.
+
+        :param values: as in JSON, by variable.
+        :param user: whose values they are.
+        :return: the value as in JSON.
+        :raises Missing: the library is.
+        :raises EvaluationFailed: it does not compile, has no value, or costs too much.
+        :raises TooManyEvaluations: too many costly ones wait.
+        """
+        expressions.check(text)
+        if growth_of(text).bound(values) <= MOST_COST:
+            return expressions.value(text, values)
+        job = {
+            "variables": expressions.variables,
+            "lenient": expressions.lenient,
+            "expression": text,
+            "values": values,
+        }
+        try:
+            message = encode(job)
+        except (TypeError, ValueError):
+            raise EvaluationFailed(
+                "it may cost much, and uses a value that is not JSON, such as a time"
+            ) from None
+        if len(message) > LARGEST:
+            raise EvaluationFailed("its values are too large")
+        try:
+            answer = await self._processes.do(message, user)
+        except JobFailed as problem:
+            raise EvaluationFailed(f"it costs too much about these values: {problem}") from None
+        except JobRefused as problem:
+            raise TooManyEvaluations(str(problem)) from None
+        if "failed" in answer:
+            raise EvaluationFailed(answer["failed"])
+        return answer["value"]
+
+    def close(self) -> Deferred[None]:
+        """End all processes.  Fires when none is left."""
+        return self._processes.close()
+
+
+def _result(head: Any, body: bytes) -> Mapping[str, Any]:
+    if not isinstance(head, dict) or not ("value" in head or isinstance(head.get("failed"), str)):
+        raise ValueError("it is neither a value nor a failure")
+    return head
