@@ -109,3 +109,18 @@ class AnswerCacheTests(SynchronousTestCase):
         self.successResultOf(self.get(b"a"))
         self.assertNoResult(self.get(b"b"))
         self.asked[-1].callback("yes")
+
+    def test_expired(self) -> None:
+        """Answers of clients that have gone are dropped, and take no place until others need it."""
+        for key in (b"a", b"b", b"c"):
+            self.get(key)
+            self.asked[-1].callback("yes")
+        self.clock.advance(10)
+        self.assertEqual(len(self.cache), 3)
+        self.get(b"d")
+        self.asked[-1].callback("yes")
+        self.assertEqual(len(self.cache), 1)
+        self.clock.advance(9)
+        self.get(b"e")
+        self.asked[-1].callback("yes")
+        self.assertEqual(len(self.cache), 2)

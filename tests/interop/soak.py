@@ -123,18 +123,22 @@ class SoakTests(TestCase):
         attacks: dict[str, list[Run]] = defaultdict(list)
         memory: dict[str, list[int]] = {hop: [] for hop in HOPS}
 
-        def weigh() -> None:
+        def weigh(after: str) -> None:
             for hop in HOPS:
                 memory[hop].append(procfs.own_bytes(chain.pid(hop)))
+            sizes = "".join(f"{memory[hop][-1] / (1 << 20):10.1f}" for hop in HOPS)
+            print(f"{(time.monotonic() - began) / 60:7.1f}{sizes}  {after}", flush=True)
 
-        weigh()
-        until = time.monotonic() + SECONDS
+        print(f"\n{'minutes':>7}{''.join(f'{hop:>10}' for hop in HOPS)}  MiB after", flush=True)
+        began = time.monotonic()
+        weigh("the start")
+        until = began + SECONDS
         for row in itertools.cycle(ROWS):
             if time.monotonic() > until or crowd.lost:
                 break
             controls[row].append(bench.run(row, other))
             attacks[row].append(bench.run(row, chain))
-            weigh()
+            weigh(row)
         print(f"\n{Row.headings()}")
         for row in attacks:
             print(Row(row, controls[row], attacks[row]))

@@ -3,7 +3,8 @@ A short-lived cache of answers that cost a round trip.
 
 Concurrent requests for the same key share one round trip.  Failures of the round trip are not
 cached.  The cache is limited in size and time; the time limits how long a withdrawn permission
-still counts.
+still counts.  Keys are what clients send, such as tokens, so an answer that has expired is dropped
+as soon as others come: a client that sends ever new ones fills no memory for longer than that.
 """
 
 from __future__ import annotations
@@ -78,5 +79,9 @@ class AnswerCache(Generic[T]):
     def _remember(self, key: bytes, began: float, answer: T) -> None:
         self._answers[key] = began + self._keep_seconds(answer), answer
         self._answers.move_to_end(key)
-        while len(self._answers) > self._size:
+        # The first has been of no use for the longest time: while it counts, the others are few.
+        now = self._clock.seconds()
+        while len(self._answers) > self._size or now >= next(iter(self._answers.values()))[0]:
             self._answers.popitem(last=False)
+            if not self._answers:
+                return
