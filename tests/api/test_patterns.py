@@ -20,6 +20,8 @@ BAD = [
     ("ab(?=c)", "character 3: invalid perl operator: (?="),
     ("ab\\", "character 3: trailing \\"),
     ("x{1,1000}" * 10, "it is too complex: repeat less"),
+    (r"\pL{200}", "it is too complex: repeat less"),
+    (r"\pL" * 340, "it is too complex: 16 Unicode classes are the limit"),
     ("x" * 1025, "it has more than 1024 bytes"),
     ("\u00e9" * 513, "it has more than 1024 bytes"),
 ]
@@ -40,6 +42,46 @@ class RegexTests(SynchronousTestCase):
         """
         for regex in ("", "a|b", r"^\[ *\d+\.\d+\] BUG: ", "(?i)panic", "caf\u00e9", "x{1,1000}"):
             self.assertEqual(problem(regex), "")
+
+    def test_many_complex_expressions(self) -> None:
+        """
+        No further expression of an object is compiled once they have too many instructions in all.
+        """
+        compiled: list[str] = []
+        compile_ = patterns.re2.compile
+
+        def counting(regex: str, options: object) -> object:
+            compiled.append(regex)
+            return compile_(regex, options)
+
+        self.patch(patterns.re2, "compile", counting)
+        for regex, most in (
+            (r"\pL{200}x{%d}", 2),
+            ("(a{1,100}){1,9}N{%d}", 6),
+            (r"\p{Lu}|" * 15 + "x{%d}", 3),
+        ):
+            compiled.clear()
+            found = list(patterns.problems(regex % number for number in range(64)))
+            self.assertEqual(len(compiled), most, regex)
+            self.assertEqual(len(found), 64)
+            self.assertIn("together with the expressions before it: 10000 ", found[-1])
+        ordinary = [f"(?i)disk {number} (failed|removed): .*" for number in range(64)]
+        self.assertEqual(list(patterns.problems(ordinary)), [""] * 64)
+
+    def test_small_memory(self) -> None:
+        """
+        An expression is checked within little memory, which bounds the time of its compilation.
+        """
+        memories: list[int] = []
+        compile_ = patterns.re2.compile
+
+        def watched(regex: str, options: patterns.re2.Options) -> object:
+            memories.append(options.max_mem)
+            return compile_(regex, options)
+
+        self.patch(patterns.re2, "compile", watched)
+        problem("a{1,7}b unique")
+        self.assertEqual(memories, [256 << 10])
 
     def test_set(self) -> None:
         """

@@ -11,9 +11,9 @@ Source: https://github.com/google/re2/wiki/Syntax.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 try:
@@ -31,8 +31,26 @@ UNSUPPORTED = (
 MOST_BYTES = 1 << 10
 """Limit of one pattern."""
 
+MOST_INSTRUCTIONS = 10_000
+"""
+Limit of the regular expressions of one object together, in instructions of RE2's program.
+
+``kernel panic.*`` has 20, ``\\pL`` about 1 200.
+"""
+
 _MOST_INSTRUCTIONS = 5_000
-_MOST_MEMORY_BYTES = 64 << 20
+"""Limit of one of them."""
+_MOST_CLASSES = 16
+"""Limit of Unicode classes in one expression: RE2 parses each in up to 0.2 ms, whatever memory it may use."""
+_CLASS_INSTRUCTIONS = 300
+"""What a Unicode class counts at least, for its parsing."""
+_CHECK_BYTES = 256 << 10
+"""Memory for the check of an expression, which bounds its time to a few milliseconds."""
+_SEARCH_BYTES = 8 << 20
+_KEPT = 1024
+"""Results of checks: an object is checked again with each change of it."""
+_CLASS = re.compile(r"\\[pP]")
+_TOO_COMPLEX = "it is too complex: repeat less"
 _META = frozenset(b"\\.+*?()|[]{}^$")
 
 
@@ -70,7 +88,7 @@ class Search:
                 raise PatternError(wrong)
             if not SUPPORTED:
                 raise PatternError(UNSUPPORTED)
-            self._compiled = re2.compile(b"(?m)" + pattern.text.encode(), _options())
+            self._compiled = re2.compile(b"(?m)" + pattern.text.encode(), _options(_SEARCH_BYTES))
         # Anchors of the text, and flags that could change the others.
         self._has_text_anchor = any(each in pattern.text for each in ("\\A", "\\z", "(?"))
 
@@ -155,7 +173,7 @@ _ANCHORS = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
 
 
 def _regex_set(several: Sequence[str]) -> Any:
-    made = re2.Set.SearchSet(_options())
+    made = re2.Set.SearchSet(_options(_SEARCH_BYTES))
     for text in several:
         made.Add(text)
     made.Compile()
@@ -168,19 +186,48 @@ def problem(regex: str) -> str:
 
     Without the extra only the length is checked.
     """
-    if len(regex.encode("utf-8", "replace")) > MOST_BYTES:
-        return f"it has more than {MOST_BYTES} bytes"
-    if not SUPPORTED:
-        return ""
+    return next(problems([regex]))
+
+
+def problems(several: Iterable[str]) -> Iterator[str]:
+    """
+    Return what is wrong with each of the regular expressions of one object, as :func:`problem`.
+
+    The time is bounded, for any number of any expressions: an expression is compiled within a small
+    memory, and no further one is compiled once they have too many instructions in all.
+    """
+    left = MOST_INSTRUCTIONS
+    for regex in several:
+        if left <= 0:
+            yield (
+                "it is too complex together with the expressions before it: "
+                f"{MOST_INSTRUCTIONS} instructions are the limit"
+            )
+            continue
+        wrong, instructions = "", 0
+        if len(regex.encode("utf-8", "replace")) > MOST_BYTES:
+            wrong = f"it has more than {MOST_BYTES} bytes"
+        elif SUPPORTED:
+            wrong, instructions = _checked(regex)
+        left -= instructions
+        yield wrong
+
+
+@lru_cache(_KEPT)
+def _checked(regex: str) -> tuple[str, int]:
+    """Return what is wrong with an expression, and the number of its instructions."""
+    classes = len(_CLASS.findall(regex))
+    if classes > _MOST_CLASSES:
+        return f"it is too complex: {_MOST_CLASSES} Unicode classes are the limit", 0
     try:
-        compiled = re2.compile(regex, _options())
+        instructions = int(re2.compile(regex, _options(_CHECK_BYTES)).programsize)
     except re2.error as error:
-        return _explained(regex, error.args[0] if error.args else b"")
+        wrong = _explained(regex, error.args[0] if error.args else b"")
+        return wrong, _MOST_INSTRUCTIONS if wrong == _TOO_COMPLEX else 0
     except UnicodeEncodeError as error:  # a lone surrogate
-        return f"character {error.start + 1}: it is not a Unicode character"
-    if compiled.programsize > _MOST_INSTRUCTIONS:
-        return "it is too complex: repeat less"
-    return ""
+        return f"character {error.start + 1}: it is not a Unicode character", 0
+    wrong = _TOO_COMPLEX if instructions > _MOST_INSTRUCTIONS else ""
+    return wrong, max(instructions, classes * _CLASS_INSTRUCTIONS)
 
 
 def _explained(regex: str, reported: bytes | str) -> str:
@@ -188,7 +235,7 @@ def _explained(regex: str, reported: bytes | str) -> str:
     text = reported.decode("utf-8", "replace") if isinstance(reported, bytes) else reported
     what, _, fragment = text.partition(": ")
     if "compile failed" in text:
-        return "it is too complex: repeat less"
+        return _TOO_COMPLEX
     if what in ("missing )", "unexpected )"):
         at = _unbalanced(regex)
     elif what.startswith("trailing"):
@@ -240,8 +287,8 @@ def _literal_of(pattern: Pattern) -> bytes | None:
     return bytes(literal)
 
 
-def _options() -> Any:
+def _options(memory_bytes: int) -> Any:
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MOST_MEMORY_BYTES
+    options.max_mem = memory_bytes
     return options

@@ -51,6 +51,25 @@ class ConsoleAlertTests(KindTestCase):
             ["spec.patterns: Required value: an alert needs presets or patterns"],
         )
 
+    @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
+    def test_too_complex_in_all(self) -> None:
+        """
+        The regular expressions of an alert have a limit in all; literal texts between them do not count.
+        """
+        several: list[dict[str, Any]] = []
+        for number in range(6):
+            several += [
+                {"name": f"l{number}", "literal": "x"},
+                {"name": f"r{number}", "regex": f"(a{{1,100}}){{1,10}}{number}"},
+            ]
+        self.assertEqual(
+            self.patterns_refused(*several),
+            [
+                'spec.patterns[11].regex: Invalid value: "(a{1,100}){1,10}5": it is too complex together with '
+                "the expressions before it: 10000 instructions are the limit"
+            ],
+        )
+
     def test_too_many(self) -> None:
         """
         An alert has at most 64 patterns of at most 1 KiB.
