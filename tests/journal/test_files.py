@@ -10,9 +10,10 @@ import itertools
 import os
 import re
 import shutil
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
+from stat import S_ISREG
 from typing import Any
 
 from hypothesis import given, settings
@@ -914,3 +915,136 @@ class OracleTests(Case):
                 elif found < expected:  # the line that is too many ended right before the moment
                     ended = whole.find(b"\n", found) % len(whole)
                     self.assertLessEqual(exact - times[ended], resolution)
+
+
+_DAMAGE = st.sampled_from(["delete", "cut", "flip", "copy", "link", "fifo", "directory"])
+_FAULTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from([1, 700, 9_000, 60_000, 250_000])),
+        st.tuples(st.just("disk"), st.sampled_from([0, errno.ENOSPC, errno.EROFS])),
+        st.tuples(st.sampled_from(["roll", "seal", "rest", "sync", "retry", "restart"]), st.none()),
+        st.tuples(_DAMAGE, st.tuples(st.integers(0, 9), st.integers(0, 1 << 20))),
+    ),
+    max_size=40,
+)
+
+
+class TortureTests(Case):
+    """A disk that is full, read-only or damaged: each byte is read, or in a gap."""
+
+    def damage(self, kind: str, number: int, position: int) -> bool:
+        """
+        Damage the segment that is the ``number``-th newest.
+
+        :return: whether there was one.
+        """
+        names = sorted(os.listdir(self.path)) if os.path.isdir(self.path) else []
+        names = [each for each in names if each.endswith((".open", ".sealed"))]
+        sizes = {each: os.lstat(os.path.join(self.path, each)) for each in names}
+        names = [each for each in names if S_ISREG(sizes[each].st_mode) and sizes[each].st_size]
+        if not names:
+            return False
+        path = os.path.join(self.path, names[-1 - number % len(names)])
+        size = os.path.getsize(path)
+        if kind == "flip":
+            with open(path, "r+b") as file:
+                file.seek(position % size)
+                byte = file.read(1)
+                file.seek(position % size)
+                file.write(bytes([byte[0] ^ 1 << number % 8]))
+        elif kind == "cut":
+            os.truncate(path, 0 if number % 2 else position % size)
+        elif kind == "copy":
+            first, _, suffix = os.path.basename(path).partition(".")
+            copy = os.path.join(self.path, f"{int(first, 16) + position + 1:016x}.{suffix}")
+            if not os.path.lexists(copy):
+                shutil.copy(path, copy)
+        else:
+            os.unlink(path)
+            make = {"link": partial(os.symlink, "/dev/zero"), "fifo": os.mkfifo}
+            make |= {"directory": os.mkdir, "delete": lambda name: None}
+            make[kind](path)
+        return True
+
+    def check(self, journal: Journal, shown: dict[str, list[tuple[int, bytes]]]) -> None:
+        """Each byte that is read is what was shown at its offset; the others are in gaps."""
+        printed = sorted(shown.get(journal.epoch, []))
+        for (first, data), (second, _) in itertools.pairwise(printed):
+            self.assertLessEqual(first + len(data), second, "an offset was used twice")
+        offset = journal.start
+        gaps = []
+        while offset < journal.end:
+            available = journal.next_available(offset)
+            self.assertLessEqual(offset, available)
+            if available > offset:
+                gaps.append((offset, available))
+                offset = available
+                continue
+            data = journal.read(offset, 1 << 20)
+            self.assertTrue(data, "neither output nor a gap")
+            at = bisect_right(printed, (offset, b"\xff" * 9)) - 1
+            first, text = printed[at]
+            data = data[: first + len(text) - offset]
+            self.assertEqual(data, text[offset - first : offset - first + len(data)])
+            self.assertTrue(data)
+            offset += len(data)
+        events = [each for each in journal.events(0, journal.end) if each.kind == Kind.GAP]
+        for begin, end in gaps:
+            covered = begin
+            for each in events:
+                if each.offset <= covered:
+                    covered = max(covered, each.data["end"])
+            self.assertGreaterEqual(covered, end, "output is missing without a notice")
+
+    @settings(max_examples=200, deadline=None)
+    @given(_FAULTS)
+    def test_every_byte(self, steps: list[tuple[str, Any]]) -> None:
+        """Whatever happens to the disk, and whenever the process is killed."""
+        self.path, self.now = self.mktemp(), 1_800_000_000 * SECOND
+        layer = FailingLayer()
+        layer.takes_changes = True
+        journal, run = self.journal(layer), 1
+        shown: dict[str, list[tuple[int, bytes]]] = {}
+        unnoted = 0
+        for number, (step, value) in enumerate([*steps, ("restart", None), ("append", 9)]):
+            self.now += 61 * SECOND
+            if step == "append":
+                text = (b"%d " % number) * (value // 3 + 1)
+                begin = journal.epoch, journal.end
+                journal.append(text)
+                begin = journal.epoch, journal.end - len(text)
+                shown.setdefault(begin[0], []).append((begin[1], text))
+                unnoted += bool(journal.failure) and layer.error == errno.EROFS
+            elif step == "disk":
+                layer.error = value
+            elif step == "seal":
+                if not layer.error and not journal.failure:
+                    self.disk.seal_all()
+            elif step == "sync":
+                if not layer.error and not journal.failure and journal.files is not None:
+                    sync(journal)
+            elif step == "roll":
+                if not layer.error and not journal.failure and journal.files is not None:
+                    journal.files.roll()
+            elif step == "rest":
+                journal.rest()
+            elif step == "retry":
+                if journal.failure and (journal.retry() is not None or layer.error != errno.EROFS):
+                    unnoted = 0
+            else:
+                if journal.failure and layer.error != errno.EROFS:
+                    journal.retry()
+                    unnoted = 0
+                if unnoted:
+                    continue  # nothing can note what viewers saw of a disk that became read-only
+                if journal.files is not None and not journal.failure:
+                    error, layer.error = layer.error, 0
+                    sync(journal)
+                    layer.error = error
+                if step != "restart":
+                    journal.rest()
+                    self.damage(step, *value)
+                run += 1
+                journal = self.journal(layer, run=run)
+                self.check(journal, shown)
+        self.check(journal, shown)

@@ -95,6 +95,19 @@ class SnapshotTests(SynchronousTestCase):
         self.assertEqual(gap.offset, 65536)
         self.assertEqual(self.output(), printed[65536:])
 
+    def test_strange_entries(self) -> None:
+        """A damaged header costs nothing; what is not a file is a gap."""
+        printed = self.fill()
+        names = sorted(name for name in os.listdir(self.path) if name.endswith(".open"))
+        with open(os.path.join(self.path, names[0]), "rb+") as file:
+            file.seek(32)
+            file.write(b"damage")
+        self.assertEqual(self.output(), printed)
+        last = os.path.join(self.path, names[-1])
+        os.unlink(last)
+        os.mkfifo(last)
+        self.assertEqual(self.output(), printed[: int(names[-1].partition(".")[0], 16)])
+
     def test_removed_segment(self) -> None:
         """Offsets between two segments that nothing explains are a gap."""
         self.fill()

@@ -237,6 +237,38 @@ class FullTests(Case):
         self.assertEqual(store.failing, 0)
         self.assertEqual(contents(self.store().journal(KEY)), b"early\n")
 
+    def test_starts_again(self) -> None:
+        """So does one whose journals exist: they can be read, and get what was printed meanwhile."""
+        for error, missing in ((errno.ENOSPC, 0), (errno.EROFS, None)):
+            self.path, self.layer = self.mktemp(), FailingLayer()
+            store = self.store()
+            for key in (KEY, OTHER):
+                store.journal(key).append(b"before\n")
+            self.stop(store)
+            self.layer.error, self.layer.takes_changes = error, True
+            os.chmod(os.path.join(self.path, OTHER), 0o777)
+            store = self.store()
+            other, journal = store.journal(OTHER), store.journal(KEY)
+            self.assertEqual((contents(other), contents(journal)), (b"", b"before\n"))
+            journal.append(b"during\n")
+            self.assertEqual(store.failing, 2)
+            self.layer.error = 0
+            self.wait(30)
+            self.assertEqual((store.failing, store.lost_bytes), (1, 0))
+            again = self.store().journal(KEY)
+            self.assertEqual(contents(again), b"before\nduring\n")
+            self.assertEqual(missing_bytes(again, 0, again.end), missing)
+
+    def test_quiet_at_the_start(self) -> None:
+        """A quiet journal can be read from a read-only disk."""
+        store = self.store()
+        store.journal(KEY).append(b"before\n")
+        self.stop(store)
+        self.layer.error = errno.EROFS
+        journal = self.store().journal(KEY)
+        self.wait(120)
+        self.assertEqual(contents(journal), b"before\n")
+
     def many(self, count: int) -> JournalStore:
         """Return a store whose journals fail; each call of the disk takes 0.1 ms from now on."""
         store = self.store()
@@ -360,6 +392,18 @@ class RetentionTests(Case):
         journal.append(b"two\n")
         self.wait(9 * DAY)
         self.assertEqual(contents(journal), b"one\ntwo\n")
+
+    def test_strange_entries(self) -> None:
+        """A link that is named as a segment has no size; a directory does not keep the rest."""
+        store = self.store()
+        store.journal(KEY).append(b"old\n")
+        store.deleted(KEY)
+        self.stop(store)
+        os.symlink("nowhere", os.path.join(self.path, KEY, f"{99:016x}.open"))
+        os.mkdir(os.path.join(self.path, KEY, f"{98:016x}.sealed"))
+        store = self.store()
+        self.wait(9 * DAY)
+        self.assertEqual(self.names(), [f"{98:016x}.sealed"])
 
     def test_unused(self) -> None:
         """Journals that no machine uses are removed by their age, and completely."""

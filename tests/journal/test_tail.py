@@ -41,6 +41,10 @@ class TailTests(SynchronousTestCase):
         self.assertGreater(tail.start, 400_000)
         self.assertEqual(tail.end, 1_000_000)
 
+    def test_no_runs(self) -> None:
+        """Without output there is none of any time."""
+        self.assertEqual(list(Tail(9).runs(0)), [])
+
     def test_outside(self) -> None:
         """Offsets that are gone or yet to come are mistakes of the caller."""
         tail = Tail()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from .layer import opened
@@ -90,9 +92,10 @@ class Directories:
             try:
                 for name in self._layer.listdir(self.file(key)):
                     if match := _SEGMENT.fullmatch(name):
-                        entry = self._layer.stat(self.file(key, name))
+                        entry = self._layer.lstat(self.file(key, name))
                         first = int(match[1], 16)
-                        segments[first] = SegmentFile(first, entry.st_size, entry.st_mtime_ns)
+                        if stat.S_ISREG(entry.st_mode):
+                            segments[first] = SegmentFile(first, entry.st_size, entry.st_mtime_ns)
                     elif name == _DELETED:
                         deleted_at = self._deleted_at(key)
             except OSError:
@@ -122,5 +125,6 @@ class Directories:
         for name in self._layer.listdir(self.file(key)):
             if _SEGMENT.fullmatch(name):
                 self.removing(self.file(key, name))
-            self._layer.unlink(self.file(key, name))
+            with suppress(IsADirectoryError):  # then the last call fails, and the rest is gone
+                self._layer.unlink(self.file(key, name))
         self._layer.rmdir(self.file(key))

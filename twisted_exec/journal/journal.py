@@ -228,6 +228,7 @@ class Journal:
             lost = self._write_back()
         except (OSError, NewerFormat) as error:
             self.failure = getattr(error, "strerror", None) or str(error)
+            self._reserve()
             return None
         self.failure, self._reserved = "", 0
         self._trim()

@@ -30,8 +30,8 @@ from .records import (
     encode_index,
     encode_output,
     is_torn,
+    open_header,
     records,
-    repaired_header,
 )
 
 _BLOCK_BYTES = 64 << 10
@@ -125,7 +125,7 @@ class OpenSegment:
                 header = decode_header(head, OPEN_MAGIC)
             except Damaged:
                 data = read_output(layer, descriptor, FIRST_RECORD + MAX_RECORD_BYTES, 0)
-                header, seed = repaired_header(data, epoch, first)
+                header, seed = open_header(data, epoch, first)
             check_segment(header, first, epoch)
             segment = cls(layer, path, header, seed)
             segment._descriptor = descriptor

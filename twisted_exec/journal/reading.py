@@ -220,9 +220,9 @@ class Reading:
             events += files.events(begin)
             if begin > last + 1:
                 break  # this one may begin with a gap
-        recorded = {each.offset for each in events if each.kind == Kind.GAP}
+        recorded = [(each.offset, each.data["end"]) for each in events if each.kind == Kind.GAP]
         for begin, end in list(files.holes.items()):
-            if begin not in recorded:
+            if not any(gap <= begin and end <= behind for gap, behind in recorded):
                 time_ns = self.time_at(end)
                 events.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
         events = [each for each in events if first <= each.offset <= last]

@@ -110,15 +110,25 @@ def decode_header(data: bytes, magic: bytes) -> Header:
     return Header(magic, epoch, first, time_ns, run, boots)
 
 
-def repaired_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
+def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     """
-    Repair the damaged header of an open segment.
+    Decode the header of an open segment; repair it if it is damaged.
 
     :param data: the file, at least up to the end of the first record.
+    :param epoch: of the journal.
     :param first: the offset that the file's name says.
-    :return: the header, and the seed of the records.
-    :raises Damaged: neither a record nor a checkpoint is of this journal and segment.
+    :return: the header, which may be of another journal; and the seed of the records.
+    :raises NewerFormat: the segment is of a later release.
+    :raises Damaged: neither the header nor a record is correct.
     """
+    try:
+        header = decode_header(data, OPEN_MAGIC)
+    except Damaged:
+        return _repaired_header(data, epoch, first)
+    return header, header.seed
+
+
+def _repaired_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     if len(data) < FIRST_RECORD:
         raise Damaged("the file is shorter than a header")
     time_ns, run, boots = _HEADER.unpack_from(data)[-3:]

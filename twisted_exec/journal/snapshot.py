@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .interfaces import Event, Kind
-from .layer import opened
+from .layer import Refused, opened
 from .open_segment import check_segment
 from .records import (
     FIRST_RECORD,
-    OPEN_MAGIC,
     Damaged,
     RecordKind,
     decode_event,
-    decode_header,
+    open_header,
     records,
 )
 from .sealed_segment import SealedSegment
@@ -132,12 +131,13 @@ class Snapshot:
             try:
                 if is_open:
                     data = self._read(path)
-                    check_segment(decode_header(data, OPEN_MAGIC), first, epoch)
+                    header, seed = open_header(data, epoch, first)
+                    check_segment(header, first, epoch)
                 else:
                     segment = SealedSegment(self._layer, path, first, epoch)
-            except (FileNotFoundError, Damaged):
+            except (FileNotFoundError, Damaged, Refused):
                 continue
-            yield from _open(data) if is_open else _sealed(segment)
+            yield from _open(data, first, seed) if is_open else _sealed(segment)
             return
 
     def _read(self, path: str) -> bytes:
@@ -146,10 +146,8 @@ class Snapshot:
         return data
 
 
-def _open(data: bytes) -> Iterator[Output | Event]:
-    header = decode_header(data, OPEN_MAGIC)
-    offset = header.first
-    for kind, time_ns, first, last in records(data, header.seed, FIRST_RECORD):
+def _open(data: bytes, offset: int, seed: int) -> Iterator[Output | Event]:
+    for kind, time_ns, first, last in records(data, seed, FIRST_RECORD):
         payload = data[first:last]
         if kind == RecordKind.OUTPUT:
             yield Output(offset, time_ns, payload)

@@ -17,6 +17,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 
 _SEGMENT_BYTES = 64 << 10
 _MAX_MARKS = 8192
@@ -173,5 +174,6 @@ class _Marks:
 
     def runs(self, last: int) -> Iterator[tuple[int, int, int]]:
         """Iterate over begin, end and time of the output, up to offset ``last``."""
-        ends = [*self._offsets[1:], last]
-        yield from zip(list(self._offsets), ends, list(self._times), strict=True)
+        offsets = [*self._offsets, last]
+        for (begin, end), time_ns in zip(pairwise(offsets), list(self._times), strict=True):
+            yield begin, end, time_ns
