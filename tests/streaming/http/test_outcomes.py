@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.streaming.http.outcomes`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from twisted.internet.defer import CancelledError
@@ -41,6 +42,24 @@ class NamingTests(SynchronousTestCase):
         self.assertIs(naming(error, pod), error)
         other = APIError('pod "other/web" has the line', code=409, reason="X")
         self.assertEqual(naming(other, pod).message, 'pod "web": pod "other/web" has the line')
+
+    def test_words(self) -> None:
+        """Only whole words count, and the last of several does as well as the first."""
+        for message in ("spod web is over", "pod webs are over", "pod web.x is over", "pod web-2"):
+            other = APIError(message, code=500, reason="X")
+            self.assertEqual(naming(other, POD).message, f'pod "web": {message}')
+        error = APIError("pod web-2 is over, and pod web", code=500, reason="X")
+        self.assertIs(naming(error, POD), error)
+
+    def test_no_patterns(self) -> None:
+        """Names, which users choose, are not compiled: patterns are kept, and push out others."""
+
+        def compiled(pattern: str, *_: object) -> None:
+            self.fail(f"{pattern} is compiled")
+
+        for function in ("search", "match", "compile"):
+            self.patch(re, function, compiled)
+        self.assertIn('"web": no', naming(APIError("no", code=500, reason="X"), POD).message)
 
     def test_nameless(self) -> None:
         """Without a subject no name is added."""
