@@ -11,7 +11,8 @@ from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching, mach
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.restriction import filtered_storage
+from twisted_exec.apiserver.restriction import filtered_storage, pool_graph
+from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 ALL_SECRETS = "/api/v1/secrets"
@@ -208,6 +209,45 @@ class WatchTests(PoolGraphTestCase):
         version = listing["metadata"]["resourceVersion"]
         self.patch(f"{MACHINES}/vm/status", {"status": {"state": "Running"}})
         self.assertEqual(self.follow(f"&resourceVersion={version}").names(), [])
+
+
+class ChangesTests(APITestCase):
+    """The memory of changes, by pool."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(pool_graph, "_POOLS", 3)
+        self.graph = PoolGraph(IRONCORE, self.storage, self.clock)
+        self.graph.startService()
+        self.addCleanup(self.graph.stopService)
+
+    def come_and_go(self, pool: str) -> None:
+        self.make_machine(f"of-{pool}", pool)
+        self.answer("DELETE", f"{MACHINES}/of-{pool}")
+
+    def test_bounded(self) -> None:
+        """Machines of ever new pools leave nothing, and pools with machines stay as they were."""
+        self.make_machine("vm", "pool-a")
+        before = self.graph.since("pool-a"), self.graph.changes("pool-a")
+        for number in range(100):
+            self.come_and_go(f"pool-{number}")
+            self.assertLessEqual(self.graph.remembered_changes, 4)
+        self.assertEqual((self.graph.since("pool-a"), self.graph.changes("pool-a")), before)
+
+    def test_forgotten(self) -> None:
+        """A poollet whose pool was forgotten lists again, and finds each change to be one."""
+        self.come_and_go("pool-a")
+        version, number = self.storage.version(), self.graph.changes("pool-a")
+        seen = {number}
+        for other in range(10):
+            self.come_and_go(f"pool-{other}")
+            self.assertGreaterEqual(self.graph.changes("pool-a"), number)
+            number = self.graph.changes("pool-a")
+            self.come_and_go("pool-a")
+            self.assertNotIn(self.graph.changes("pool-a"), seen)
+            self.assertGreater(self.graph.since("pool-a"), version)
+            version, number = self.storage.version(), self.graph.changes("pool-a")
+            seen.add(number)
 
 
 class DialectTests(APITestCase):

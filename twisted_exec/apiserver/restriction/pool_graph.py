@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,8 +35,25 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 _SOON_SECONDS = 0.05
 """Delay of a notification; a burst of changes causes one."""
 
+_POOLS = 1024
+"""Pools whose latest changes are remembered though they have no machines, at most."""
+
 Named = tuple[Resource, str, str]
 """Resource, namespace and name."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """
+    A change of what is visible to a poollet.
+
+    :param version: of the store.
+    :param number: counts all changes.
+    """
+
+    version: int
+    number: int
+
 
 _EVERY = ""
 """Instead of a name: every object of a namespace."""
@@ -63,9 +81,10 @@ class PoolGraph(StoreFollower):
         self._namers: dict[Named, set[Named]] = {}
         self._needs: dict[Named, tuple[str, frozenset[Named]]] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._changed: dict[str, int] = {}
-        self._changed_for_all = 0
-        self._changes: Counter[str] = Counter()  # by pool; of all pools under the empty name
+        self._changes: dict[str, _Change] = {}  # the latest by pool
+        self._change_of_all = self._forgotten_change = _Change(0, 0)
+        self._number = 0
+        self._most_changes = _POOLS
         self._notification: IDelayedCall | None = None
         self.resources = frozenset({SECRETS.resource, CONSOLEALERTS.resource})
         self._followed: list[tuple[Resource, Callable[[Event], None]]] = [
@@ -100,7 +119,7 @@ class PoolGraph(StoreFollower):
 
     def startService(self) -> None:
         """Follow the store.  Nothing is visible until the first listing has arrived."""
-        self._changed_for_all = self._storage.version()
+        self._change_of_all = _Change(self._storage.version(), self._number)
         super().startService()
 
     def followed(self) -> list[Followed]:
@@ -133,11 +152,19 @@ class PoolGraph(StoreFollower):
 
     def since(self, pool: str) -> int:
         """Return the store's version since which the poollet of ``pool`` may see the same names."""
-        return max(self._changed.get(pool, 0), self._changed_for_all)
+        return max(self._change_of(pool).version, self._change_of_all.version)
 
     def changes(self, pool: str) -> int:
         """Return a number that changes whenever the poollet of ``pool`` may see other names."""
-        return self._changes[pool] + self._changes[""]
+        return max(self._change_of(pool).number, self._change_of_all.number)
+
+    def _change_of(self, pool: str) -> _Change:
+        return self._changes.get(pool, self._forgotten_change)
+
+    @property
+    def remembered_changes(self) -> int:
+        """The number of pools whose latest change is remembered."""
+        return len(self._changes)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """
@@ -150,13 +177,25 @@ class PoolGraph(StoreFollower):
 
     def _note(self, version: int, *pools: str) -> None:
         """Record that other names are visible to these pools; to every pool if none is given."""
-        self._changes.update(pools or ("",))
+        self._number += 1
+        change = _Change(version, self._number)
         for pool in pools:
-            self._changed[pool] = version
+            self._changes[pool] = change
         if not pools:
-            self._changed_for_all = version
+            self._change_of_all = change
+        if len(self._changes) > self._most_changes:
+            self._forget_changes()
         if self._listeners and (self._notification is None or not self._notification.active()):
             self._notification = self._clock.callLater(_SOON_SECONDS, self._notify)
+
+    def _forget_changes(self) -> None:
+        """Forget those of pools without machines: users choose the names of pools."""
+        version = self._forgotten_change.version
+        for pool in [each for each in self._changes if each not in self._named]:
+            version = max(version, self._changes.pop(pool).version)
+        # Newer than what anyone has seen of these pools, so that nobody misses a change.
+        self._forgotten_change = _Change(version, self._number)
+        self._most_changes = max(_POOLS, 2 * len(self._changes))
 
     def _notify(self) -> None:
         for listener in tuple(self._listeners):
