@@ -324,9 +324,20 @@ class HintTests(PolicyTestCase):
             if "p" not in self.policies._policies["default"]:
                 self.make_policy(**body["spec"])
             self.answer("PATCH", f"{POLICIES}/p", body, content_type=MERGE)
+        self.assertLess(len(self.policies._moments), 20)
         before = self.hints
         self.pump(1800 - EPOCH % 1800)
         self.assertEqual(self.hints, before + 1)
+
+    def test_deleted(self) -> None:
+        """Approvals and policies that are deleted leave nothing behind until they would have ended."""
+        for number in range(20):
+            self.request(f"r-{number}", seconds=90)
+            self.decide(f"r-{number}")
+            self.answer("DELETE", f"{REQUESTS}/r-{number}")
+            self.make_policy(hours=[{"from": "22:00", "to": "22:30"}])
+            self.answer("DELETE", f"{POLICIES}/p")
+        self.assertLess(len(self.policies._moments), 20)
 
     def pump(self, seconds: float) -> None:
         whole = int(seconds)

@@ -41,6 +41,7 @@ from twisted_exec.wire.session_terms import Right, Terms
 MOST_SECONDS = 60.0
 """Longest wait of the timer: the time of day may be set."""
 _ATTEMPTS = 5
+_SPARE_MOMENTS = 16
 _UNKNOWN = "the server does not know its ConsolePolicies yet: try again"
 
 _Asker = tuple[str, str]
@@ -239,6 +240,8 @@ class ConsolePolicies(StoreFollower):
         namespace, name = key = key_of(event.obj)
         if event.type == DELETED:
             self._policies[namespace].pop(name, None)
+            if not self._policies[namespace]:
+                del self._policies[namespace]
             self._hours.pop(key, None)
         else:
             self._policies[namespace][name] = parsed(event.obj)
@@ -256,7 +259,15 @@ class ConsolePolicies(StoreFollower):
         moment = policy.hours.opens(now) if closes is None else closes
         if moment != float("inf"):
             self._hours[key] = moment
-            heapq.heappush(self._moments, (moment, key))
+            self._add_moment(moment, key)
+
+    def _add_moment(self, moment: float, key: Key) -> None:
+        heapq.heappush(self._moments, (moment, key))
+        # Most moments of objects that have changed since, or are gone, would stay for days.
+        if len(self._moments) > 2 * (len(self._hours) + len(self._ends)) + _SPARE_MOMENTS:
+            left = [*self._hours.items(), *self._ends.items()]
+            self._moments = [(at, of) for of, at in left]
+            heapq.heapify(self._moments)
 
     def _request_changed(self, event: Event) -> None:
         if event.type == DELETED:
@@ -276,11 +287,12 @@ class ConsolePolicies(StoreFollower):
         requests[key] = request
         if _is_approved(request) and self._ends.get(key) != expiry(request):
             self._ends[key] = expiry(request)
-            heapq.heappush(self._moments, (expiry(request), key))
+            self._add_moment(expiry(request), key)
 
     def _forget(self, request: Object) -> None:
         asker = _asker(request)
         self._requests[asker].pop(key_of(request), None)
+        self._ends.pop(key_of(request), None)
         if not self._requests[asker]:
             del self._requests[asker]
 
