@@ -21,7 +21,7 @@ TABLES = {
     "Resumed sessions": 12,
     "Forwarded requests": 8,
     "Bytes from peers": 11,
-    "Hosts and transports": 14,
+    "Hosts and transports": 15,
     "Output to people": 19,
     "The web console": 11,
 }

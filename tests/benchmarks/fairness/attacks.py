@@ -42,6 +42,8 @@ TARGET = "target"
 COPIED_KEYS = 200
 _CROWD = 64
 """Connections that one thread opens at once."""
+DISK_FAULTS = ("read-only-disk",)
+"""Rows in which the journals' disk of the attacked chain fails while a machine prints."""
 
 
 @dataclass(frozen=True)
@@ -390,8 +392,12 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "readyz": lambda: [_pipelined()] * 3,
     "message-in-fragments": lambda: [_one_message()],
     "body-in-chunks": lambda: [_one_byte_chunks()],
+    **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
 }
-"""What each row runs side by side.  Those called ``yes`` need the machine to print."""
+"""
+What each row runs side by side.  Those called ``yes`` need the machine to print; so do those in
+:data:`DISK_FAULTS`, which need a file system of their own.
+"""
 
 
 def attack(row: str, access: Access) -> None:

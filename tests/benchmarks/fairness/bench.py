@@ -8,11 +8,13 @@ processors.  Rounds are interleaved; percentiles are medians of the rounds, and 
 reactor is the largest of all rounds.
 
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
-the length of a run and the number of rounds.
+the length of a run and the number of rounds.  Rows with a disk that fails need root, and are left out
+unless they are named: there the journals of each chain are on an ext4 in a file.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -39,7 +41,7 @@ from tests.flows.deployment import Deployment, run_reactor
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 
-from .attacks import COPIED_KEYS, EDITOR, LOUD, ROWS, SINK, STRANGER, TARGET, Access
+from .attacks import COPIED_KEYS, DISK_FAULTS, EDITOR, LOUD, ROWS, SINK, STRANGER, TARGET, Access
 from .quiet import Trips, Typist, median
 
 SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
@@ -51,10 +53,19 @@ QUIET = "quiet"
 _PATIENCE_SECONDS = 60.0
 _SETTLE_SECONDS = 300.0
 _IDLE_SAMPLES = 20
+_DISK_BYTES = 256 << 20
+_PRINT_OFTEN = b"timeout %d sh -c 'while sleep 0.02; do seq 500; done'" % (SECONDS + 2)
+"""About 80 KB/s."""
 
 
 class MeasuredDeployment(Deployment):
-    """A chain whose programs report their reactors' turns; see :mod:`.hop`."""
+    """
+    A chain whose programs report their reactors' turns; see :mod:`.hop`.
+
+    :ivar disk: where the journals' own disk is mounted; empty without one.
+    """
+
+    disk = ""
 
     def twistd(self, plugin: str, *options: str) -> programs.Program:
         figures = self.path(f"{plugin}.turns")
@@ -133,12 +144,49 @@ class MeasuredDeployment(Deployment):
             # Not by CPU time: on a busy machine a hop with much to do gets little of it.
             idle = 0 if any(procfs.is_running(pid) for pid in pids) else idle + 1
 
-    def print_without_end(self) -> None:
-        """Let the loud machine run ``yes``."""
+    def use_disk(self) -> None:
+        """Give the journals a disk of their own; before the runtime starts."""
+        directory, image = self.path("runtime-state/consoles"), self.path("disk")
+        os.makedirs(directory, 0o700)
+        os.chmod(self.path("runtime-state"), 0o700)
+        with open(image, "wb") as file:
+            file.truncate(_DISK_BYTES)
+        for command in (
+            ("mkfs.ext4", "-q", image),
+            ("mount", "-o", "loop,errors=remount-ro", image, directory),
+        ):
+            subprocess.run(command, check=True)
+        os.chmod(directory, 0o700)
+        self.disk = directory
+
+    def remove_disk(self) -> None:
+        """Unmount the disk, if there is one; after the runtime has ended."""
+        if self.disk:
+            subprocess.run(("umount", "--lazy", self.disk), check=True)
+
+    def fail_disk(self) -> None:
+        """Make the disk read-only, as an error of the file system does; it remains so."""
+        number = os.stat(self.disk).st_dev
+        device = os.readlink(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+        Path("/sys/fs/ext4", os.path.basename(device), "trigger_fs_error").write_text("benchmark")
+        try:
+            Path(self.disk, "probe").touch()
+        except OSError as error:
+            if error.errno == errno.EROFS:
+                return
+            raise
+        raise RuntimeError(f"{self.disk} is not read-only")
+
+    def print_lines(self, command: bytes, printed: bytes) -> None:
+        """
+        Let the loud machine run a command.
+
+        :param printed: what it prints again and again.
+        """
         _, console = self.opened(EDITOR, LOUD)
         # The scrollback may show an earlier run.
-        console.type(b"echo be''gin; yes\n")
-        console.until(b"y\r\ny\r\n", console.until(b"begin\r\n"))
+        console.type(b"echo be''gin; %s\n" % command)
+        console.until(printed, console.until(b"begin\r\n"))
         console.close()
 
     def silence(self) -> None:
@@ -215,11 +263,15 @@ class Bench:
     def run(self, row: str, attacked: MeasuredDeployment) -> Run:
         """One run."""
         if row.startswith("yes"):
-            attacked.print_without_end()
+            attacked.print_lines(b"yes", b"y\r\ny\r\n")
+        elif row in DISK_FAULTS:
+            attacked.print_lines(_PRINT_OFTEN, b"499\r\n500\r\n")
         self._typist.type_for(0.1)
         before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
         self._chain.turns()
         self._tell_attacker(row, attacked)
+        if row in DISK_FAULTS:
+            attacked.fail_disk()
         trips = self._typist.type_for(SECONDS)
         turns = self._chain.turns()
         cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
@@ -305,13 +357,18 @@ def main(directory: Path, *names: str) -> None:
     if unknown:
         sys.exit(f"fairness: no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
 
+    rows = names or tuple(row for row in ROWS if row not in DISK_FAULTS)
+
     async def measured() -> None:
         chains = [MeasuredDeployment(str(directory / name)) for name in ("attacked", "control")]
         try:
+            for each in chains if set(rows) & set(DISK_FAULTS) else ():
+                each.use_disk()
             await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
-            await deferToThread(measure, *chains, names or tuple(ROWS))
+            await deferToThread(measure, *chains, rows)
         finally:
             for each in chains:
                 await each.stop()
+                each.remove_disk()
 
     run_reactor(measured)
