@@ -4,10 +4,12 @@ Tests for :mod:`twisted_exec.auth.expressions.evaluator` and the process that it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.program.memory_processes import MemoryReactor
@@ -20,10 +22,21 @@ from twisted_exec.auth.expressions.evaluator import (
 from twisted_exec.auth.expressions.language import EvaluationFailed, Expressions
 from twisted_exec.auth.expressions.process import answer
 from twisted_exec.program.job_processes import PROCESSES
+from twisted_exec.program.tasks import TURN_SECONDS
 
 CLAIMS = Expressions(("claims",))
 COSTLY = "claims.l.all(x, !claims.s.matches(x))"
 PATTERNS = {"claims": {"l": [r"\pL{190}"] * 400, "s": "y"}}
+
+
+class _SlowExpressions(Expressions):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(("claims",))
+        self._clock = clock
+
+    def value(self, text: str, values: Mapping[str, Any]) -> Any:
+        self._clock.rightNow += TURN_SECONDS
+        return super().value(text, values)
 
 
 class EvaluatorTests(SynchronousTestCase):
@@ -44,6 +57,21 @@ class EvaluatorTests(SynchronousTestCase):
         value = self.value("claims.l.map(x, 'g:' + x)", {"claims": {"l": ["a", "b"]}})
         self.assertEqual(self.successResultOf(value), ["g:a", "g:b"])
         self.assertEqual(self.reactor.processes, [])
+
+    def test_turns(self) -> None:
+        """After some milliseconds of evaluations the next one waits until others were served."""
+        slow = _SlowExpressions(self.reactor)
+
+        def value() -> Deferred[Any]:
+            return Deferred.fromCoroutine(self.evaluator.value(slow, "claims", {"claims": 1}, "j"))
+
+        self.assertEqual(self.successResultOf(value()), 1)
+        waiting = [value() for _ in range(3)]
+        for each in waiting:
+            self.assertNoResult(each)
+        self.reactor.advance(0)
+        self.assertEqual([self.successResultOf(each) for each in waiting], [1, 1, 1])
+        self.assertNoResult(value())
 
     def test_costly(self) -> None:
         """A costly one is a job of a process, which gets all that it needs."""

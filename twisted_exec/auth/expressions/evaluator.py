@@ -1,20 +1,24 @@
 """
 Evaluation of expressions where it holds nobody.
 
-An evaluation with a small bound, which is nearly every one, takes place at once.  All others are
-done by processes of low priority, with limits of memory and CPU time; users take turns.
+An evaluation with a small bound, which is nearly every one, takes place at once, and many of them in
+short turns.  All others are done by processes of low priority, with limits of memory and CPU time;
+users take turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.program import job_processes
 from twisted_exec.program.job_messages import LARGEST, encode
 from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
+from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 
 from .cost import growth_of
 from .language import EvaluationFailed, Expressions
@@ -54,6 +58,9 @@ class Evaluator:
             WAITING_OF_USER,
         )
         self._processes = JobProcesses(reactor, argv, kind)
+        self._clock: IReactorTime = reactor
+        self._turns = SharedTurns(reactor)
+        self._spent = 0.0
 
     async def value(
         self, expressions: Expressions, text: str, values: Mapping[str, Any], user: str
@@ -70,7 +77,7 @@ class Evaluator:
         """
         expressions.check(text)
         if growth_of(text).bound(values) <= MOST_COST:
-            return expressions.value(text, values)
+            return await self._here(expressions, text, values)
         job = {
             "variables": expressions.variables,
             "lenient": expressions.lenient,
@@ -94,6 +101,18 @@ class Evaluator:
         if "failed" in answer:
             raise EvaluationFailed(answer["failed"])
         return answer["value"]
+
+    async def _here(self, expressions: Expressions, text: str, values: Mapping[str, Any]) -> Any:
+        if self._spent >= TURN_SECONDS:
+            turn: Deferred[None] = Deferred()
+            self._turns.soon(partial(turn.callback, None))
+            await turn
+            self._spent = 0.0
+        began = self._clock.seconds()
+        try:
+            return expressions.value(text, values)
+        finally:
+            self._spent += self._clock.seconds() - began
 
     def close(self) -> Deferred[None]:
         """End all processes.  Fires when none is left."""
