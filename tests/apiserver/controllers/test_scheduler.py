@@ -24,6 +24,7 @@ from twisted_exec.apiserver.controllers.scheduler import (
     Scheduler,
 )
 from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.program.tasks import REST_SECONDS
 from twisted_exec.storage.memory import MemoryStorage
 
 SMALL = "class/machine.small"
@@ -265,21 +266,69 @@ class SchedulerTests(APITestCase):
         self.assertEqual(sorted(asked[2:]), ["other", "vm-1"])
         self.assertEqual(Counter(self.events())["FailedScheduling", "other"], 1)
 
-    def test_not_busy(self) -> None:
-        """However long it takes to look at all that wait, most of the time is others'."""
-        looked: list[float] = []
+    def test_short_turns(self) -> None:
+        """Many machines that wait, each with its own requirements, are looked at in short turns."""
+        looked_at: list[str] = []
 
-        def slow(*_: Any) -> placement.Placement:
-            self.clock.rightNow += 1
-            looked.append(self.clock.seconds())
+        def slow(_: Any, machine: Object, *rest: Any) -> placement.Placement:
+            self.clock.rightNow += 0.0015
+            looked_at.append(machine["metadata"]["name"])
             return placement.Placement("", "FailedScheduling", "nowhere")
 
         self.patch(scheduler, "plan", slow)
-        self.make_ready("pool-a")
-        for number in range(200):
-            self.make_machine(f"vm-{number}", "")
-            self.clock.advance(0.1)
-        self.assertEqual([round(at - looked[0]) for at in looked[:4]], [0, 5, 10, 15])
+        names = [f"vm-{number:02}" for number in range(20)]
+        for name in names:
+            self.make_machine(name, "", machinePoolSelector={"name": name})
+        turns = []
+        self.clock.advance(SOON_SECONDS - REST_SECONDS)
+        while len(looked_at) < len(names):
+            before = len(looked_at)
+            self.clock.advance(REST_SECONDS)
+            turns.append(len(looked_at) - before)
+        self.assertEqual(turns, [2] * 10)
+        self.assertEqual(sorted(looked_at), names)
+
+    def test_others_settled(self) -> None:
+        """A new machine costs no look at those whose pool does not exist, nor at those that wait already."""
+        for number in range(10):
+            self.make_machine(f"stray-{number}", "pool-z")
+            self.make_machine(f"waiting-{number}", "")
+        self.soon()
+        self.clock.advance(MISSING_SECONDS)
+        self.soon()
+        looked_at = []
+
+        def counting(dialect: Any, machine: Object, *rest: Any) -> Any:
+            looked_at.append(machine["metadata"]["name"])
+            return placement.with_decision(dialect, machine, *rest)
+
+        self.patch(scheduler, "with_decision", counting)
+        self.make_machine("stray", "pool-z")
+        self.make_machine("waiting", "")
+        self.soon()
+        self.clock.advance(MISSING_SECONDS)
+        self.soon()
+        self.assertEqual(set(looked_at), {"stray", "waiting"})
+
+    def test_told_before(self) -> None:
+        """After a restart, Events are not repeated for machines whose conditions say why they wait."""
+        self.make_machine("stray", "pool-z")
+        self.make_machine("waiting", "")
+        self.soon()
+        self.clock.advance(MISSING_SECONDS)
+        verbs = Verbs(self.storage, [], self.clock.seconds)
+        again = Scheduler(IRONCORE, self.storage, verbs, self.clock, self.clock.seconds)
+        self.own_scheduler().stopService()
+        again.startService()
+        self.addCleanup(again.stopService)
+        self.soon()
+        self.clock.advance(MISSING_SECONDS)
+        events = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        self.assertEqual([each["count"] for each in events], [1, 1])
+
+    def own_scheduler(self) -> Scheduler:
+        """The server's own scheduler."""
+        return next(each for each in self.parts.leading.services if isinstance(each, Scheduler))
 
     def test_two_servers(self) -> None:
         """A second scheduler over the same store binds nothing twice, and nothing fails."""
@@ -299,9 +348,7 @@ class SchedulerTests(APITestCase):
 
     def test_restart(self) -> None:
         """Machines of an earlier process are placed."""
-        scheduler = next(
-            each for each in self.parts.leading.services if isinstance(each, Scheduler)
-        )
+        scheduler = self.own_scheduler()
         scheduler.stopService()
         self.make_ready("pool-a", 1)
         self.make_machine("vm-1", "pool-a")

@@ -106,6 +106,13 @@ def with_decision(
     return {**machine, "status": {**status, "conditions": changed}}
 
 
+def shows(machine: Object, placement: Placement) -> bool:
+    """Return whether the machine's condition Ready says already why it waits."""
+    conditions = machine.get("status", {}).get("conditions", [])
+    ready: Object = next((each for each in conditions if each.get("type") == _READY), {})
+    return (ready.get("reason"), ready.get("message")) == (placement.reason, placement.message)
+
+
 _FULL = "without room for class {name}"
 
 

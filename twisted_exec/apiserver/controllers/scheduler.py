@@ -1,9 +1,11 @@
 """
 The scheduler: assign Machines without a pool to a pool.
 
-Level-triggered.  The scheduler follows the store for machines without a pool, machine counts per
-pool, and the pools; on every change it goes through all waiting machines, oldest first.
-:mod:`twisted_exec.apiserver.controllers.placement` decides.
+The scheduler follows the store for machines without a pool, machine counts per pool, and the pools.
+A changed machine is looked at alone; after a change of a pool, or when room becomes free, all waiting
+machines are, oldest first.  :mod:`twisted_exec.apiserver.controllers.placement` decides.
+
+Users choose how many machines wait, so the scheduler works in short turns.
 
 The update that binds a machine carries the resourceVersion on which the decision was based, so
 several servers over one store, or a user, can bind machines at the same time and no machine is
@@ -15,8 +17,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heappop, heappush, nsmallest
+from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -35,11 +39,13 @@ from twisted_exec.apiserver.controllers.placement import (
     Placement,
     facts_of,
     plan,
+    shows,
     turn_of,
     with_decision,
 )
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
@@ -47,16 +53,14 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
 """Changes within this time are handled together."""
-AT_ONCE = 64
-"""Machines that are written concurrently."""
+AT_ONCE = 16
+"""Machines that are written concurrently; a store may answer all of them in one turn of the reactor."""
 MISSING_SECONDS = 10.0
 """Time for a missing pool to register, before the condition of its machines says that it is missing."""
 TELL_SECONDS = 60.0
 """Shortest interval between two Events for a waiting machine whose reason changes."""
 
 _MOST_NAMED = 20
-_RESTS = 4
-"""Pause after a run, as a multiple of its duration."""
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 60.0
 
@@ -93,10 +97,15 @@ class Scheduler(StoreFollower):
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
         self._reported: dict[Key, tuple[float, Placement]] = {}
+        self._changed: dict[Key, None] = {}
+        """Machines for the next run."""
+        self._later: list[tuple[float, Key]] = []
+        """A heap of machines for the first run after a time."""
+        self._all_may_fit = False
+        """A waiting machine may have a place now, or another reason: the next run is for all of them."""
         self._passes = CoalescedRuns(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
         self._call: IDelayedCall | None = None
         self._retry_seconds = _FIRST_RETRY_SECONDS
-        self._rests_until = 0.0
 
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`."""
@@ -124,7 +133,7 @@ class Scheduler(StoreFollower):
             facts = partial(facts_of, self._dialect)
             if previous is not None and facts(previous) == facts(event.obj):
                 return
-        self._look_in(SOON_SECONDS)
+        self._look_at_all()
 
     def _machine_changed(self, event: Event) -> None:
         machine, key = event.obj, key_of(event.obj)
@@ -144,20 +153,35 @@ class Scheduler(StoreFollower):
             elif pool not in self._pools and not ending:
                 self._stray[key] = machine
         is_pending = key in self._waiting or key in self._stray
-        if not is_pending:
+        if is_pending:
+            self._changed[key] = None
+        else:
             self._reported.pop(key, None)
         if key not in self._stray:
             self._stray_since.pop(key, None)
-        if before != place:
-            self._bound.subtract([before] if before else [])
-            self._bound.update([place] if place else [])
-        if is_pending or before != place:
+        if is_pending:
             self._look_in(SOON_SECONDS)
+        if before == place:
+            return
+        if place:
+            self._bound[place] += 1
+        if before:
+            self._bound[before] -= 1
+            if not self._bound[before]:
+                del self._bound[before]
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        self._all_may_fit = True
+        self._look_in(SOON_SECONDS)
+
+    def _look_at_later(self, key: Key, seconds: float) -> None:
+        heappush(self._later, (self._clock.seconds() + seconds, key))
+        self._look_in(seconds)
 
     def _look_in(self, seconds: float) -> None:
         if not self.running or not (self._waiting or self._stray):
             return
-        seconds = max(seconds, self._rests_until - self._clock.seconds())
         if self._call is not None and self._call.active():
             if self._call.getTime() <= self._clock.seconds() + seconds:
                 return
@@ -173,50 +197,92 @@ class Scheduler(StoreFollower):
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     async def _pass(self) -> None:
-        began = self._clock.seconds()
-        decided = self._decide()
-        ended = self._clock.seconds()
-        self._rests_until = ended + _RESTS * (ended - began)
-        for first in range(0, len(decided), AT_ONCE):
-            if not self.running:
-                return
-            some = decided[first : first + AT_ONCE]
-            done = [Deferred.fromCoroutine(self._carry_out(*each)) for each in some]
-            written: list[bool] = await gatherResults(done)
-            if not all(written):
-                self._retry()
-                return
-        self._retry_seconds = _FIRST_RETRY_SECONDS
+        keys = self._due()
+        is_done = False
+        try:
+            is_done = await self._place(keys)
+        finally:
+            if not is_done:
+                self._changed |= dict.fromkeys(keys)
+        if is_done:
+            self._retry_seconds = _FIRST_RETRY_SECONDS
+            if self._later:
+                self._look_in(max(0.0, self._later[0][0] - self._clock.seconds()))
+        else:
+            self._retry()
 
-    def _decide(self) -> list[tuple[Object, Placement]]:
-        """Plan all waiting machines in order; earlier placements count for later ones."""
+    def _due(self) -> Sequence[Key]:
+        """Take the machines of this run, oldest first."""
+        due, self._changed = self._changed, {}
+        if self._all_may_fit:
+            due |= dict.fromkeys(self._waiting)
+        self._all_may_fit = False
+        now = self._clock.seconds()
+        while self._later and self._later[0][0] <= now:
+            due[heappop(self._later)[1]] = None
+        waiting = sorted((self._waiting[key] for key in due if key in self._waiting), key=turn_of)
+        return [*map(key_of, waiting), *(key for key in due if key in self._stray)]
+
+    async def _place(self, keys: Sequence[Key]) -> bool:
+        """
+        Decide for each machine, and carry the decisions out.
+
+        :return: false if a write failed and must be repeated.
+        """
+        turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
+        is_urgent = False
+        # Earlier placements of this run count for later ones.
         assumed, pools = Counter(self._bound), list(self._pools.values())
-        decided = []
         nowhere: dict[str, Placement] = {}  # by requirements, since the last placement that fit
-        for machine in sorted(self._waiting.values(), key=turn_of):
-            alike = self._wishes(machine)
-            placement = nowhere.get(alike) or plan(self._dialect, machine, pools, assumed)
-            if not placement.pool:
-                nowhere[alike] = placement
-            else:
-                nowhere.clear()
-                assumed[placement.pool, self._dialect.class_name(machine)] += 1
-            decided.append((machine, placement))
-        resolved = [key for key in self._stray if self._pool_of(key) in self._pools]
-        for key in resolved:
+        writing: list[Deferred[Any]] = []
+        for key in keys:
+            await (urgent if is_urgent else turns).breathe()
+            if not self.running:
+                break
+            decided = self._decide(key, pools, assumed, nowhere)
+            if decided is not None:
+                is_urgent = bool(decided[1].pool)  # most are when many machines are created
+                writing.append(Deferred.fromCoroutine(self._carry_out(*decided)))
+            if len(writing) >= AT_ONCE:
+                if not all(await gatherResults(writing)):
+                    return False
+                writing = []
+        return all(await gatherResults(writing))
+
+    def _decide(
+        self,
+        key: Key,
+        pools: Sequence[Object],
+        assumed: Counter[tuple[str, str]],
+        nowhere: dict[str, Placement],
+    ) -> tuple[Object, Placement] | None:
+        """Decide for one machine; ``None`` if it is no longer pending."""
+        if key in self._stray:
+            if self._pool_of(key) not in self._pools:
+                return self._stray[key], Placement("", FAILED, self._missing(key))
             del self._stray[key]
             self._stray_since.pop(key, None)
-        return decided + [(each, self._no_pool(key)) for key, each in self._stray.items()]
+        machine = self._waiting.get(key)
+        if machine is None:
+            return None
+        alike = self._wishes(machine)
+        placement = nowhere.get(alike) or plan(self._dialect, machine, pools, assumed)
+        if not placement.pool:
+            nowhere[alike] = placement
+        else:
+            nowhere.clear()
+            assumed[placement.pool, self._dialect.class_name(machine)] += 1
+        return machine, placement
 
     def _pool_of(self, key: Key) -> str:
         return self._dialect.pool_name(self._stray[key])
 
-    def _no_pool(self, key: Key) -> Placement:
-        existing = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
-        return Placement("", FAILED, f"{self._missing(key)}; there are: {existing}")
-
     def _missing(self, key: Key) -> str:
         return f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
+
+    def _existing(self) -> str:
+        names = nsmallest(_MOST_NAMED, self._pools)
+        return f"; there are: {', '.join(names) or 'none'}"
 
     def _wishes(self, machine: Object) -> str:
         """The machine's requirements on a pool, as a key for comparison."""
@@ -232,12 +298,13 @@ class Scheduler(StoreFollower):
         """Write one decision; false when the write failed and must be retried."""
         if not placement.pool:
             await self._leave(machine, placement)
-            await self._show_missing_pool(machine)
+            await self._show_missing_pool(machine, placement)
             return True
         try:
             await self._bind(machine, placement.pool)
         except (Conflict, NotFound):
-            pass  # the machine changed meanwhile; that change triggers the next run
+            # The machine changed meanwhile, which brings it into the next run.  Others may get its room.
+            self._look_at_all()
         except APIError as error:
             self._log.error("{name} waits: {error}", name=_named(machine), error=error)
             return False
@@ -260,25 +327,28 @@ class Scheduler(StoreFollower):
         if reported == placement:
             return
         if last is not None and now - last < TELL_SECONDS:
-            self._look_in(last + TELL_SECONDS - now)
+            self._look_at_later(key, last + TELL_SECONDS - now)
             return
         self._reported[key] = now, placement
+        if last is None and shows(machine, placement):
+            return  # by an earlier process, with an Event
         is_free = not self._dialect.pool_name(machine)
         if is_free and not await self._set_condition(machine, placement):
-            del self._reported[key]
+            self._reported.pop(key, None)
             return
-        await self._reports.tell(self._kind, machine, WARNING, placement.reason, placement.message)
+        message = placement.message if is_free else placement.message + self._existing()
+        await self._reports.tell(self._kind, machine, WARNING, placement.reason, message)
 
-    async def _show_missing_pool(self, machine: Object) -> None:
+    async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
         """Set the condition of a machine whose pool does not exist, unless the pool registers soon."""
         key, now = key_of(machine), self._clock.seconds()
         if key not in self._stray:
             return
         shown_at = self._stray_since.setdefault(key, now) + MISSING_SECONDS
         if now < shown_at:
-            self._look_in(shown_at - now)
+            self._look_at_later(key, shown_at - now)
         else:
-            await self._set_condition(machine, Placement("", FAILED, self._missing(key)))
+            await self._set_condition(machine, placement)
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
         """
