@@ -206,6 +206,15 @@ class GapTests(LogCase):
         self.assertEqual(rest(reader), b"[twisted-exec: 64000 bytes skipped]\r\n")
         self.assertTrue(reader.over)
 
+    def test_begins_with_a_gap(self) -> None:
+        """A log says if all that was printed before is missing; a log that continues there does not."""
+        self.journal.missed()
+        self.journal.append(b"line\n")
+        notice = b"[twisted-exec: output is missing here]\r\n"
+        self.assertEqual(self.log(), notice + b"line\n")
+        self.assertEqual(self.log(from_offset=0, epoch=self.journal.epoch), b"line\n")
+        self.assertEqual(self.log(tail_lines=0), b"")
+
 
 class RangeTests(LogCase):
     """Parts of a log: boots, offsets, times."""

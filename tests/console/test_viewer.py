@@ -38,6 +38,14 @@ class MarkTests(ViewerCase):
         self.console.says(b"=> ")
         self.assertEqual(stream.sent[1:], [b"=> "])
 
+    def test_begins_with_a_gap(self) -> None:
+        """A user is told if all that was printed before is missing."""
+        self.shared.journal.missed()
+        self.console.says(b"=> ")
+        _, stream = self.attach()
+        self.assertEqual(stream.sent[:2], [At(self.at(0), exact=False), b"=> "])
+        self.assertIn(b"output is missing here]\r\n=> ", self.watch().got)
+
     def test_scrollback(self) -> None:
         """The position of the first byte is that of the scrollback."""
         for _ in range(300):

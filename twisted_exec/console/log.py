@@ -33,6 +33,7 @@ _PLAIN_STAMPED_BYTES = 1 << 10
 _NEWLINE = b"\n"
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 _REDRAWN_LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
+_MISSING = b"[twisted-exec: output is missing here]"
 
 
 class LogReader:
@@ -55,6 +56,9 @@ class LogReader:
         if options.epoch not in (None, journal.epoch):
             self._notice = b"[twisted-exec: the log began anew; what was printed before is missing]"
         self._offset, self._end = _range(journal, options, machine)
+        is_begin = options.from_offset is None and self._offset == journal.start
+        if is_begin and missing_bytes(journal, self._offset, self._offset) is None:
+            self._notice = self._notice or _MISSING
         self.framing = Framing(journal.epoch, self._offset, self._end)
         self._remaining = options.limit_bytes
         self._stamp = (0, b"")
@@ -115,7 +119,7 @@ class LogReader:
                 start - first if first < journal.start else missing_bytes(journal, first, start)
             )
             if missed is None:
-                self._notice = b"[twisted-exec: output is missing here]"
+                self._notice = _MISSING
             elif missed:
                 self._notice = b"[twisted-exec: %d bytes skipped]" % missed
         notice, self._notice = self._notice, b""

@@ -94,7 +94,11 @@ class Output:
 
     def start(self, offset: int) -> None:
         """Begin at an offset."""
-        self._start(offset, exact=True)
+        is_oldest = offset == self._journal.start
+        exact = not is_oldest or missing_bytes(self._journal, offset, offset) is not None
+        self._start(offset, exact=exact)
+        if not exact and self._marks is None:
+            self._write_notice(encode_gap(None))
 
     def resume(self, position: Position, newcomer: int) -> None:
         """
