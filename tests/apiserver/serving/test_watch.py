@@ -14,15 +14,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
 from twisted_exec.api.kinds import MACHINES as MACHINE
-from twisted_exec.api.kinds import Object
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.apiserver.serving import watch as watch_module
+from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.apiserver.serving.query import ListOptions
+from twisted_exec.apiserver.serving.verbs import selected
 from twisted_exec.apiserver.serving.watch import Watcher
 from twisted_exec.apiserver.serving.watch_streams import LineStream
+from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.testing.http import MemoryServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+USERS = ("admin", "admin", "admin", "jane", "jane")
 POOL_A = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
 
 
@@ -309,6 +315,120 @@ class WatchTests(APITestCase):
     def test_bad_selector(self) -> None:
         """An unsupported selector is refused before the watch begins."""
         self.refused(400, "GET", f"{MACHINES}?watch=1&fieldSelector=spec.power%3DOn")
+
+
+class LongSelectorTests(APITestCase):
+    """Watches whose selectors take long to compare with an object."""
+
+    limits = Limits(terms=5, terms_per_user=3)
+    _COMPARE_SECONDS = 0.75 * TURN_SECONDS
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.compared = 0
+
+        def slow(kind: Kind, obj: Object, options: ListOptions) -> bool:
+            self.compared += 1
+            self.clock.rightNow += self._COMPARE_SECONDS
+            return selected(kind, obj, options)
+
+        self.patch(watch_module, "selected", slow)
+        for user in ("jane", "bob"):
+            self.bind(user, "edit")
+
+    def labelled(
+        self, selector: str, since: int = 0, user: str = "admin", more: str = ""
+    ) -> Watching:
+        """A watch with a label selector, by default from now on."""
+        version = since or self.storage.version()
+        path = f"{MACHINES}?watch=1&labelSelector={selector}&resourceVersion={version}{more}"
+        return self.watch(path, user=user)
+
+    def turn(self) -> None:
+        self.clock.advance(2 * TURN_SECONDS)
+
+    def test_equal(self) -> None:
+        """Equal selectors are compared once with each change."""
+        watches = [self.labelled("!a") for _ in range(3)]
+        self.make_machine("vm")
+        self.assertEqual([watch.names() for watch in watches], [[("ADDED", "vm")]] * 3)
+        self.assertEqual(self.compared, 1)
+
+    def test_turns(self) -> None:
+        """A change reaches watches in short turns, in order."""
+        watches = [
+            self.labelled(f"!{key}", user=user) for key, user in zip("abcde", USERS, strict=True)
+        ]
+        self.make_machine("vm-1")
+        self.make_machine("vm-2")
+        self.assertEqual(self.compared, 2)
+        for _ in range(4):
+            self.turn()
+        self.assertEqual(self.compared, 10)
+        for watch in watches:
+            self.assertEqual(watch.names(), [("ADDED", "vm-1"), ("ADDED", "vm-2")])
+
+    def test_past(self) -> None:
+        """Past changes are compared in short turns, too; later ones follow in order."""
+        since = self.storage.version()
+        for number in range(4):
+            self.make_machine(f"vm-{number}")
+        watch = self.labelled("!a", since)
+        self.assertEqual(self.compared, 2)
+        self.make_machine("vm-4")
+        for _ in range(3):
+            self.turn()
+        self.assertEqual(watch.names(), [("ADDED", f"vm-{number}") for number in range(5)])
+
+    def test_existing(self) -> None:
+        """Initial objects are compared in short turns, also if none matches."""
+        for number in range(6):
+            self.make_machine(f"vm-{number}")
+        watch = self.watch(f"{MACHINES}?watch=1&labelSelector=a")
+        self.assertEqual(self.compared, 2)
+        self.turn()
+        self.assertEqual(self.compared, 4)
+        self.turn()
+        self.make_machine("vm-6")
+        self.assertEqual(watch.events(), [])
+
+    def test_bookmark_waits(self) -> None:
+        """A bookmark comes after the changes up to its version."""
+        watches = [
+            self.labelled(f"!{key}", user=user, more="&allowWatchBookmarks=1")
+            for key, user in zip("abc", USERS, strict=False)
+        ]
+        self.clock.advance(60 - TURN_SECONDS / 4)
+        self.make_machine("vm")
+        self.clock.advance(TURN_SECONDS)
+        self.turn()
+        for watch in watches:
+            self.assertEqual([each["type"] for each in watch.events()], ["ADDED", "BOOKMARK"])
+
+    def test_ends_waiting(self) -> None:
+        """A watch that ends before a change has reached it sends no bookmark of a later version."""
+        limit = "&allowWatchBookmarks=1&timeoutSeconds=1"
+        watches = [
+            self.labelled(f"!{key}", user=user, more=limit)
+            for key, user in zip("abc", USERS, strict=False)
+        ]
+        self.clock.advance(1 - TURN_SECONDS / 4)
+        self.make_machine("vm")
+        self.clock.advance(TURN_SECONDS / 4)
+        self.turn()
+        sent = [[each["type"] for each in watch.events()] for watch in watches]
+        self.assertEqual(sent, [["ADDED", "BOOKMARK"]] * 2 + [[]])
+
+    def test_many_terms(self) -> None:
+        """The terms of all watches of a user are limited, and those of all users."""
+        first = self.labelled("!a,!b", user="jane")
+        path = f"{MACHINES}?watch=1&labelSelector=!c,!d"
+        refused = self.answer("GET", path, user="jane", code=429)
+        self.assertIn('this one has 2, and user "jane" has 1 left', refused["message"])
+        self.labelled("!a,!b", user="bob")
+        self.assertIn('"admin" has 1 left', self.answer("GET", path, code=429)["message"])
+        first.client.lose()
+        self.assertEqual(self.labelled("!c,!d", user="jane").events(), [])
 
 
 class CompanyTests(APITestCase):

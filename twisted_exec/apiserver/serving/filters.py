@@ -143,6 +143,8 @@ class Limits:
     :param long: watches of all users.
     :param long_per_user: watches of one user.
     :param short_per_user: short requests of one user.
+    :param terms: terms in the selectors of all watches: each change is compared with all of them.
+    :param terms_per_user: terms in the selectors of one user's watches.
     """
 
     def __init__(
@@ -151,9 +153,13 @@ class Limits:
         long: int = 4000,
         long_per_user: int = 1000,
         short_per_user: int = 200,
+        terms: int = 80_000,
+        terms_per_user: int = 20_000,
     ) -> None:
         self._short, self._long, self._long_per_user = short, long, long_per_user
         self._short_per_user = short_per_user
+        self._terms, self._terms_per_user = terms, terms_per_user
+        self._terms_now: Counter[str] = Counter()
         self._short_now: Counter[str] = Counter()
         self._long_now: Counter[str] = Counter()
 
@@ -175,27 +181,38 @@ class Limits:
             yield
 
     @contextmanager
-    def long(self, user: User) -> Iterator[None]:
+    def long(self, user: User, terms: int = 0) -> Iterator[None]:
         """
         While a watch runs.
 
-        :raises TooManyRequests: too many do, in all or of this user.
+        :param terms: number of terms of its selectors.
+        :raises TooManyRequests: too many do, or they have too many terms, in all or of this user.
         """
         mine = self._long_now[user.name]
         if mine >= self._long_per_user or self._long_now.total() >= self._long:
             raise TooManyRequests(
                 f'Too many watches: user "{user.name}" has {mine}', retry_after_seconds=10
             )
-        with _counted(self._long_now, user):
+        left = min(
+            self._terms_per_user - self._terms_now[user.name],
+            self._terms - self._terms_now.total(),
+        )
+        if terms > left:
+            raise TooManyRequests(
+                f"Too many terms in the selectors of watches: this one has {terms}, and user "
+                f'"{user.name}" has {left} left. Select by fewer terms, or end other watches.',
+                retry_after_seconds=10,
+            )
+        with _counted(self._long_now, user), _counted(self._terms_now, user, terms):
             yield
 
 
 @contextmanager
-def _counted(now: Counter[str], user: User) -> Iterator[None]:
-    now[user.name] += 1
+def _counted(now: Counter[str], user: User, count: int = 1) -> Iterator[None]:
+    now[user.name] += count
     try:
         yield
     finally:
-        now[user.name] -= 1
+        now[user.name] -= count
         if not now[user.name]:
             del now[user.name]

@@ -296,7 +296,12 @@ class ListOptions:
     @property
     def selects(self) -> bool:
         """Return whether there is a selector."""
-        return bool(self.labels.requirements or self.fields.terms)
+        return bool(self.terms)
+
+    @property
+    def terms(self) -> int:
+        """Return the number of terms of both selectors."""
+        return len(self.labels.requirements) + len(self.fields.terms)
 
 
 def list_options(query: Query) -> ListOptions:

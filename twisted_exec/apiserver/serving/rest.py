@@ -158,12 +158,12 @@ class REST:
         if request.method == b"HEAD":
             # A client takes the head for the whole response, and would reuse a busy connection.
             raise MethodNotAllowed("HEAD is not allowed here: a watch has no end")
-        chosen, user = selectors_of(query), context.user
+        user, chosen = context.user, selectors_of(query)
         with self._limits.short(user):
             visibility = await self._visibility(user, "watch", target, chosen)
         form = _form(request, query, (OBJECT, LIST), tables=not announces(query), yaml=False)
         options = watch_options(query, form)
-        with self._limits.long(user):
+        with self._limits.long(user, chosen.terms):
             await self._watches.run(request, target, options, visibility)
 
     async def _visibility(

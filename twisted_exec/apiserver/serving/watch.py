@@ -6,8 +6,9 @@ object that no longer matches is ``DELETED`` for this watcher, one that begins t
 ``ADDED``. Initial objects are sent at the client's pace.  For changes a client that does not read
 has a limited buffer; beyond it the connection is closed, and the client lists again.
 
-One change reaches all watches in one pass, and its lines are encoded once for all of them
-(:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).
+A change may concern thousands of watches, each with a long selector.  So watches work in short turns
+(:class:`WatchTurns`); equal selectors are compared once with each change, and its lines are encoded
+once (:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
 except that a future version is refused at once: in this store waiting would not help.
@@ -18,8 +19,13 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from weakref import WeakValueDictionary
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
 from twisted_exec.api import table
 from twisted_exec.api.formats.encoded import json_bytes, json_of
@@ -27,21 +33,91 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving.encoding import (
+    PIECE_BYTES,
     EventLines,
     empty_list,
-    gathered,
     line,
     object_json,
 )
-from twisted_exec.apiserver.serving.query import WatchOptions
+from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.verbs import Target, selected
 from twisted_exec.apiserver.serving.watch_streams import Lines, stream_of
 from twisted_exec.auth.interfaces import IVisibility
+from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.storage.history import check_version_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
 from twisted_exec.streaming.http.request import Request
 
 _BOOKMARK_SECONDS = 60.0
+
+_WAITING_BYTES = 256
+"""Memory of a step that waits for its turn, beyond the object of its change."""
+
+
+class WatchTurns:
+    """
+    Turns of all watches of a server together: half of the time is others'.
+
+    A step is done at once if none waits and the turn has time left.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._steps: deque[tuple[Lines, Callable[[], object], int]] = deque()
+        self._last: Object | None = None
+        self._call: IDelayedCall | None = None
+        self._until = self._next = 0.0
+
+    def take(self, stream: Lines, step: Callable[[], object], obj: Object | None = None) -> None:
+        """
+        Do one step of a watch, after those of others that wait.
+
+        :param stream: counts the memory while the step waits.
+        :param obj: the object that the step is about; the first of several steps counts it.
+        """
+        if not self._steps and self._has_time():
+            step()
+            return
+        size = 0 if obj is None or obj is self._last else len(json_of(obj))
+        self._last = obj
+        self._steps.append((stream, step, size + _WAITING_BYTES))
+        self._schedule()
+        stream.owe(size + _WAITING_BYTES)
+
+    async def breathe(self, stream: Lines) -> None:
+        """Wait for the turn of a watch's next step."""
+        if self._steps or not self._has_time():
+            turn: Deferred[None] = Deferred()
+            self.take(stream, partial(turn.callback, None))
+            await turn
+
+    def _has_time(self) -> bool:
+        now = self._clock.seconds()
+        if now >= self._next:
+            self._until, self._next = now + TURN_SECONDS, now + 2 * TURN_SECONDS
+        return now < self._until
+
+    def _schedule(self) -> None:
+        if self._call is None and self._steps:
+            self._call = self._clock.callLater(
+                max(0.0, self._next - self._clock.seconds()), self._run
+            )
+
+    def _run(self) -> None:
+        self._call = None
+        while self._steps and self._has_time():
+            stream, step, size = self._steps.popleft()
+            if not stream.done.called:
+                stream.owe(-size)
+            try:
+                step()
+            except Exception:
+                self._log.failure("a watch failed and is ended")
+        if not self._steps:
+            self._last = None
+        self._schedule()
 
 
 class Watcher:
@@ -71,13 +147,26 @@ class Watcher:
 
     def changed(self, event: Event) -> None:
         """Send a change, as seen through the selectors."""
-        chosen, previous = self._options.chosen, event.previous
-        fits = event.type != DELETED and selected(self._kind, event.obj, chosen)
-        fitted = previous is not None and selected(self._kind, previous, chosen)
+        fits, fitted = self._selected(event)
         if fits:
             self._tell(event, MODIFIED if fitted else ADDED, event.obj)
         elif fitted:
             self._tell(event, DELETED, self._gone(event))
+
+    def _selected(self, event: Event) -> tuple[bool, bool]:
+        """Return whether the object matches after the change, and before."""
+        kind, chosen, previous = self._kind, self._options.chosen, event.previous
+        if not chosen.selects:
+            return event.type != DELETED, previous is not None
+
+        def compare() -> tuple[ListOptions, bool, bool]:
+            fits = event.type != DELETED and selected(kind, event.obj, chosen)
+            # The result keeps the selector, so that no other gets its id meanwhile.
+            return chosen, fits, previous is not None and selected(kind, previous, chosen)
+
+        # Watches with equal selectors have the same object.
+        _, fits, fitted = self._lines.once(event, (kind.resource, id(chosen)), compare)
+        return fits, fitted
 
     def _gone(self, event: Event) -> Object:
         """Return the object as the client knows it, at the version of its removal."""
@@ -128,11 +217,13 @@ class CatchingUp:
     against the client's limit, as later.
     """
 
-    def __init__(self, watcher: Watcher, stream: Lines) -> None:
-        self._watcher, self._stream = watcher, stream
+    def __init__(self, watcher: Watcher, stream: Lines, turns: WatchTurns) -> None:
+        self._watcher, self._stream, self._turns = watcher, stream, turns
         self._past: deque[Event] | None = deque()
         self._since: deque[Event] | None = None
         self.is_lost = False
+        self.waiting = 0
+        """Changes that wait for the watch's turn."""
 
     def lost(self) -> None:
         """Handle a gap in the store's events: after those received, the client must list again."""
@@ -160,7 +251,18 @@ class CatchingUp:
         elif self._past is not None:
             self._past.append(event)
         else:
+            self.waiting += 1
+            self._turns.take(self._stream, partial(self._turn, event), event.obj)
+
+    def _turn(self, event: Event) -> None:
+        self.waiting -= 1
+        if self._stream.done.called:
+            return
+        try:
             self._watcher.changed(event)
+        except Exception:
+            self._stream.evict()
+            raise
 
     async def tell(self) -> bool:
         """
@@ -171,6 +273,7 @@ class CatchingUp:
         """
         self._since = deque()
         while (event := self._next()) is not None:
+            await self._turns.breathe(self._stream)
             await self._stream.room()
             if self._stream.done.called:
                 return False
@@ -201,6 +304,9 @@ class Watches:
         self._storage = storage
         self._clock, self._now = clock, now
         self._lines = EventLines(now)
+        self._turns = WatchTurns(clock)
+        self._chosen: WeakValueDictionary[object, ListOptions] = WeakValueDictionary()
+        """The selectors of all watches; equal ones are one object."""
         self._streams: set[Lines] = set()
         self._over = False
 
@@ -220,6 +326,10 @@ class Watches:
             self._storage if visibility is None else FilteredStorage(self._storage, visibility)
         )
         options.chosen.fields.check(target.kind.selectable)
+        chosen = options.chosen
+        # The key is not the object, which lives as long as a watch needs it.
+        chosen = self._chosen.setdefault((chosen.labels, chosen.fields), chosen)
+        options = replace(options, chosen=chosen)
         stream = stream_of(request)
         self._streams.add(stream)
         timers = [self._clock.callLater(0 if self._over else options.seconds, stream.finish)]
@@ -261,7 +371,7 @@ class Watches:
         since = options.version or None
         if options.initial:
             since = await self._tell_existing(storage, target, options, watcher, stream)
-        past = CatchingUp(watcher, stream)
+        past = CatchingUp(watcher, stream, self._turns)
         watch = storage.watch(
             target.kind.resource, since, past.changed, target.namespace, past.lost
         )
@@ -269,13 +379,13 @@ class Watches:
             if not await past.tell():
                 return
             if options.bookmarks:
-                self._mark(watcher, timers)
+                self._mark(watcher, stream, timers)
             await stream.done
             if past.is_lost:
                 return
         finally:
             watch.stop()
-        if options.bookmarks:
+        if options.bookmarks and not past.waiting:
             watcher.bookmark(self._storage.version())
 
     async def _tell_existing(
@@ -287,19 +397,34 @@ class Watches:
         stream: Lines,
     ) -> int:
         listing = await storage.list(target.kind.resource, target.namespace)
-        for piece in gathered(map(watcher.existing, listing.items)):
-            await stream.room()
+        lines, size = [], 0
+        for obj in listing.items:
+            await self._turns.breathe(stream)
+            lines.append(watcher.existing(obj))
+            size += len(lines[-1])
+            if size >= PIECE_BYTES:
+                await stream.room()
+                stream.write(b"".join(lines))
+                lines, size = [], 0
             if stream.done.called:
-                stream.evict()  # a partial list must not look complete
                 break
-            stream.write(piece)
+        await stream.room()
+        if stream.done.called:
+            stream.evict()  # a partial list must not look complete
+        elif size:
+            stream.write(b"".join(lines))
         if options.announce:
             watcher.bookmark(listing.version, initial_end=True)
         return listing.version
 
-    def _mark(self, watcher: Watcher, timers: list[IDelayedCall]) -> None:
+    def _mark(self, watcher: Watcher, stream: Lines, timers: list[IDelayedCall]) -> None:
+        def bookmark(version: int) -> None:
+            if not stream.done.called:
+                watcher.bookmark(version)
+
         def mark() -> None:
-            watcher.bookmark(self._storage.version())
+            # Not before the changes up to this version.
+            self._turns.take(stream, partial(bookmark, self._storage.version()))
             timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
 
         timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
