@@ -420,7 +420,7 @@ def assemble(
     )
     add_retained_texts(routes, kinds.CONSOLERECORDINGS, CONTENT, recorded)
     if has_pods:
-        pods = PodStorage(storage, names)
+        pods = PodStorage(storage, names, reactor)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
         pods_rest = REST(Verbs(pods, [], now), watches[-1], gate, limits, now, queue)

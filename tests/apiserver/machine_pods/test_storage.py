@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase
@@ -17,8 +18,11 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
+from twisted_exec.apiserver.machine_pods import storage as storage_module
 from twisted_exec.apiserver.machine_pods.authorization import PodNames
+from twisted_exec.apiserver.machine_pods.conversion import pod_of
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
+from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
 
@@ -336,14 +340,14 @@ class StorageTests(PodsTestCase):
 
     def test_read_only(self) -> None:
         """Nothing is written through it."""
-        pods: IStorage = PodStorage(self.storage, PodNames([IRONCORE]))
+        pods: IStorage = PodStorage(self.storage, PodNames([IRONCORE]), self.clock)
         for write in (pods.create, pods.update, pods.delete):
             self.failureResultOf(write(kinds.PODS.resource, {}), MethodNotAllowed)
 
     def test_shared(self) -> None:
         """However many look, the view is made once, and each Pod is one object for all."""
         self.make_machine("a")
-        pods = PodStorage(self.storage, PodNames([IRONCORE]))
+        pods = PodStorage(self.storage, PodNames([IRONCORE]), self.clock)
         pods.startService()
         self.addCleanup(pods.stopService)
         seen: list[Object] = []
@@ -354,10 +358,37 @@ class StorageTests(PodsTestCase):
         self.label("a", "1")
         self.assertIs(seen[0], seen[1])
 
+    def test_short_turns(self) -> None:
+        """The first Pods of many machines are made in short turns; changes meanwhile are not lost."""
+        made: list[str] = []
+
+        def slow(machine: Object, *rest: Any) -> Object:
+            self.clock.rightNow += 0.75 * TURN_SECONDS
+            made.append(machine["metadata"]["name"])
+            return pod_of(machine, *rest)
+
+        self.patch(storage_module, "pod_of", slow)
+        for number in range(6):
+            self.make_machine(f"vm-{number}")
+        pods = PodStorage(self.storage, PodNames([IRONCORE]), self.clock)
+        pods.startService()
+        self.addCleanup(pods.stopService)
+        listed = pods.list(kinds.PODS.resource)
+        self.assertEqual(len(made), 2)
+        self.clock.advance(REST_SECONDS)
+        self.assertEqual(len(made), 4)
+        self.make_machine("vm-6")
+        self.label("vm-0", "1")
+        self.assertNoResult(listed)
+        self.clock.advance(REST_SECONDS)
+        found = {pod["metadata"]["name"]: pod for pod in self.successResultOf(listed).items}
+        self.assertEqual(sorted(found), [f"vm-{number}" for number in range(7)])
+        self.assertEqual(found["vm-0"]["metadata"]["labels"]["n"], "1")
+
     def test_stopped(self) -> None:
         """A stopped store follows no more; started again it begins anew."""
         self.make_machine("a")
-        pods = PodStorage(self.storage, PodNames([IRONCORE]))
+        pods = PodStorage(self.storage, PodNames([IRONCORE]), self.clock)
         pods.startService()
         self.successResultOf(pods.list(kinds.PODS.resource))
         pods.stopService()
@@ -391,8 +422,8 @@ class SlowStorageTests(SynchronousTestCase):
     """A store that takes time to answer."""
 
     def setUp(self) -> None:
-        self.storage = SlowStorage()
-        self.pods = PodStorage(self.storage, PodNames([IRONCORE]))
+        self.storage, self.clock = SlowStorage(), Clock()
+        self.pods = PodStorage(self.storage, PodNames([IRONCORE]), self.clock)
         self.pods.startService()
         self.addCleanup(self.pods.stopService)
 

@@ -7,17 +7,18 @@ resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion 
 its Machine, or of the pool's change that made it look different.
 
 Following starts with the first request for Pods.  There is no history before, so a watch from an
-earlier version fails, and its client lists again.
+earlier version fails, and its client lists again.  The first Pods are made in short turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
@@ -26,6 +27,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
 from twisted_exec.apiserver.machine_pods.authorization import PodNames
 from twisted_exec.apiserver.machine_pods.conversion import Host, host_of, pod_of
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.base import ReadOnlyStorage
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import (
@@ -50,23 +52,18 @@ _Apply = Callable[[str, Object, int], None]
 class _Machines:
     """The machines and pools of one dialect, and their Pods."""
 
-    def __init__(
-        self, dialect: Dialect, names: PodNames, machines: Listing, pools: Listing
-    ) -> None:
+    def __init__(self, dialect: Dialect, names: PodNames, pools: Listing) -> None:
         self._dialect, self._names = dialect, names
         self._pools = {pool["metadata"]["name"]: pool for pool in pools.items}
         self._hosts: dict[str, Host] = {}
         self._machines: dict[str, dict[Key, Object]] = {}
-        for machine in machines.items:
-            self._keep(machine)
 
-    def first(self) -> Iterator[Object]:
-        """The Pods, with the versions they would have had they always been followed."""
-        for name, machines in self._machines.items():
-            for machine in machines.values():
-                sources = (machine, self._pools.get(name))
-                versions = [int(each["metadata"]["resourceVersion"]) for each in sources if each]
-                yield versioned(self._pod(machine), max(versions))
+    def first(self, machine: Object) -> Object:
+        """Add a machine; return its Pod, with the version it would have had it always been followed."""
+        self._keep(machine)
+        sources = (machine, self._pools.get(self._pool(machine)))
+        versions = [int(each["metadata"]["resourceVersion"]) for each in sources if each]
+        return versioned(self._pod(machine), max(versions))
 
     def _pod(self, machine: Object) -> Object:
         name = self._names.pod(self._dialect, machine["metadata"]["name"])
@@ -130,12 +127,19 @@ class _Machines:
 class _View:
     """The Pods since the first request: their history and the state behind it."""
 
-    def __init__(self, each: Sequence[_Machines], version: int) -> None:
+    def __init__(self, version: int) -> None:
         self.history = History()
-        self._each = each
+        self.history.restore((), version, version)
+        self._each: list[_Machines] = []
         self._early: list[tuple[Event, _Take]] | None = None
-        pods = [(table_of(PODS.resource), pod) for source in each for pod in source.first()]
-        self.history.restore(pods, version, version)
+
+    async def add(self, source: _Machines, machines: Sequence[Object], turns: ShortTurns) -> None:
+        """Add the machines of one dialect."""
+        table, version = table_of(PODS.resource), self.history.version
+        for machine in machines:
+            await turns.breathe()
+            self.history.restore([(table, source.first(machine))], version, version)
+        self._each.append(source)
 
     def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
         """Watch from now on; first replay, in order, what happened since the lists."""
@@ -172,9 +176,9 @@ class PodStorage(ReadOnlyStorage):
     :param names: names of the Pods, and the dialects.
     """
 
-    def __init__(self, storage: IStorage, names: PodNames) -> None:
+    def __init__(self, storage: IStorage, names: PodNames, clock: IReactorTime) -> None:
         super().__init__(storage)
-        self._names = names
+        self._names, self._clock = names, clock
         self._view: _View | None = None
         self._watches: list[IWatch] = []
         self._following = DeferredLock()
@@ -213,7 +217,7 @@ class PodStorage(ReadOnlyStorage):
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         if self._view is None:
-            # In-process stores complete at once; for others the client has to list first.
+            # A few machines in this process are read at once; otherwise the client has to list first.
             self._following.run(self._follow).addErrback(lambda failure: None)
         since = self._storage.version() if since is None else since
         if self._view is None:
@@ -238,13 +242,14 @@ class PodStorage(ReadOnlyStorage):
 
     async def _follow(self) -> _View:
         if self._view is None:
-            version, each = self._storage.version(), []
+            version = self._storage.version()
+            view, turns = _View(version), ShortTurns(self._clock)
             for dialect in self._names.dialects:
                 machines = await self._storage.list(dialect.workload, version=version)
                 pools = await self._storage.list(dialect.pool, version=version)
-                each.append(_Machines(dialect, self._names, machines, pools))
-            self._view = _View(each, version)
-            self._watches = self._view.follow(self._storage, self._lost)
+                await view.add(_Machines(dialect, self._names, pools), machines.items, turns)
+            self._view = view
+            self._watches = view.follow(self._storage, self._lost)
         return self._view
 
     def _lost(self) -> None:
