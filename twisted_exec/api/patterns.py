@@ -125,6 +125,7 @@ class PatternSet:
     Without the extra, regular expressions never match.
 
     :param patterns: valid ones; literal text has no line ends.
+    :raises PatternError: the regular expressions need too much memory together.
     """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
@@ -174,9 +175,12 @@ _ANCHORS = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
 
 def _regex_set(several: Sequence[str]) -> Any:
     made = re2.Set.SearchSet(_options(_SEARCH_BYTES))
-    for text in several:
-        made.Add(text)
-    made.Compile()
+    try:
+        for text in several:
+            made.Add(text)
+        made.Compile()
+    except re2.error:
+        raise PatternError("they are too complex together: repeat less") from None
     return made
 
 

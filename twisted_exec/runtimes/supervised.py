@@ -158,10 +158,9 @@ class SupervisedMachines:
         for record in self.records:
             self.alerts.add(record.uid, self.supervisors[record.id].journal)
 
-    def stop_alerts(self) -> None:
+    def stop_alerts(self) -> Deferred[None]:
         """Search no output any more, and answer the calls that wait for matches."""
-        if self.alerts is not None:
-            self.alerts.stop()
+        return succeed(None) if self.alerts is None else self.alerts.stop()
 
     # Recordings.
 
@@ -370,7 +369,7 @@ class SupervisedMachines:
 
     async def stop(self, ending: Ending) -> None:
         """End every session with the reason, and every machine that cannot outlive the runtime."""
-        self.stop_alerts()
+        stopping = self.stop_alerts()
         continuing = [
             record
             for record in self.records
@@ -383,6 +382,7 @@ class SupervisedMachines:
             )
         await gatherResults([self._stop_or_release(record, ending) for record in self.records])
         await self.stop_recordings()
+        await stopping
 
     def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
         supervisor = self.supervisors[record.id]

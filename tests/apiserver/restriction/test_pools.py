@@ -128,7 +128,7 @@ class PoolRestrictionTests(APITestCase):
             )
 
     def test_console_alerts(self) -> None:
-        """It sees the ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status."""
+        """It sees the ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status and Events."""
         self.namespace("elsewhere")
         spec = {"spec": {"presets": ["linux"]}}
         for namespace in ("default", "elsewhere"):
@@ -152,6 +152,18 @@ class PoolRestrictionTests(APITestCase):
         self.refused(403, "DELETE", path, user=self.user)
         elsewhere = f"{ALERTS.format('elsewhere')}/linux/status"
         self.patch(elsewhere, {"status": {"pools": [own]}}, 403)
+        for namespace, code in (("default", 201), ("elsewhere", 403)):
+            alert = self.answer("GET", f"{ALERTS.format(namespace)}/linux", user="admin")
+            about = {key: alert[key] for key in ("apiVersion", "kind")}
+            about |= {key: alert["metadata"][key] for key in ("namespace", "name", "uid")}
+            event = {
+                "metadata": {"generateName": "linux."},
+                "involvedObject": about,
+                "reason": "AlertDegraded",
+                "type": "Warning",
+            }
+            events = f"/api/v1/namespaces/{namespace}/events"
+            self.answer("POST", events, event, user=self.user, code=code)
 
     def test_console_recordings(self) -> None:
         """It sees the ConsoleRecordings of its pool, and writes nothing but their status and Events about them."""

@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
 from twisted_exec.api.kinds.alerts.presets import AlertPattern
@@ -25,6 +26,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.recorder import BURST
 from twisted_exec.poollet.alerts import controller, rules
 from twisted_exec.poollet.alerts.controller import AlertController
+from twisted_exec.runtimes.alerts import search
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.testing.cluster import MemoryCluster
 
@@ -69,7 +71,7 @@ class AlertControllerTests(SynchronousTestCase):
         return int((BEGIN + self.clock.seconds()) * 10**9)
 
     def make_runtime(self) -> ConsoleAlerts:
-        made = ConsoleAlerts(self.path, self.clock, self.now_nanoseconds)
+        made = ConsoleAlerts(self.path, self.clock, self.now_nanoseconds, JobsAtOnce)
         for uid, journal in self.journals.items():
             made.add(uid, journal)
         return made
@@ -232,6 +234,35 @@ class AlertControllerTests(SynchronousTestCase):
         (own,) = self.pools()
         self.assertEqual((own["state"], own["matches"]), ("Degraded", 1))
         self.assertTrue(own["message"])
+        about, _ = self.events()
+        self.assertEqual(
+            (about["involvedObject"]["kind"], about["reason"], about["message"]),
+            ("ConsoleAlert", "AlertDegraded", f"pool pool-a: {own['message']}"),
+        )
+
+    def test_suspended(self) -> None:
+        """
+        An alert that the runtime has suspended is degraded, with one Event, and others go on; until
+        its pattern changes.
+        """
+        self.alert("costly", patterns=[{"name": "a", "literal": "costly"}])
+        self.patch(search, "BURST_SECONDS", -1.0)
+        self.print(b"x\n")
+        self.patch(search, "BURST_SECONDS", 1000.0)
+        self.alert("other")
+        self.run_for(5)
+        (own,) = self.pools("costly")
+        self.assertEqual((own["state"], own["message"]), ("Degraded", search.OVER_BUDGET))
+        self.print(b"costly\n" + PANIC)
+        self.assertEqual(
+            [each["reason"] for each in self.events()], ["AlertDegraded", "KernelPanic"]
+        )
+        alert = self.cluster.objects[ALERTS, "lab", "costly"]
+        changed = {"patterns": [{"name": "a", "literal": "cheap"}]}
+        self.cluster.put((ALERTS, "lab", "costly"), {**alert, "spec": changed})
+        self.run_for(3)
+        self.print(b"cheap\n")
+        self.assertEqual((self.pools("costly")[0]["state"], len(self.events())), ("Watching", 3))
 
     def test_too_many_patterns(self) -> None:
         """

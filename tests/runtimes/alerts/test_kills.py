@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
@@ -43,7 +44,7 @@ class _Play:
         return int((10**9 + self.clock.seconds()) * 10**9)
 
     def begin(self) -> None:
-        self.alerts = ConsoleAlerts(self.path, self.clock, self.now)
+        self.alerts = ConsoleAlerts(self.path, self.clock, self.now, JobsAtOnce)
         self.alerts.add("uid", self.journal)
         self.alerts.set_alerts(
             pb.SetAlertsRequest(

@@ -13,17 +13,37 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api import patterns
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
-from twisted_exec.runtimes.alerts import rules, service
+from twisted_exec.program import tasks
+from twisted_exec.runtimes.alerts import rules, search, service
 from twisted_exec.runtimes.alerts.lines import LineReader
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 
 PANIC = b"[   1.5] Kernel panic - not syncing: test\r\n"
 HOUR = 3600 * 10**9
 BEGIN = 500_000 * HOUR
+
+
+class Held(JobsAtOnce):
+    """
+    Processes whose jobs are done when a test says so.
+
+    :param held: gets a function for each job.
+    """
+
+    def __init__(self, held: list[Any]) -> None:
+        super().__init__()
+        self._held = held
+
+    def do(self, message: bytes, key: str) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        answer = super().do(message, key)
+        self._held.append(lambda: answer.chainDeferred(done))
+        return done
 
 
 class ConsoleAlertsTests(SynchronousTestCase):
@@ -42,7 +62,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
 
     def make(self) -> ConsoleAlerts:
         """A runtime, also after a kill of the last one: nothing of that is stopped."""
-        alerts = ConsoleAlerts(self.path, self.clock, self.now)
+        alerts = ConsoleAlerts(self.path, self.clock, self.now, JobsAtOnce)
         alerts.add("uid-1", self.journal)
         return alerts
 
@@ -315,6 +335,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.set()
         self.journal.append(PANIC)
         self.alerts.remove("uid-1")
+        self.run_for(1)
         self.assertEqual(len(self.found()), 1)
         self.assertIsNone(self.alerts.condition("uid-1"))
         self.journal.append(PANIC)
@@ -357,7 +378,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
             self.assertRaises(BadRequest, self.set, *several)
         machine = pb.AlertMachine(uid="u", patterns=[0])
         request = pb.SetAlertsRequest(owner="a", machines=[machine])
-        self.assertRaises(BadRequest, self.alerts.set_alerts, request)
+        self.failureResultOf(self.alerts.set_alerts(request), BadRequest)
 
     @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
     def test_regexes(self) -> None:
@@ -394,6 +415,89 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.assertIn("twisted-exec[patterns]", response.problems[0].message)
         self.print(PANIC)
         self.assertEqual([match.pattern_id for match in self.found()], ["y"])
+
+    def test_suspended(self) -> None:
+        """
+        An alert over its budget of CPU time is searched no more, its owner learns of it, and the
+        others are searched.  It is searched again when it has changed.
+        """
+        hostile, other = (
+            pb.AlertPattern(id=f"{uid}/x", literal=text)
+            for uid, text in (("a", "nic"), ("b", "panic"))
+        )
+        self.set(hostile, other)
+        self.patch(search, "BURST_SECONDS", -1.0)
+        self.print(b"none\n")
+        self.patch(search, "BURST_SECONDS", 1000.0)
+        self.assertEqual(self.successResultOf(self.list()).generation, "")
+        response = self.set(hostile, other)
+        expected = [(number, search.OVER_BUDGET) for number in (0, 1)]
+        self.assertEqual([(each.pattern, each.message) for each in response.problems], expected)
+        changed = pb.AlertPattern(id="b/x", literal="Kernel panic")
+        response = self.set(hostile, changed)
+        self.assertEqual([each.pattern for each in response.problems], [0])
+        self.print(PANIC)
+        self.assertEqual([match.pattern_id for match in self.found()], ["b/x"])
+
+    def test_bounded_memory(self) -> None:
+        """
+        While processes search, only so much output is held; the rest is found later.
+        """
+        self.patch(service, "MOST_HELD_BYTES", 10_000)
+        held: list[Any] = []
+        self.patch(self.alerts._search, "_jobs", Held(held))
+        journals = {f"m-{number}": Journal(self.now) for number in range(20)}
+        for uid, journal in journals.items():
+            journal.append(b"x" * 3000 + b"\nend\n")
+            self.alerts.add(uid, journal)
+        patterns = [pb.AlertPattern(id=f"{uid}/x", literal="end") for uid in journals]
+        machines = [
+            pb.AlertMachine(uid=uid, patterns=[number]) for number, uid in enumerate(journals)
+        ]
+        request = pb.SetAlertsRequest(owner="a", patterns=patterns, machines=machines)
+        self.successResultOf(self.alerts.set_alerts(request))
+        self.run_for(1)
+        self.assertEqual(len(held), 4)
+        while held:
+            held.pop(0)()
+            self.run_for(0.1)
+        self.assertEqual(len(self.found()), 20)
+
+    def test_stopped_while_searching(self) -> None:
+        """
+        Output that a process was searching at an orderly stop is searched by the next runtime.
+        """
+        self.set()
+        self.patch(self.alerts._search, "_jobs", Held([]))
+        self.print(b"harmless\n" + PANIC)
+        self.alerts.stop()
+        self.assertEqual(self.journal.cursor("alerts").load(), 0)
+        self.alerts = self.make()
+        self.set()
+        self.run_for(1)
+        self.assertEqual(len(self.found()), 1)
+
+    def test_newest_rules(self) -> None:
+        """
+        Patterns are checked in short turns; of two calls the later one holds.
+        """
+        several = [pb.AlertPattern(id=f"{n}/x", literal=f"panic{n}") for n in range(3)]
+        requests = [
+            pb.SetAlertsRequest(
+                owner="a",
+                generation=str(n),
+                patterns=[each],
+                machines=[pb.AlertMachine(uid="uid-1", patterns=[0])],
+            )
+            for n, each in enumerate(several)
+        ]
+        self.patch(tasks, "TURN_SECONDS", -1.0)
+        answers = [self.alerts.set_alerts(each) for each in requests]
+        self.assertNoResult(answers[0])
+        self.run_for(1)
+        for answer in answers:
+            self.successResultOf(answer)
+        self.assertEqual(self.successResultOf(self.list()).generation, "2")
 
     def test_many_busy_machines(self) -> None:
         """

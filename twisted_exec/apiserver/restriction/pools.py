@@ -53,6 +53,7 @@ _OF_MANY = ("list", "watch")
 _REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
 _DELETED = kinds.DELETEDCONSOLES.resource
 _RECORDINGS = kinds.CONSOLERECORDINGS.resource
+_ALERTS = kinds.CONSOLEALERTS.resource
 
 
 class PoolRestriction:
@@ -244,7 +245,7 @@ class PoolRestriction:
         return _of_others(change.old, own) == _of_others(change.new, own)
 
     async def _allows_event(self, pool: str, change: Change) -> bool:
-        """Return whether an Event is about the pool, or one of its Machines or ConsoleRecordings."""
+        """Return whether an Event is about the pool, its Machines, or their alerts and recordings."""
         if change.operation == DELETE:
             return False
         key = "involvedObject" if change.kind is kinds.EVENTS else "regarding"
@@ -258,7 +259,7 @@ class PoolRestriction:
         workload, own_pool = self._dialect.workload, self._dialect.pool
         if kind == (own_pool.api_version, own_pool.kind):
             return bool(involved.get("name") == pool)
-        for resource in (workload, _RECORDINGS):
+        for resource in (workload, _RECORDINGS, _ALERTS):
             if kind == (resource.api_version, resource.kind):
                 break
         else:
@@ -270,6 +271,8 @@ class PoolRestriction:
             return False
         if obj["metadata"]["uid"] != involved.get("uid"):
             return False  # one of the same name was deleted
+        if resource == _ALERTS:
+            return self._graph.sees(pool, resource, namespace, name)
         if resource == _RECORDINGS:
             return _was_in(obj, pool=pool, resource=workload.qualified)
         return self._pool(obj) == pool  # it may belong to another pool now

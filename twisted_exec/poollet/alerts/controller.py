@@ -25,9 +25,14 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import EventLimit
-from twisted_exec.poollet.alerts.events import MOST_MACHINES, REFILL_SECONDS, event_of
+from twisted_exec.poollet.alerts.events import (
+    MOST_MACHINES,
+    REFILL_SECONDS,
+    degraded_event,
+    event_of,
+)
 from twisted_exec.poollet.alerts.rules import PoolRules, make_rules
-from twisted_exec.poollet.alerts.status import Pool, Tally, entry_of, new_pools
+from twisted_exec.poollet.alerts.status import Pool, Tally, entry_of, is_degraded, new_pools
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
 
 STATUS_SECONDS = 1.0
@@ -257,9 +262,19 @@ class AlertController(RuntimeController):
                     self._log.debug("console alerts: the status: {why}", why=error.message)
                     self._report_soon()  # another pool's poollet was faster, or the server fails
                 continue
+            if entry is not None and is_degraded(self._pool, alert, entry):
+                await self._report_problem(alert, entry["message"])
             tally.count -= count
             if not tally.count and tally.last == last:
                 self._tallies.pop(uid, None)
+
+    async def _report_problem(self, alert: Object, problem: str) -> None:
+        now = self._clock.seconds()
+        event = degraded_event(alert, problem, self._dialect, self._pool_name, now)
+        try:
+            await self._client.create(EVENTS.resource, event, event["metadata"]["namespace"])
+        except APIError as error:  # the status says it, too
+            self._log.warn("console alerts: an Event: {why}", why=error.message)
 
 
 def _selectable(machine: Object | None) -> tuple[Any, ...] | None:

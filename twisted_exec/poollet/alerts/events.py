@@ -8,6 +8,7 @@ crash of either side, is no second Event.
 from __future__ import annotations
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLEALERTS
 from twisted_exec.api.kinds.alerts.presets import INFO, AlertPattern
 from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.status import one_line
@@ -16,6 +17,9 @@ from twisted_exec.kube.interfaces import Object
 
 REASON = "ConsoleAlert"
 """Reason of Events of patterns without a condition."""
+
+DEGRADED_REASON = "AlertDegraded"
+"""Reason of Events about alerts of which some patterns are not searched."""
 
 REFILL_SECONDS = 10.0
 """A machine may have one more Event after each such interval."""
@@ -44,6 +48,26 @@ def event_of(
         at=match.time / _NANOSECONDS,
     )
     return {**event, "message": _message(match, alert, pattern), "count": 1}
+
+
+def degraded_event(alert: Object, problem: str, dialect: Dialect, pool: str, at: float) -> Object:
+    """
+    Return the Event about an alert of which the pool's runtime does not search some patterns.
+
+    :param problem: why.
+    :param at: in seconds since the epoch.
+    """
+    event = new_event(
+        alert,
+        CONSOLEALERTS.resource,
+        (pool, alert["metadata"].get("generation"), problem, int(at)),
+        type="Warning",
+        reason=DEGRADED_REASON,
+        component=dialect.poollet,
+        host=pool,
+        at=at,
+    )
+    return {**event, "message": cut_message(f"pool {pool}: {problem}"), "count": 1}
 
 
 def _message(match: pb.AlertMatch, alert: Object, pattern: AlertPattern) -> str:

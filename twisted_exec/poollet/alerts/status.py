@@ -79,6 +79,12 @@ def entry_of(
     return entry
 
 
+def is_degraded(pool: Pool, alert: Object, entry: Object) -> bool:
+    """Return whether patterns are not searched for a reason that the alert does not name yet."""
+    before = next((each for each in pools_of(alert) if pool.is_own(each)), {})
+    return bool(entry["state"] == DEGRADED and before.get("message") != entry["message"])
+
+
 def pools_of(alert: Object) -> list[Object]:
     """Return the entries of all pools."""
     return list((alert.get("status") or {}).get("pools") or ())

@@ -1,32 +1,80 @@
 """
-The lines of a journal, and the search in them.
+The lines of a journal.
 
 A line ends with a newline or a carriage return: a program that redraws its line with carriage
 returns would otherwise print one endless line.  Lines come without escape sequences and control
 characters, and only their first 4 KiB.  The cost is linear in the output, whatever it is.
+
+The runtime reads pieces; the processes that search divide them into lines, so this module imports
+little.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from twisted_exec.api.patterns import PatternSet
-from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.wire.escape_sequences import Stripper, strip
+
+if TYPE_CHECKING:
+    from twisted_exec.api.patterns import PatternSet
+    from twisted_exec.journal.interfaces import IJournal
 
 MOST_LINE_BYTES = 4 << 10
 
 READ_BYTES = 4 << 10
-"""Size of one piece, which is searched in less than two milliseconds, whatever it is."""
+"""Size of one piece, which is read in much less than a millisecond, whatever it is."""
 
 _END = re.compile(rb"[\r\n]+")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
+@dataclass(frozen=True)
+class Piece:
+    """
+    A part of the output.
+
+    :param offset: in the journal, of its first line.
+    :param is_line: ``data`` is the text of one line, without escape sequences.  Otherwise it is
+        whole lines as they were printed.
+    """
+
+    offset: int
+    data: bytes
+    is_line: bool = False
+
+
+def matching_lines(piece: Piece, patterns: PatternSet) -> Iterator[tuple[int, bytes, list[int]]]:
+    """
+    Search a piece.
+
+    :return: the lines that match: the offset at which the line begins, its text, and the numbers of
+        the patterns.
+    """
+    data = piece.data
+    if piece.is_line:
+        if numbers := patterns.search(data):
+            yield piece.offset, data, numbers
+        return
+    has_control = _CONTROL.search(data) is not None
+    lines = data.replace(b"\r", b"\n")
+    search = patterns.within(strip(lines) if has_control else lines)
+    if search is None:
+        return
+    at = 0
+    for end in _END.finditer(data):
+        text = data[at : end.start()]
+        text = (strip(text) if has_control else text)[:MOST_LINE_BYTES]
+        if text and (numbers := search(text)):
+            yield piece.offset + at, text, numbers
+        at = end.end()
+
+
 class LineReader:
     """
-    Searches lines from an offset on.
+    Reads lines from an offset on.
 
     :ivar position: offset of the next byte to read.
     :ivar line_start: offset at which the line begins that is not complete yet.
@@ -48,25 +96,20 @@ class LineReader:
         """The text of the line that is not complete yet."""
         return bytes(self._held)
 
-    def read(self, patterns: PatternSet) -> list[tuple[int, bytes, list[int]]]:
-        """
-        Search one piece.
-
-        :return: matching lines that it completes: the offset at which the line begins, its text, and
-            the numbers of the patterns.
-        """
-        lines: list[tuple[int, bytes, list[int]]] = []
+    def read(self) -> list[Piece]:
+        """Read up to :data:`READ_BYTES`, and return the lines that are complete now."""
+        pieces = []
         available = self._journal.next_available(self.position)
         if available != self.position:
             if self._held:  # the line ends at a gap
-                lines.append((self.line_start, self.incomplete, patterns.search(self.incomplete)))
+                pieces.append(Piece(self.line_start, self.incomplete, is_line=True))
             self.consume()
             self.position = self.line_start = available
         data = self._journal.read(self.position, READ_BYTES) if not self.at_end else b""
         if data:
-            lines += self._split(data, patterns)
+            pieces += self._split(data)
             self.position += len(data)
-        return [line for line in lines if line[2]]
+        return pieces
 
     def consume(self) -> None:
         """Regard the incomplete line as complete; the next output begins another line."""
@@ -74,17 +117,17 @@ class LineReader:
         self._stripper = None
         self.line_start = self.position
 
-    def _split(self, data: bytes, patterns: PatternSet) -> Iterator[tuple[int, bytes, list[int]]]:
+    def _split(self, data: bytes) -> Iterator[Piece]:
         at = 0
         first = _END.search(data)
         if first is not None and (self._held or self._stripper is not None):
             self._hold(data[: first.start()])
             if self._held:
-                yield self.line_start, self.incomplete, patterns.search(self.incomplete)
+                yield Piece(self.line_start, self.incomplete, is_line=True)
             at = self._next_line(first.end())
         last = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if last > at:
-            yield from self._whole_lines(data[at:last], at, patterns)
+            yield Piece(self.position + at, data[at:last])
             at = self._next_line(last)
         if at < len(data):
             self._hold(data[at:])
@@ -94,22 +137,6 @@ class LineReader:
         self._stripper = None
         self.line_start = self.position + at
         return at
-
-    def _whole_lines(
-        self, data: bytes, base: int, patterns: PatternSet
-    ) -> Iterator[tuple[int, bytes, list[int]]]:
-        has_control = _CONTROL.search(data) is not None
-        lines = data.replace(b"\r", b"\n")
-        search = patterns.within(strip(lines) if has_control else lines)
-        if search is None:
-            return
-        at = 0
-        for end in _END.finditer(data):
-            text = data[at : end.start()]
-            text = (strip(text) if has_control else text)[:MOST_LINE_BYTES]
-            if text:
-                yield self.position + base + at, text, search(text)
-            at = end.end()
 
     def _hold(self, part: bytes) -> None:
         """Append to the incomplete line, which may end within an escape sequence."""

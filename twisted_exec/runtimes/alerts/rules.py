@@ -4,19 +4,24 @@ The patterns of one owner, and the machines to which they apply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import (
     MOST_BYTES,
     SUPPORTED,
     UNSUPPORTED,
     Pattern,
-    PatternSet,
-    problem,
+    problems,
 )
 from twisted_exec.api.status import BadRequest
 from twisted_exec.iri.protos import console_pb2
+from twisted_exec.program.tasks import ShortTurns
+
+from .search import Group
 
 MOST_PATTERNS = 1024
 """Limit of the patterns of one owner."""
@@ -29,34 +34,41 @@ class Rule:
     """
     The patterns for one machine.
 
-    :param patterns: by the numbers that ``search`` returns.
+    :param key: the same for machines with the same patterns.
+    :param patterns: by their numbers.
     :param since: older output is not searched; nanoseconds since the epoch.
     """
 
-    patterns: Sequence[console_pb2.AlertPattern]
-    search: PatternSet
+    key: str
+    patterns: Mapping[int, console_pb2.AlertPattern]
+    groups: Sequence[Group]
     since: int
 
     @property
     def has_conditions(self) -> bool:
         """Return whether a pattern has a condition."""
-        return any(pattern.condition for pattern in self.patterns)
+        return any(pattern.condition for pattern in self.patterns.values())
+
+
+_Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 
 
 @dataclass(frozen=True)
 class Rules:
     """
     :param by_uid: by the UID of the machine's API object.
-    :param problems: expressions that are not searched, by their numbers: another one's mistake must
+    :param problems: patterns that are not searched, by their numbers: another one's mistake must
         not end the search for the rest.
+    :param groups: keys of all groups of patterns.
     """
 
     generation: str = ""
     by_uid: Mapping[str, Rule] = field(default_factory=dict)
     problems: Mapping[int, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
 
 
-def read_rules(request: console_pb2.SetAlertsRequest) -> Rules:
+def check_rules(request: console_pb2.SetAlertsRequest) -> None:
     """
     Check a request before anything is made of it.
 
@@ -68,26 +80,73 @@ def read_rules(request: console_pb2.SetAlertsRequest) -> Rules:
         raise BadRequest(f"{len(request.machines)} machines are more than {MOST_MACHINES}")
     if len(request.generation) > _MOST_TEXT:
         raise BadRequest("the generation is too long")
-    problems = {}
-    for number, pattern in enumerate(request.patterns):
+    for pattern in request.patterns:
         _check(pattern)
-        if pattern.regex and (
-            wrong := problem(pattern.regex) or ("" if SUPPORTED else UNSUPPORTED)
-        ):
-            problems[number] = wrong
-    sets: dict[tuple[int, ...], PatternSet] = {}
-    by_uid = {}
+
+
+async def read_rules(
+    request: console_pb2.SetAlertsRequest, suspended: Mapping[str, str], clock: IReactorTime
+) -> Rules:
+    """
+    Read a checked request, in short turns.
+
+    :param suspended: why groups are not searched, by their keys.
+    :raises BadRequest: it contradicts itself.
+    """
+    turns = ShortTurns(clock)
+    wrong: dict[int, str] = {}
+    for numbers in _by_alert(request.patterns, range(len(request.patterns))):
+        expressions = [number for number in numbers if request.patterns[number].regex]
+        several = problems(request.patterns[number].regex for number in expressions)
+        for number, problem in zip(expressions, several, strict=True):
+            if problem := problem or ("" if SUPPORTED else UNSUPPORTED):
+                wrong[number] = problem
+            await turns.breathe()
+    groups: dict[tuple[int, ...], Group] = {}
+    kinds: dict[tuple[int, ...], _Kind] = {}
+    by_uid: dict[str, Rule] = {}
     for machine in request.machines:
+        await turns.breathe()
         numbers = tuple(sorted(set(machine.patterns)))
         if numbers and numbers[-1] >= len(request.patterns):
             raise BadRequest(f"there is no pattern {numbers[-1]}")
-        numbers = tuple(number for number in numbers if number not in problems)
-        patterns = [request.patterns[number] for number in numbers]
-        if numbers not in sets:
-            sets[numbers] = PatternSet([_pattern(each) for each in patterns])
-        if numbers and machine.uid:
-            by_uid[machine.uid] = Rule(patterns, sets[numbers], machine.since)
-    return Rules(request.generation, by_uid, problems)
+        if numbers not in kinds:
+            right = [number for number in numbers if number not in wrong]
+            of_machine = list(_by_alert(request.patterns, right))
+            for each in of_machine:
+                if each not in groups:
+                    groups[each] = _group(request.patterns, each)
+            active = [groups[each] for each in of_machine if groups[each].key not in suspended]
+            key = _digest([group.key for group in active])
+            kinds[numbers] = key, {number: request.patterns[number] for number in right}, active
+        key, patterns, several_groups = kinds[numbers]
+        if several_groups and machine.uid:
+            by_uid[machine.uid] = Rule(key, patterns, several_groups, machine.since)
+    for group in groups.values():
+        for number in group.numbers if group.key in suspended else ():
+            wrong[number] = suspended[group.key]
+    keys = frozenset(group.key for group in groups.values())
+    return Rules(request.generation, by_uid, wrong, keys)
+
+
+def _by_alert(
+    patterns: Sequence[console_pb2.AlertPattern], numbers: Iterable[int]
+) -> Iterator[tuple[int, ...]]:
+    """Divide patterns by alert: an id is the alert's UID, a slash and a name."""
+    alerts: dict[str, list[int]] = {}
+    for number in numbers:
+        alerts.setdefault(patterns[number].id.rpartition("/")[0], []).append(number)
+    return map(tuple, alerts.values())
+
+
+def _group(patterns: Sequence[console_pb2.AlertPattern], numbers: tuple[int, ...]) -> Group:
+    several = tuple(_pattern(patterns[number]) for number in numbers)
+    uid = patterns[numbers[0]].id.rpartition("/")[0]
+    return Group(f"{uid}/{_digest(several)}", numbers, several)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:32]
 
 
 def _pattern(pattern: console_pb2.AlertPattern) -> Pattern:

@@ -1,9 +1,10 @@
 """
 Searches the output of machines for the patterns of alerts.
 
-Each machine has a position in its journal.  New output is searched a moment later, in short turns, so
-that viewers do not wait.  A line without an end, such as a prompt, is searched when the machine is
-quiet.
+Each machine has a position in its journal.  New output is read a moment later, in short turns, and
+searched by processes of low priority, so that viewers do not wait, whatever the patterns are.  The
+output of machines with the same patterns goes to a process together.  A line without an end, such as a
+prompt, is searched when the machine is quiet.
 
 Matches wait until their owner, a poollet, acknowledges them.  Only then the machine's cursor on disk
 moves past them: after a crash of either side the same lines are searched again, and the owner
@@ -15,22 +16,25 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.runtimes.alerts.lines import LineReader
+from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
-from twisted_exec.runtimes.alerts.rules import Rule, Rules, read_rules
+from twisted_exec.runtimes.alerts.rules import Rule, Rules, check_rules, read_rules
+from twisted_exec.runtimes.alerts.search import IJobs, Search, search_processes
 
 CONSOLE_HEALTHY = "ConsoleHealthy"
 
@@ -38,7 +42,7 @@ SEARCH_DELAY_SECONDS = 0.2
 """
 Output is collected for this time before it is searched.
 
-1 000 machines that print 10 KB/s each cost 0.18 s of CPU per second; with a quarter of this delay 0.37 s.
+1 000 machines that print 10 KB/s each cost the runtime 0.18 s of CPU per second, and its processes 0.13 s.
 """
 TURN_SECONDS = 0.002
 QUIET_SECONDS = 0.25
@@ -55,8 +59,12 @@ MOST_OWNERS = 16
 EXPIRY_SECONDS = 600
 """An owner without calls for this time makes way for another one."""
 MOST_WAIT_SECONDS = 25
-LINE_BYTES = 1 << 10
-"""Limit of a line in a match."""
+
+MOST_BATCH_BYTES = 64 << 10
+"""Output of machines with the same patterns that goes to a process together."""
+MOST_HELD_BYTES = 4 << 20
+"""Output that is being searched, or waits for it; the rest stays in the journals."""
+_ENTRY_BYTES = 256
 
 _CURSOR = "alerts"
 _SHOWN_BYTES = 256
@@ -74,6 +82,11 @@ class _Searched:
     rule: Rule | None = None
     reader: LineReader | None = None
     saved: int = -1
+    unsearched: int | None = None
+    """The offset from which on output is being searched."""
+    batches: int = 0
+    """Batches with its output; none of a machine that is read."""
+    is_removed: bool = False
     waiting: OrderedDict[int, int] = field(default_factory=OrderedDict)
     """Offsets of the lines of matches that are not acknowledged, by number."""
     quiet: IDelayedCall | None = None
@@ -84,7 +97,8 @@ class _Searched:
     def safe_offset(self) -> int:
         """The offset from which another runtime has to search."""
         assert self.reader is not None
-        return min([self.reader.line_start, *self.waiting.values()])
+        unsearched = [] if self.unsearched is None else [self.unsearched]
+        return min([self.reader.line_start, *unsearched, *self.waiting.values()])
 
 
 @dataclass(eq=False)
@@ -92,6 +106,7 @@ class _Owner:
     """A poollet."""
 
     rules: Rules = field(default_factory=Rules)
+    requested: console_pb2.SetAlertsRequest | None = None
     matches: deque[tuple[console_pb2.AlertMatch, _Searched]] = field(default_factory=deque)
     listing: Deferred[console_pb2.ListMatchesResponse] | None = None
     limit: IDelayedCall | None = None
@@ -99,16 +114,52 @@ class _Owner:
     called_at: float = 0.0
 
 
+@dataclass(eq=False)
+class _Output:
+    """
+    Output of one machine that is searched.
+
+    :param is_rest: it is a line without an end.
+    """
+
+    searched: _Searched
+    owner: _Owner
+    reader: LineReader
+    pieces: list[Piece]
+    is_rest: bool = False
+
+
+@dataclass(eq=False)
+class _Batch:
+    """
+    Output of machines with the same patterns.
+
+    :ivar excluded: machines for which there was no room.
+    """
+
+    rule: Rule
+    outputs: list[_Output] = field(default_factory=list)
+    size: int = 0
+    excluded: dict[_Searched, None] = field(default_factory=dict)
+
+
 class ConsoleAlerts:
     """
     The alerts of one runtime.
 
     :param path: of the file of :class:`Memory`.
+    :param make_jobs: makes the processes that search.
     """
 
     _log = Logger()
 
-    def __init__(self, path: str, reactor: Any, now_nanoseconds: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        path: str,
+        reactor: Any,
+        now_nanoseconds: Callable[[], int],
+        make_jobs: Callable[[Any], IJobs] = search_processes,
+    ) -> None:
         self._path, self._reactor, self._now = path, reactor, now_nanoseconds
         self._instance = secrets.token_hex(8)
         self._number = 0
@@ -116,6 +167,11 @@ class ConsoleAlerts:
         self._owners: dict[str, _Owner] = {}
         self._machines: dict[str, _Searched] = {}
         self._new: dict[_Searched, None] = {}
+        self._search = Search(make_jobs(reactor), reactor, self._suspended)
+        self._batches: dict[str, _Batch] = {}
+        self._busy: set[str] = set()
+        """Keys of rules with a batch in a process."""
+        self._held_bytes = 0
         self._turn: IDelayedCall | None = None
         self._saving: IDelayedCall | None = None
         self._stopped = False
@@ -139,9 +195,14 @@ class ConsoleAlerts:
         """Forget a machine that is deleted."""
         searched = self._machines.pop(uid, None)
         if searched is not None:
-            self._search_all(searched)
+            searched.is_removed = True
+            self._read_all(searched)
             self._end(searched, save=False)
-            self._memory.forget(uid)
+            self._forget(searched)
+
+    def _forget(self, searched: _Searched) -> None:
+        if not searched.batches:
+            self._memory.forget(searched.uid)
 
     def condition(self, uid: str) -> ConditionValue | None:
         """Return the condition :data:`CONSOLE_HEALTHY` of a machine; ``None`` without alerts for it."""
@@ -157,16 +218,19 @@ class ConsoleAlerts:
         return "False", why.reason, why.message
 
     def _has_recovered(self, searched: _Searched, why: Unhealthy) -> bool:
-        if searched.rule is None or why.pattern_id not in {p.id for p in searched.rule.patterns}:
+        if searched.rule is None or all(
+            pattern.id != why.pattern_id for pattern in searched.rule.patterns.values()
+        ):
             return True
         if why.epoch != searched.journal.epoch:
             return True
         boots = searched.journal.boots()
         return bool(boots) and boots[-1].number > why.boot
 
-    def stop(self) -> None:
-        """Write all positions; nothing is searched any more."""
+    def stop(self) -> Deferred[None]:
+        """Write all positions; nothing is searched any more.  Fires when no process is left."""
         self._stopped = True
+        stopped = self._search.stop()
         for call in (self._turn, self._saving):
             if call is not None and call.active():
                 call.cancel()
@@ -176,6 +240,7 @@ class ConsoleAlerts:
             self._end(searched, save=True)
         self._machines.clear()
         self._memory.save()
+        return stopped
 
     # Calls of owners.
 
@@ -183,19 +248,40 @@ class ConsoleAlerts:
         self, request: console_pb2.SetAlertsRequest
     ) -> Deferred[console_pb2.SetAlertsResponse]:
         """As :meth:`IConsoleAlerts.set_alerts`."""
-        rules = read_rules(request)
-        owner = self._owner(request.owner)
+        check_rules(request)
+        return Deferred.fromCoroutine(self._set_alerts(request, self._owner(request.owner)))
+
+    async def _set_alerts(
+        self, request: console_pb2.SetAlertsRequest, owner: _Owner
+    ) -> console_pb2.SetAlertsResponse:
+        owner.requested = request
+        suspended = dict(self._search.suspended)
+        rules = await read_rules(request, suspended, self._reactor)
+        if owner.requested is request and not self._stopped:
+            if suspended != self._search.suspended:
+                rules = replace(rules, generation="")  # the owner shall send them again
+            self._apply_rules(owner, rules)
+        problems = [
+            console_pb2.AlertProblem(pattern=number, message=problem)
+            for number, problem in rules.problems.items()
+        ]
+        return console_pb2.SetAlertsResponse(problems=problems)
+
+    def _apply_rules(self, owner: _Owner, rules: Rules) -> None:
         owner.rules = rules
         for searched in list(self._machines.values()):
             if searched.owner is owner and searched.uid not in rules.by_uid:
                 self._end(searched, save=True)
             else:
                 self._apply(searched, owner)
-        problems = [
-            console_pb2.AlertProblem(pattern=number, message=problem)
-            for number, problem in rules.problems.items()
-        ]
-        return succeed(console_pb2.SetAlertsResponse(problems=problems))
+        self._search.keep({key for each in self._owners.values() for key in each.rules.groups})
+
+    def _suspended(self, key: str) -> None:
+        """Let the owners send their patterns again: the answer says which are not searched."""
+        for owner in self._owners.values():
+            if key in owner.rules.groups:
+                owner.rules = replace(owner.rules, generation="")
+                self._answer(owner)
 
     def list_matches(
         self, request: console_pb2.ListMatchesRequest
@@ -302,69 +388,146 @@ class ConsoleAlerts:
             self._saving = self._reactor.callLater(SAVE_SECONDS, self._save_positions)
 
     def _take_turn(self) -> None:
-        """Search for about two milliseconds; machines take turns."""
+        """Read for about two milliseconds; machines take turns."""
         self._turn = None
         until = perf_counter() + TURN_SECONDS
-        while self._new:
+        while self._new and self._held_bytes < MOST_HELD_BYTES:
             searched = next(iter(self._new))
             del self._new[searched]
-            if self._search(searched):
+            if self._read(searched):
                 self._new[searched] = None
             if perf_counter() >= until:
                 break
-        if self._new:
+        for key in [each for each in self._batches if each not in self._busy]:
+            self._begin(key)
+        if self._new and self._held_bytes < MOST_HELD_BYTES:
+            self._continue()
+
+    def _continue(self) -> None:
+        if self._turn is None and not self._stopped:
             self._turn = self._reactor.callLater(0, self._take_turn)
 
-    def _search(self, searched: _Searched) -> bool:
+    def _read(self, searched: _Searched) -> bool:
         """
-        Search one piece.
+        Read one piece.
 
-        :return: whether there is more.
+        :return: whether to read on.
         """
         owner, rule = searched.owner, searched.rule
-        if owner is None or rule is None:
+        if owner is None or rule is None or (searched.batches and not searched.is_removed):
             return False
         reader = searched.reader or self._open(searched, rule)
         if len(owner.matches) >= MOST_WAITING:
             owner.parked[searched] = None
             return False
-        for offset, text, numbers in reader.read(rule.search):
-            self._matched(searched, offset, text, numbers)
+        batch = self._batches.setdefault(rule.key, _Batch(rule))
+        if batch.size >= MOST_BATCH_BYTES and not searched.is_removed:
+            batch.excluded[searched] = None
+            return False
+        first = reader.line_start
+        pieces = reader.read()
+        if pieces:
+            if searched.unsearched is None:
+                searched.unsearched = first
+            self._add(batch, _Output(searched, owner, reader, pieces))
+            return searched.is_removed and not reader.at_end
         if not reader.at_end:
             return True
-        if reader.incomplete and searched.quiet is None:
+        self._wait_for_rest(searched)
+        return False
+
+    def _wait_for_rest(self, searched: _Searched) -> None:
+        reader = searched.reader
+        if reader is not None and reader.incomplete and searched.quiet is None:
             searched.quiet_position = reader.position
             searched.quiet = self._reactor.callLater(QUIET_SECONDS, self._look_at_rest, searched)
-        return False
 
     def _look_at_rest(self, searched: _Searched) -> None:
         """Search the line without an end, if nothing was printed for a while."""
         searched.quiet = None
-        reader, rule = searched.reader, searched.rule
-        if reader is None or rule is None or not reader.incomplete:
+        reader, rule, owner = searched.reader, searched.rule, searched.owner
+        if reader is None or rule is None or owner is None or not reader.incomplete:
             return
-        if reader.position != searched.quiet_position or not reader.at_end:
-            searched.quiet_position = reader.position
-            searched.quiet = self._reactor.callLater(QUIET_SECONDS, self._look_at_rest, searched)
+        if searched.batches or reader.position != searched.quiet_position or not reader.at_end:
+            self._wait_for_rest(searched)
             return
-        numbers = rule.search.search(reader.incomplete)
-        if numbers:
-            text, offset = reader.incomplete, reader.line_start
-            # What follows is another line: the match must not be found twice.
-            reader.consume()
-            self._matched(searched, offset, text, numbers)
+        batch = self._batches.setdefault(rule.key, _Batch(rule))
+        piece = Piece(reader.line_start, reader.incomplete, is_line=True)
+        searched.unsearched = reader.line_start
+        self._add(batch, _Output(searched, owner, reader, [piece], is_rest=True))
+        self._continue()
 
-    def _search_all(self, searched: _Searched) -> None:
-        """Search the rest of a deleted machine's output, in one turn at most."""
+    def _read_all(self, searched: _Searched) -> None:
+        """Read the rest of a deleted machine's output, in one turn at most."""
         until = perf_counter() + TURN_SECONDS
-        while perf_counter() < until and self._search(searched):
+        while perf_counter() < until and self._read(searched):
             pass
+        self._continue()
 
-    def _matched(self, searched: _Searched, offset: int, text: bytes, numbers: list[int]) -> None:
-        assert searched.rule is not None and searched.owner is not None
-        time_ns = searched.journal.time_at(offset) or self._now()
+    # Batches.
+
+    def _add(self, batch: _Batch, output: _Output) -> None:
+        size = _ENTRY_BYTES + sum(len(piece.data) for piece in output.pieces)
+        batch.outputs.append(output)
+        batch.size += size
+        self._held_bytes += size
+        output.searched.batches += 1
+
+    def _begin(self, key: str) -> None:
+        batch = self._batches.pop(key)
+        self._new.update(batch.excluded)
+        if batch.outputs:
+            self._busy.add(key)
+            searching = Deferred.fromCoroutine(self._search_batch(batch))
+            searching.addErrback(self._failed).addBoth(self._searched, batch)
+
+    async def _search_batch(self, batch: _Batch) -> None:
+        turns = ShortTurns(self._reactor)
+        outputs = [each for each in batch.outputs for _ in each.pieces]
+        pieces = [piece for each in batch.outputs for piece in each.pieces]
+        async for matches in self._search.find(batch.rule.key, batch.rule.groups, pieces):
+            for match in matches:
+                await turns.breathe()
+                output = outputs[match.piece]
+                searched, reader = output.searched, output.reader
+                if self._stopped or not (searched.is_removed or searched.reader is reader):
+                    continue
+                if output.is_rest and reader.line_start == match.offset:
+                    # What follows is another line: the match must not be found twice.
+                    reader.consume()
+                self._matched(output, batch.rule, match.offset, match.text, match.numbers)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("alerts", failure)
+
+    def _searched(self, _: object, batch: _Batch) -> None:
+        """Go on after a batch."""
+        if self._stopped:
+            return
+        self._busy.discard(batch.rule.key)
+        self._held_bytes -= batch.size
+        for output in batch.outputs:
+            searched = output.searched
+            searched.batches -= 1
+            if searched.is_removed:
+                self._forget(searched)
+            elif not searched.batches:
+                searched.unsearched = None
+                if searched.reader is None or not searched.reader.at_end:
+                    self._new[searched] = None
+                elif not output.is_rest:
+                    self._wait_for_rest(searched)
+        if self._new or self._batches:
+            self._continue()
+
+    def _matched(
+        self, output: _Output, rule: Rule, offset: int, text: bytes, numbers: Sequence[int]
+    ) -> None:
+        searched = output.searched
+        printed = 0 if searched.is_removed else searched.journal.time_at(offset)
+        time_ns = printed or self._now()
         ids = set()
-        for pattern in (searched.rule.patterns[number] for number in numbers):
+        for pattern in (rule.patterns[number] for number in numbers):
             if pattern.id in ids:
                 continue
             ids.add(pattern.id)
@@ -384,12 +547,12 @@ class ConsoleAlerts:
                 epoch=searched.journal.epoch,
                 offset=offset,
                 time=time_ns,
-                line=text[:LINE_BYTES],
+                line=text,
                 suppressed=searched.suppressed.pop(pattern.id, 0),
             )
-            searched.owner.matches.append((match, searched))
+            output.owner.matches.append((match, searched))
             searched.waiting[self._number] = offset
-            self._reactor.callLater(0, self._answer, searched.owner)
+            self._reactor.callLater(0, self._answer, output.owner)
 
     def _set_unhealthy(
         self, searched: _Searched, pattern: console_pb2.AlertPattern, offset: int, text: bytes
