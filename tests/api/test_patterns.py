@@ -81,7 +81,7 @@ class RegexTests(SynchronousTestCase):
 
         self.patch(patterns.re2, "compile", watched)
         problem("a{1,7}b unique")
-        self.assertEqual(memories, [256 << 10])
+        self.assertEqual(memories, [128 << 10])
 
     def test_set(self) -> None:
         """

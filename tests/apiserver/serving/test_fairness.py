@@ -35,6 +35,7 @@ from twisted_exec.testing.http import MemoryClient
 
 ANN, BOB, EVE = User("ann"), User("bob"), User("eve")
 SECRETS = "/api/v1/namespaces/default/secrets"
+ALERTS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolealerts"
 APPLY = "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -284,7 +285,12 @@ class RequestTests(APITestCase):
             for n in range(200)
         ]
         applied = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "new"}, "data": keys}
+        patterns = [{"name": f"p{number}", "regex": f"a{number}"} for number in range(64)]
+        alert = {"metadata": {"name": "a"}, "spec": {"patterns": patterns}}
+        changed = {"spec": {"patterns": [{"name": "a", "regex": "a"}]}}
         for code, method, path, body, kind in (
+            (201, "POST", ALERTS, alert, ""),
+            (200, "PATCH", f"{ALERTS}/a", changed, MERGE),
             (201, "POST", SECRETS, {"metadata": {"name": "a"}, "x": [1] * 2000}, ""),
             (201, "POST", SECRETS, {"metadata": {"name": "b"}, "data": keys}, ""),
             (201, "POST", SECRETS, {"metadata": {"name": "c", "labels": keys}}, ""),

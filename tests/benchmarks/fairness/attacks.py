@@ -9,6 +9,7 @@ A refused attack is a valid answer of the server.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -40,6 +41,7 @@ _SECRETS = kinds.SECRETS.resource.path("default")
 TARGET = "target"
 """The Secret that patches are for."""
 COPIED_KEYS = 200
+_MERGE = "application/merge-patch+json"
 _CROWD = 64
 """Connections that one thread opens at once."""
 DISK_FAULTS = ("read-only-disk",)
@@ -193,6 +195,76 @@ _WRITES: dict[str, Callable[[], bytes]] = {
         "json-patch+json",
     ),
 }
+
+
+# Patterns of alerts.
+
+_ALERTS = kinds.CONSOLEALERTS.resource.path("default")
+_ALERT_COUNT = 15
+SLOW = "patterns-matched"
+"""The row in which a machine prints what its pattern needs longest for."""
+
+
+def _alert(name: str, *regexes: str) -> dict[str, object]:
+    patterns = [{"name": f"p{at}", "regex": regex} for at, regex in enumerate(regexes)]
+    resource = kinds.CONSOLEALERTS.resource
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": {"patterns": patterns},
+    }
+
+
+def _refused_alerts(access: Access, done: Done, until: float) -> None:
+    """Ask for alerts that are too complex, each with 64 other expressions."""
+    with access.connect(EDITOR) as line:
+        line.settimeout(60)
+        answers = line.makefile("rb")
+        for number in itertools.count():
+            regexes = [f"{number}\\pL{{{200 - at}}}" for at in range(64)]
+            request = _write(_alert("sent", *regexes), path=_ALERTS)
+            line.sendall(request)
+            done.sent += len(request)
+            done.answers[_answer(answers)] += 1
+            if time.monotonic() >= until:
+                break
+
+
+def _stored_alerts(*regexes: str, changes: bool) -> Work:
+    """
+    Create alerts, change each of them again and again if asked, and delete them.
+
+    :param regexes: with a place for a number, so that no result of an earlier one is used.
+    """
+
+    def work(access: Access, done: Done, until: float) -> None:
+        numbers = itertools.count()
+
+        def alert(name: str) -> bytes:
+            number = next(numbers)
+            return json.dumps(_alert(name, *(each % number for each in regexes))).encode()
+
+        names = [f"stored-{number}" for number in range(_ALERT_COUNT if changes else 1)]
+        with access.connect(EDITOR) as line:
+            line.settimeout(60)
+            answers = line.makefile("rb")
+
+            def send(request: bytes) -> None:
+                line.sendall(request)
+                done.sent += len(request)
+                done.answers[_answer(answers)] += 1
+
+            for name in names:
+                send(_request("POST", _ALERTS, alert(name)))
+            while changes and time.monotonic() < until:
+                for name in names:
+                    send(_request("PATCH", f"{_ALERTS}/{name}", alert(name), _MERGE))
+            time.sleep(max(0.0, until - time.monotonic()))
+            for name in names:
+                send(_request("DELETE", f"{_ALERTS}/{name}", b"{}"))
+
+    return work
 
 
 # Bytes without a pause, while the answers are discarded.
@@ -392,6 +464,11 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "readyz": lambda: [_pipelined()] * 3,
     "message-in-fragments": lambda: [_one_message()],
     "body-in-chunks": lambda: [_one_byte_chunks()],
+    "patterns-sent": lambda: [_again(_refused_alerts)],
+    "patterns-changed": lambda: [
+        _stored_alerts(*["(a{1,100}){1,9}%d"] * 4, changes=True),
+    ],
+    SLOW: lambda: [_stored_alerts("a[ab]{900}" * 5 + "%d", changes=False)],
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
 }
 """

@@ -41,7 +41,18 @@ from tests.flows.deployment import Deployment, run_reactor
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 
-from .attacks import COPIED_KEYS, DISK_FAULTS, EDITOR, LOUD, ROWS, SINK, STRANGER, TARGET, Access
+from .attacks import (
+    COPIED_KEYS,
+    DISK_FAULTS,
+    EDITOR,
+    LOUD,
+    ROWS,
+    SINK,
+    SLOW,
+    STRANGER,
+    TARGET,
+    Access,
+)
 from .quiet import Trips, Typist, median
 
 SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
@@ -56,6 +67,11 @@ _IDLE_SAMPLES = 20
 _DISK_BYTES = 256 << 20
 _PRINT_OFTEN = b"timeout %d sh -c 'while sleep 0.02; do seq 500; done'" % (SECONDS + 2)
 """About 80 KB/s."""
+_PRINT_LETTERS = (
+    b"timeout %d sh -c 'while sleep .02;do od -An -b -N500 /dev/urandom"
+    b'|tr "0-7 \\n" aaaabbbbaa;echo;echo end;done\''
+) % (SECONDS + 2)
+"""About 80 KB/s of a and b in any order."""
 
 
 class MeasuredDeployment(Deployment):
@@ -266,6 +282,8 @@ class Bench:
             attacked.print_lines(b"yes", b"y\r\ny\r\n")
         elif row in DISK_FAULTS:
             attacked.print_lines(_PRINT_OFTEN, b"499\r\n500\r\n")
+        elif row == SLOW:
+            attacked.print_lines(_PRINT_LETTERS, b"end\r\n")
         self._typist.type_for(0.1)
         before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
         self._chain.turns()

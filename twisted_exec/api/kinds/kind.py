@@ -112,6 +112,7 @@ class Kind:
     :param status_parts: subresources other than ``status`` that write the status, or a part of it.
     :param counts_generation: ``metadata.generation`` counts the changes of
         everything but metadata and status.
+    :param work_factor: how much more work the validation of a value is than for other kinds.
     :param name_rule: returns the problems of a name.
     :param fields: fields for field selectors, in addition to name and namespace.
     :param unconditional_update: ``resourceVersion`` is optional in updates.
@@ -151,6 +152,7 @@ class Kind:
     has_status: bool = False
     status_parts: tuple[str, ...] = ()
     counts_generation: bool = False
+    work_factor: int = 1
     name_rule: Callable[[str], list[str]] = names.dns_subdomain
     fields: Mapping[str, Field] = field(default_factory=dict)
     unconditional_update: bool = True

@@ -194,7 +194,8 @@ class Verbs:
     ) -> Object:
         kind = target.kind
         draft = await self._admission.mutated(user, target, draft, None, options, work)
-        obj = await work.run(self._created, target, draft, options)
+        cost = work.cost * kind.work_factor
+        obj = await work.run(self._created, target, draft, options, cost=cost)
         await check_namespace(self._storage, target.namespace)
         await self._admission.admit(change_of(user, CREATE, target, obj, None, options))
         obj = await work.run(_sized, obj, draft, options)
@@ -390,7 +391,7 @@ class Verbs:
         options: WriteOptions,
         work: Work,
     ) -> Object:
-        cost = work.cost + cost_of_object(old)
+        cost = (work.cost + cost_of_object(old)) * target.kind.work_factor
         draft = await work.run(make, old, cost=cost)
         draft = await self._admission.mutated(user, target, draft, old, options, work)
         new = await work.run(self._updated, target, draft, old, options, cost=cost)

@@ -204,5 +204,6 @@ CONSOLEALERTS = Kind(
     ),
     has_status=True,
     counts_generation=True,
+    work_factor=8,  # regular expressions are compiled
     validate=_validate,
 )
