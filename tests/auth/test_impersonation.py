@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
-from twisted_exec.api.status import BadRequest, InternalError
+from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.impersonation import Impersonation, impersonation
 from twisted_exec.auth.interfaces import Attributes, User
@@ -114,11 +114,11 @@ class ImpersonationTests(SynchronousTestCase):
         self.assertEqual(found.user.groups, ("system:unauthenticated",))
 
     def test_no_user(self) -> None:
-        """Groups, uid or extra without a user are an internal error, as in Kubernetes."""
+        """Groups, uid or extra without a user are the sender's mistake."""
         for name in ("Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-K"):
-            with self.assertRaises(InternalError) as caught:
+            with self.assertRaises(BadRequest) as caught:
                 asked({name: ["x"]})
-            self.assertIn("without impersonating a user", caught.exception.message)
+            self.assertIn("needs Impersonate-User", caught.exception.message)
 
     def test_senseless(self) -> None:
         """Invalid impersonation headers are refused: ignoring one could widen the permissions."""

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from twisted.web.http_headers import Headers
 
-from twisted_exec.api.status import BadRequest, InternalError
+from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.groups import (
     ANONYMOUS,
     SERVICE_ACCOUNT_PREFIX,
@@ -54,15 +54,17 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
 
     :param sender: the authenticated user.
     :return: ``None`` without such headers.
-    :raises BadRequest: they are not UTF-8, name two users, or one is unknown.
-    :raises InternalError: groups, UID or extra without a user (Kubernetes' error for this).
+    :raises BadRequest: they are not UTF-8, name two users, or one is unknown; or groups, UID or
+        extra without a user, which is 500 in Kubernetes, though the sender's mistake.
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)
     groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))
     extra = _extra(headers)
     if not name:
         if groups or uid or extra:
-            raise InternalError("requested groups, uid or extra without impersonating a user")
+            raise BadRequest(
+                "Impersonate-Group, -Uid or -Extra needs Impersonate-User: name the user, too"
+            )
         return None
     user = User(name, _groups(name, groups), uid, extra, impersonated_by=sender)
     return Impersonation(user, tuple(_needs(sender, user, groups)))
