@@ -71,6 +71,30 @@ class TermsTests(ServeTestCase):
         self.assertEqual(status["reason"], TIME_OVER)
         self.assertEqual(self.attachment.detached_with, [TIME_OVER])
 
+    def test_idle(self) -> None:
+        """Keys, requests and new sizes are input; whatever else a client sends is not."""
+        self.serving.terms = Terms(idle_seconds=60, policy="a/x")
+        size = b'\4{"Width":80,"Height":24}\n'
+        for query, message, is_input in (
+            (b"", size, False),
+            (b"", b'\4{"Width":80,"Height":24,"Break":0}\n', False),
+            (b"", b'\4{"Role":"nobody"}\n', False),
+            (b"", b"\4{", False),
+            (b"", b"\0", False),
+            (b"", b"\1x", False),
+            (b"?readOnly=true", b"\1x", False),
+            (b"?readOnly=true", b'\4{"Width":81,"Height":24}\n', False),
+            (b"", b"\0x", True),
+            (b"", b'\4{"Break":250}\n', True),
+        ):
+            peer = self.connect(query=query)
+            peer.send(size)
+            for _ in range(6):
+                self.clock.advance(10)
+                peer.send(message)
+            data = [bytes(getattr(each, "data", b"")) for each in peer.events()]
+            self.assertEqual(any(b'"Idle"' in each for each in data), not is_input, message)
+
     def test_console_without_such_terms(self) -> None:
         """A session is refused if the console cannot enforce its terms, and ends if they change so."""
         for terms in (Terms(people=2, policy="a/x"), Terms(viewers=2, policy="a/x")):

@@ -195,6 +195,7 @@ class ConsoleServer:
             clock,
             takes_input=self.takes_input,
             tell=self._tell,
+            used=self._time_limits.touch,
             limit_bytes=limits.input_bytes,
             set_full=self._pace_client,
         )
@@ -336,8 +337,6 @@ class ConsoleServer:
     def received(self, channel: Channel, data: bytes) -> None:
         if self._ending:
             return
-        if data:  # some clients keep connections open with empty input
-            self._time_limits.touch()
         if channel is Channel.STDIN:
             self._input.typed(data)
         elif channel is Channel.RESIZE:

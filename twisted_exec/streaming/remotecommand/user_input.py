@@ -37,6 +37,7 @@ class UserInput:
 
     :param takes_input: whether input passes now.
     :param tell: shows a notice to the user.
+    :param used: is called when the user has sent keys, a request, or another size than before.
     :param limit_bytes: input buffered while the attachment accepts none.
     :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
@@ -54,6 +55,7 @@ class UserInput:
         *,
         takes_input: bool,
         tell: Callable[[bytes], None],
+        used: Callable[[], None],
         limit_bytes: int,
         set_full: Callable[[bool], None],
     ) -> None:
@@ -61,10 +63,11 @@ class UserInput:
         self.takes_input = takes_input
         self.on_settled: Callable[[int], None] | None = None
         self.settled = self.bytes_to_machine = 0
-        self._tell = tell
+        self._tell, self._used = tell, used
         self._queue = InputQueue(limit_bytes, self._deliver, set_full)
         self._sizes = SizeDecoder()
         self._size: TerminalSize | None = None  # the newest, until the next turn
+        self._last_size: TerminalSize | None = None
         self._next_size: IDelayedCall | None = None
         self._is_over = self._is_closed = False
         self._told: set[bytes] = set()  # notices that the user has had
@@ -79,7 +82,10 @@ class UserInput:
         """Handle keys."""
         if self._is_over:
             self._settle(len(data))
-        elif self.takes_input:
+            return
+        if data:  # some clients keep connections open with empty input
+            self._used()
+        if self.takes_input:
             self._put(data)
         else:
             self._settle(len(data))
@@ -87,12 +93,14 @@ class UserInput:
 
     def control_received(self, data: bytes) -> None:
         """Handle bytes of the channel for sizes and requests."""
-        if self._options.read_only and self.on_settled is None:
-            return
         for event in self._sizes.feed(data):
             if not isinstance(event, TerminalSize):
+                self._used()
                 self._wished(event)
             elif not self._options.read_only:
+                if event != self._last_size:  # some clients keep connections open with sizes
+                    self._last_size = event
+                    self._used()
                 self._size = event
                 if self._next_size is None:  # not the second one of this turn
                     self._resize()
@@ -124,7 +132,7 @@ class UserInput:
         self._queue.close()
         self.on_settled = None
         self._size = None
-        self._tell = _ignore
+        self._tell, self._used = _ignore, _do_nothing
         if self._next_size is not None and self._next_size.active():
             self._next_size.cancel()
 
@@ -192,4 +200,8 @@ class UserInput:
 
 
 def _ignore(_: bytes) -> None:
+    """Do nothing."""
+
+
+def _do_nothing() -> None:
     """Do nothing."""
