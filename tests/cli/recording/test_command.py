@@ -137,8 +137,10 @@ class RecordingCommandTests(SynchronousTestCase):
         self.printed(b"one")
         self.export()
         whole = self.read()
-        self.write("head", whole.splitlines(keepends=True)[-1])
-        self.assertEqual(self.verify("--head", self.path("head"))[0], 0)
+        line = whole.splitlines()[-1]
+        for end in (b"\n", b""):  # as in the file, and as kubectl prints it with -o jsonpath
+            self.write("head", line + end)
+            self.assertEqual(self.verify("--head", self.path("head"))[0], 0)
         self.write("cut.cast", whole[: whole.rindex(b"# block")])
         code, _, err = self.verify(file="cut.cast")
         self.assertEqual(code, 1)

@@ -298,7 +298,7 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
     authorities = pem.certificates(read_file(options.ca, "CA"), f"CA {options.ca!r}")
     stored = _head(options.head) if options.head else None
     if stored is None and head:
-        stored = _decoded(head.encode() + b"\n", "the head in the status of the ConsoleRecording")
+        stored = _decoded(head.encode(), "the head in the status of the ConsoleRecording")
     report = verify(file, Trust(authorities), stored)
     end = end_time(file)
     # Names come from the file.
@@ -330,7 +330,8 @@ def _decoded(line: bytes, source: str) -> Head:
     try:
         if not line.startswith(HEAD):
             raise InvalidRecording
-        return decode_head(line)[0]
+        # "kubectl get -o jsonpath" writes no newline.
+        return decode_head(line.removesuffix(b"\n") + b"\n")[0]
     except InvalidRecording:
         raise InputError(f"{source} is not one line '# head ...' of a recording") from None
 
