@@ -14,7 +14,7 @@ from tests.kube.console_cases import Consoles, ConsolesCase
 from twisted_exec.api.screens import Form, ScreenOptions
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.cli.main import make_parser
-from twisted_exec.cli.screen.command import screen_options
+from twisted_exec.cli.screen.command import printable, screen_options
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond
 
@@ -67,6 +67,15 @@ class ScreenTests(ConsolesCase):
         self.assertEqual(await self.typed(), (0, "the text", ""))
         self.assertEqual(await self.typed("-o", "json", "--at", "70"), (0, "the json", ""))
         self.assertEqual(self.screens.queries, [b"as=text", b"as=json&at=70"])
+
+    async def test_hostile(self) -> None:
+        """Bytes of a server's answer that are no screen do not reach the terminal."""
+        self.screens.text = b"a\x1b]0;title\x07\x1b[31mb\x1b[6n\x9b6n\xc2\x9b6n\r\tc\n"
+        code, out, _ = await self.typed()
+        self.assertEqual((code, out), (0, "a]0;titleb[6n\ufffd6n6n\tc\n"))
+        drawn = "\x1b[m\x1b[H\x1b[2J\x1b[1;1H\x1b[0;31mred\x1b[m\x1b[1;4H\x1b[?25h"
+        hostile = drawn + "\x1b[6n\x1b]0;t\x07"
+        self.assertEqual(printable(hostile.encode(), Form.ANSI).decode(), drawn + "[6n]0;t")
 
     async def test_empty(self) -> None:
         """A message tells an empty screen from a command that did nothing."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import Any
 
@@ -19,6 +20,9 @@ Print what a terminal would show of a machine's console, now or earlier. The vie
 and the machine may be off. The size is that of the terminal that was last used at the console.
 """
 _TIMEOUT_SECONDS = 30.0
+
+_CONTROL = re.compile(r"\x1b\[(?:[\d;]*[mH]|2J|\?25[hl])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""The sequences that draw a screen, and all control characters but tabs and newlines."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,6 +65,19 @@ def screen_options(options: argparse.Namespace) -> ScreenOptions:
     return ScreenOptions(at.at_offset, at.at_nanoseconds, form)
 
 
+def printable(screen: bytes, form: Form) -> bytes:
+    """
+    Return a screen without what a hostile server may add to it for the user's terminal.
+
+    :param form: only ``ansi`` has escape sequences, those that draw.
+    """
+
+    def kept(found: re.Match[str]) -> str:
+        return found[0] if form is Form.ANSI and len(found[0]) > 1 else ""
+
+    return _CONTROL.sub(kept, screen.decode("utf-8", "replace")).encode()
+
+
 def _run(options: argparse.Namespace) -> int:
     return run_with_machine("screen", options, _print_screen)
 
@@ -89,7 +106,7 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
             with open(options.svg, "wb") as file:
                 file.write(screen)
         else:
-            sys.stdout.buffer.write(screen)
+            sys.stdout.buffer.write(printable(screen, Form(options.output)))
             sys.stdout.buffer.flush()
             if not screen.strip():
                 print("twisted-exec screen: the screen is empty", file=sys.stderr)
