@@ -661,7 +661,7 @@ class NobodyTests(APITestCase):
             ),
         ):
             self.assertEqual(self.refused(403, "GET", "/api", user="jane", headers=headers), told)
-        self.refused(500, "GET", "/api", headers=[("Impersonate-Group", "g")])
+        self.refused(400, "GET", "/api", headers=[("Impersonate-Group", "g")])
         self.refused(400, "GET", "/api", headers=[bob, ("Impersonate-Who", "g")])
 
     def test_metrics(self) -> None:
