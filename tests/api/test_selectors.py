@@ -49,6 +49,25 @@ class LabelTests(SynchronousTestCase):
                 parse_labels(text)
 
 
+class TermsTests(SynchronousTestCase):
+    """The number of terms is what a list costs."""
+
+    def test_repeated(self) -> None:
+        """A repeated term counts once, however it is written."""
+        self.assertEqual(len(parse_labels(",".join(["!b"] * 1000)).requirements), 1)
+        self.assertEqual(len(parse_labels("a in (b,c), !d ,a in (b,c),!d").requirements), 2)
+        self.assertEqual(len(parse_fields("metadata.name!=a,metadata.name!=a").terms), 1)
+
+    def test_many(self) -> None:
+        """More than 256 different terms are refused."""
+        for parse, end in ((parse_labels, ""), (parse_fields, "=b")):
+            parse(",".join(f"a{number}{end}" for number in range(256)))
+            with self.assertRaises(BadRequest) as caught:
+                parse(",".join(f"a{number}{end}" for number in range(257)))
+            told = "a selector has 257 different terms: 256 are the limit"
+            self.assertEqual(caught.exception.message, told)
+
+
 class FieldTests(SynchronousTestCase):
     """Tests for :func:`parse_fields`."""
 

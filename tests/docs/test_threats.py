@@ -15,7 +15,7 @@ from . import pages
 
 TESTS = Path(__file__).parents[1]
 TABLES = {
-    "Identity and permission": 61,
+    "Identity and permission": 62,
     "Spaces": 21,
     "Tokens and secrets": 6,
     "Resumed sessions": 12,

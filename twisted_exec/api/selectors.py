@@ -7,7 +7,7 @@ Source: ``k8s.io/apimachinery/pkg/labels`` and ``pkg/fields``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from twisted_exec.api.status import BadRequest
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUALS = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<values>[^\s=!,]*)")
 _COMPARE = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator><|>)\s*(?P<values>-?[0-9]{1,18})")
-_SPLIT = re.compile(r",(?![^()]*\))")
+_PUNCTUATION = re.compile(r"[(),]")
 _LIMIT_CHARACTERS = 4096
+_LIMIT_TERMS = 256
+"""Different terms: each is parsed, and compared with each object."""
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 Field = Callable[[Mapping[str, Any]], str]
@@ -90,12 +92,37 @@ def parse_labels(text: str) -> LabelSelector:
     """
     Parse a label selector.
 
-    :raises BadRequest: the text is malformed.
+    :raises BadRequest: the text is malformed, or has too many terms.
     """
     _check_length(text)
     if not text.strip():
         return LabelSelector()
-    return LabelSelector(tuple(_requirement(term.strip()) for term in _SPLIT.split(text)))
+    return LabelSelector(tuple(_requirement(term) for term in _different(_label_terms(text))))
+
+
+def _label_terms(text: str) -> Iterator[str]:
+    """Divide at the commas outside parentheses, which are those not before a closing one."""
+    commas, in_values = [], False
+    for found in reversed(list(_PUNCTUATION.finditer(text))):
+        if found[0] != ",":
+            in_values = found[0] == ")"
+        elif not in_values:
+            commas.append(found.start())
+    first = 0
+    for comma in reversed(commas):
+        yield text[first:comma].strip()
+        first = comma + 1
+    yield text[first:].strip()
+
+
+def _different(terms: Iterable[str]) -> list[str]:
+    """Return each term once: all must hold, so a repetition says nothing."""
+    different = list(dict.fromkeys(terms))
+    if len(different) > _LIMIT_TERMS:
+        raise BadRequest(
+            f"a selector has {len(different)} different terms: {_LIMIT_TERMS} are the limit"
+        )
+    return different
 
 
 def _requirement(term: str) -> Requirement:
@@ -161,10 +188,10 @@ def parse_fields(text: str) -> FieldSelector:
     """
     Parse a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.
 
-    :raises BadRequest: the text is malformed.
+    :raises BadRequest: the text is malformed, or has too many terms.
     """
     _check_length(text)
-    return FieldSelector(tuple(_field_term(term) for term in _field_terms(text)))
+    return FieldSelector(tuple(_field_term(term) for term in _different(_field_terms(text))))
 
 
 def _field_terms(text: str) -> list[str]:

@@ -85,6 +85,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
@@ -344,17 +345,21 @@ def assemble(
         leading = LeaderElectedServices(leader_controllers, storage, bare, replica, reactor, now)
     routes, limits = GatedRoutes(), limits or Limits()
     queue = FairQueue(execute, QueueMetrics(metrics))
-    verbs = Verbs(storage, admissions, now, garbage_collection=control_plane.garbage_collection)
+    scans = SharedTurns(reactor)
+    collects = control_plane.garbage_collection
+    verbs = Verbs(storage, admissions, now, garbage_collection=collects, turns=scans)
     rest = REST(verbs, watches[0], gate, limits, now, queue)
     apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
     for kind in registry.kinds:
         if kind.stored and not kind.kept_as and kind not in apart:
             rest.add_to(routes, kind)
-    ending = SessionVerbs(storage, admissions, now)
+    ending = SessionVerbs(storage, admissions, now, turns=scans)
     REST(ending, watches[0], gate, limits, now, queue).add_to(routes, kinds.CONSOLESESSIONS)
     for kind, view in control_plane.views():
         watches.append(Watches(view, reactor, now))
-        view_rest = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now, queue)
+        view_rest = REST(
+            Verbs(view, admissions, now, turns=scans), watches[-1], gate, limits, now, queue
+        )
         view_rest.add_to(routes, kind)
     control_plane.add_to(routes, gate, strictness)
     health = Health(reactor)
@@ -423,13 +428,13 @@ def assemble(
         pods = PodStorage(storage, names, reactor)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
-        pods_rest = REST(Verbs(pods, [], now), watches[-1], gate, limits, now, queue)
+        pods_rest = REST(Verbs(pods, [], now, turns=scans), watches[-1], gate, limits, now, queue)
         pods_rest.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
         streams = proxy(PodLocator(MachineOfPod(locators)))
         add_pod_consoles(routes, names, dialects, streams, relay(MachineOfPod(logs)))
     if kubelets is not None:
-        running = NodePodVerbs(storage, admissions, now)
+        running = NodePodVerbs(storage, admissions, now, turns=scans)
         REST(running, watches[0], gate, limits, now, queue).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
         reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)

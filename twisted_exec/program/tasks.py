@@ -5,6 +5,7 @@ Background coroutines of services, and parts that are stopping.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -92,6 +93,25 @@ class SharedTurns:
         """Call a function in a turn of its own, after those of others; repeated calls until then do nothing."""
         self._waiting.setdefault(turn)
         self._schedule()
+
+    async def rest(self, began: float) -> float:
+        """
+        Wait for another turn, if the present one has lasted long enough.
+
+        :param began: when that was, in seconds of the clock.
+        :return: when the turn has begun that it is now.
+        """
+        if self._clock.seconds() - began < TURN_SECONDS:
+            return began
+        turn: Deferred[None] = Deferred()
+        self.soon(partial(turn.callback, None))
+        await turn
+        return self._clock.seconds()
+
+    @property
+    def now(self) -> float:
+        """Seconds of the clock."""
+        return self._clock.seconds()
 
     def cancel(self, turn: Callable[[], object]) -> None:
         """Undo :meth:`soon`."""

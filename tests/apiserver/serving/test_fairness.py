@@ -21,6 +21,7 @@ from tests.apiserver.support import MACHINES, MERGE, APITestCase, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import BadRequest, TooManyRequests
+from twisted_exec.apiserver.serving import verbs
 from twisted_exec.apiserver.serving.fairness import (
     CHEAP,
     FairQueue,
@@ -31,6 +32,7 @@ from twisted_exec.apiserver.serving.fairness import (
 )
 from twisted_exec.auth.interfaces import User
 from twisted_exec.observe.metrics import QueueMetrics, metrics_text, new_registry
+from twisted_exec.program import tasks
 from twisted_exec.testing.http import MemoryClient
 
 ANN, BOB, EVE = User("ann"), User("bob"), User("eve")
@@ -306,6 +308,22 @@ class RequestTests(APITestCase):
         ):
             client = self.send(method, path, body, kind or "application/json")
             self.assertEqual(self.finished(client).code, code, (method, path))
+
+    def test_selectors(self) -> None:
+        """A list with selectors takes turns, and too many comparisons are refused."""
+        for number in range(20):
+            self.answer("POST", SECRETS, {"metadata": {"name": f"s{number:02}"}}, code=201)
+        self.patch(tasks, "TURN_SECONDS", 0.0)
+        client = self.send("GET", f"{SECRETS}?labelSelector=!b&limit=12")
+        self.assertEqual(client.received(), b"")
+        self.answer("GET", MACHINES, user="bob")
+        self.clock.pump([0.0] * 3)
+        (response,) = client.responses()
+        page = response.json()
+        self.assertEqual([len(page["items"]), bool(page["metadata"]["continue"])], [12, True])
+        self.patch(verbs, "MOST_COMPARISONS", 39)
+        message = self.refused(400, "GET", f"{SECRETS}?labelSelector=!b,!c")
+        self.assertIn("2 terms for 20 objects, and 39 comparisons are the limit", message)
 
     def test_pretty(self) -> None:
         """A large object is indented for people, and a list that would take a second is not."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Self
 
 from twisted_exec.api import fields, strategy, times
@@ -24,6 +23,7 @@ from twisted_exec.api.managedfields import updates
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
+    BadRequest,
     Conflict,
     Expired,
     Invalid,
@@ -53,11 +53,16 @@ from twisted_exec.apiserver.serving.query import (
     continue_token,
 )
 from twisted_exec.auth.interfaces import IVisibility, User
+from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.history import check_version_reached, key_of
 from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
 
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
+MOST_COMPARISONS = 2_000_000
+"""Limit of the terms of a list's selectors, times the objects: half a second, in short turns."""
+_SMALL = 8
+"""So many objects are compared with any selectors in much less than a turn."""
 
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
@@ -105,7 +110,9 @@ class Verbs:
         now: Callable[[], float],
         *,
         garbage_collection: bool = False,
+        turns: SharedTurns | None = None,
     ) -> None:
+        self._turns = turns
         self._garbage_collection = garbage_collection
         self._storage = self._visible = storage
         self._admission = AdmissionChain(storage, admissions)
@@ -146,16 +153,44 @@ class Verbs:
         options.fields.check(kind.selectable)
         listing = await self._listed(target, options)
         first = bisect_right(listing.items, options.start, key=key_of) if options.start[1] else 0
-        fitting: Iterator[Object] = islice(listing.items, first, None)
+        items = (
+            listing.items[first : first + options.limit + 1]
+            if options.limit
+            else listing.items[first:]
+        )
         if options.selects:
-            fitting = (obj for obj in fitting if selected(kind, obj, options))
-        items = list(islice(fitting, options.limit or None))
-        if next(fitting, None) is None:
+            items = await self._selected(kind, listing.items[first:], options)
+        if not options.limit or len(items) <= options.limit:
             return Page(items, listing.version)
+        items = items[: options.limit]
         token = continue_token(listing.version, key_of(items[-1]))
         # As in Kubernetes, the remaining items of a filtered list are not counted.
         left = None if options.selects else len(listing.items) - first - len(items)
         return Page(items, listing.version, token, left)
+
+    async def _selected(
+        self, kind: Kind, objects: Sequence[Object], options: ListOptions
+    ) -> Sequence[Object]:
+        """
+        Return the objects that match, but not more than one beyond the limit; in short turns.
+
+        :raises BadRequest: there are too many objects for so many terms.
+        """
+        if options.terms * len(objects) > MOST_COMPARISONS:
+            raise BadRequest(
+                f"the selectors have {options.terms} terms for {len(objects)} objects, and "
+                f"{MOST_COMPARISONS} comparisons are the limit: use fewer terms"
+            )
+        found = []
+        began = 0.0 if self._turns is None else self._turns.now
+        for number, obj in enumerate(objects):
+            if number % _SMALL == 0 and self._turns is not None:
+                began = await self._turns.rest(began)
+            if selected(kind, obj, options):
+                found.append(obj)
+                if options.limit and len(found) > options.limit:
+                    break
+        return found
 
     async def _listed(self, target: Target, options: ListOptions) -> Listing:
         resource, namespace = target.kind.resource, target.namespace

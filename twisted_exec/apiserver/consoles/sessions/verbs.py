@@ -15,6 +15,7 @@ from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.interfaces import User
+from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage
 
 _RESOURCE = CONSOLESESSIONS.resource
@@ -28,9 +29,14 @@ class SessionVerbs(Verbs):
     """
 
     def __init__(
-        self, storage: IStorage, admissions: Sequence[IAdmission], now: Callable[[], float]
+        self,
+        storage: IStorage,
+        admissions: Sequence[IAdmission],
+        now: Callable[[], float],
+        *,
+        turns: SharedTurns | None = None,
     ) -> None:
-        super().__init__(storage, admissions, now)
+        super().__init__(storage, admissions, now, turns=turns)
         self._sessions = storage
 
     async def remove(
