@@ -105,6 +105,7 @@ class LiveTests(HubTestCase):
         gone = self.spaces.connection("one").when_gone()
         await self.admin.delete(SPACE, "one", NAMESPACE)
         self.assertEqual(await gone, 'space "default/one" is gone: it was deleted')
+        await self.until(lambda: len(listener.told) > 1)
         self.assertEqual([each[0] for each in listener.told], ["engaged", "disengaged"])
 
     async def test_imported(self) -> None:
