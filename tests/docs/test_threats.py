@@ -20,7 +20,7 @@ TABLES = {
     "Tokens and secrets": 6,
     "Resumed sessions": 12,
     "Forwarded requests": 8,
-    "Bytes from peers": 14,
+    "Bytes from peers": 15,
     "Hosts and transports": 15,
     "Output to people": 19,
     "The web console": 11,

@@ -248,7 +248,7 @@ class TurnTests(RejoinableTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.sessions.openings = Openings(at_once=2)
+        self.sessions.rejoinings = Openings(at_once=2)
         machines = []
         for _ in range(5):
             self.backend = OneConnection()
@@ -270,7 +270,7 @@ class TurnTests(RejoinableTestCase):
         for number in range(5):
             self.assertEqual(len(self.hop.connections), min(5, number + 2))
             self.rejoin(number)
-        self.assertEqual((len(self.sessions), len(self.sessions.openings)), (5, 0))
+        self.assertEqual((len(self.sessions), len(self.sessions.rejoinings)), (5, 0))
         self.assertEqual(self.records.ends(), [])
 
     def test_long_queue(self) -> None:
@@ -288,7 +288,7 @@ class TurnTests(RejoinableTestCase):
         """A stream whose user leaves while it waits gives up its turn."""
         for session in self.sessions.live():
             session.cut()
-        self.assertEqual((len(self.sessions), len(self.sessions.openings)), (0, 0))
+        self.assertEqual((len(self.sessions), len(self.sessions.rejoinings)), (0, 0))
 
 
 class WithdrawnTests(RejoinableTestCase):

@@ -122,15 +122,30 @@ class Passage:
             raise
 
     async def _run(self) -> None:
-        proxy = self._proxy
-        self._location = await proxy.locator.locate(self._context)
-        self._context.subject = self._location.subject
-        hop = self._location.subject.pool
-        await proxy.sessions.openings.begin(hop, proxy.clock, proxy.wait_seconds)
+        proxy, context = self._proxy, self._context
+        locating, openings = proxy.sessions.locating, proxy.sessions.openings
+        user = self._turn_of(context.subject.user)
+        await locating.begin("", user, proxy.clock, proxy.wait_seconds)
+        # Only a few of a user's streams wait for their next hop, because what was decided for them
+        # grows old meanwhile.
+        try:
+            self._location = await proxy.locator.locate(context)
+            context.subject = self._location.subject
+            hop, opener = context.subject.pool, self._turn_of(context.subject.user)
+            await openings.begin(hop, opener, proxy.clock, proxy.wait_seconds)
+        finally:
+            locating.end("", user)
         try:
             await self._open()
         finally:
-            proxy.sessions.openings.end(hop)
+            openings.end(hop, opener)
+
+    def _turn_of(self, user: str) -> tuple[str, bool]:
+        """Return whose turn it is: sessions that are open already do not wait behind a user's new ones."""
+        try:
+            return user, self._context.continues_session
+        except APIError:
+            return user, False  # a locator refuses it in its own order
 
     async def _open(self) -> None:
         sessions = self._proxy.sessions

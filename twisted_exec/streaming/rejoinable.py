@@ -117,12 +117,12 @@ class RejoinableStream(SplicedStream):
 
         A hop that all its streams rejoin at once would answer each so late that none is rejoined in time.
         """
-        hop, openings = self._location.subject.pool, self._proxy.sessions.openings
-        await openings.begin(hop, self._proxy.clock, self._answer.seconds)
+        subject, turns = self._location.subject, self._proxy.sessions.rejoinings
+        await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
         try:
             return await self._ask(text)
         finally:
-            openings.end(hop)
+            turns.end(subject.pool, subject.user)
 
     async def _ask(self, text: str) -> Upgraded:
         """

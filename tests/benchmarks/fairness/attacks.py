@@ -44,6 +44,9 @@ COPIED_KEYS = 200
 _MERGE = "application/merge-patch+json"
 _CROWD = 64
 """Connections that one thread opens at once."""
+OPENS = "opens"
+"""The row in which the quiet user opens consoles, too."""
+_OPENERS = 20
 DISK_FAULTS = ("read-only-disk",)
 """Rows in which the journals' disk of the attacked chain fails while a machine prints."""
 
@@ -429,6 +432,13 @@ def _reader(access: Access, done: Done, until: float) -> None:
             done.sent += size
 
 
+def _opener(access: Access, done: Done, until: float) -> None:
+    """Open a console, leave it as soon as it is open, and open the next."""
+    while time.monotonic() < until:
+        _upgraded(access, SINK, "websocket").close()
+        done.answers["opened"] += 1
+
+
 def _absent(access: Access, done: Done, until: float) -> None:
     """No attack: measures the machine itself."""
     time.sleep(max(0.0, until - time.monotonic()))
@@ -469,6 +479,7 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
         _stored_alerts(*["(a{1,100}){1,9}%d"] * 4, changes=True),
     ],
     SLOW: lambda: [_stored_alerts("a[ab]{900}" * 5 + "%d", changes=False)],
+    OPENS: lambda: [_again(_opener)] * _OPENERS,
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
 }
 """

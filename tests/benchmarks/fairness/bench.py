@@ -21,6 +21,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ from .attacks import (
     DISK_FAULTS,
     EDITOR,
     LOUD,
+    OPENS,
     ROWS,
     SINK,
     SLOW,
@@ -53,7 +55,7 @@ from .attacks import (
     TARGET,
     Access,
 )
-from .quiet import Trips, Typist, median
+from .quiet import Trips, Typist, median, percentile
 
 SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
 ROUNDS = int(os.environ.get("FAIRNESS_ROUNDS", "3"))
@@ -64,6 +66,8 @@ QUIET = "quiet"
 _PATIENCE_SECONDS = 60.0
 _SETTLE_SECONDS = 300.0
 _IDLE_SAMPLES = 20
+_OPENING_SECONDS = 0.1
+"""Pause of the quiet user between two openings."""
 _DISK_BYTES = 256 << 20
 _PRINT_OFTEN = b"timeout %d sh -c 'while sleep 0.02; do seq 500; done'" % (SECONDS + 2)
 """About 80 KB/s."""
@@ -230,6 +234,43 @@ class Run:
     turns: dict[str, Turns]
     cpu: dict[str, float]
     done: dict[str, Any]
+    opens: list[float]
+
+
+class Openings:
+    """
+    Consoles that the quiet user opens, one after the other, beside the one they type into.
+
+    :ivar times: from the connection to the 101, in milliseconds.
+    """
+
+    def __init__(self, chain: MeasuredDeployment) -> None:
+        self._chain = chain
+        self.times: list[float] = []
+        self._thread: threading.Thread | None = None
+
+    def begin(self, seconds: float) -> None:
+        """Open consoles in a thread, for some seconds."""
+        self._thread = threading.Thread(target=self._open, args=(time.monotonic() + seconds,))
+        self._thread.start()
+
+    def wait(self) -> list[float]:
+        """Wait for the last opening; return the times."""
+        if self._thread is not None:
+            self._thread.join()
+        return self.times
+
+    def _open(self, until: float) -> None:
+        while time.monotonic() < until:
+            begun = time.perf_counter()
+            try:
+                _, console = self._chain.console(QUIET, SINK)
+            except ConnectionError:
+                self.times.append(float("inf"))
+                continue
+            self.times.append((time.perf_counter() - begun) * 1e3)
+            console.close()
+            time.sleep(_OPENING_SECONDS)
 
 
 class Bench:
@@ -290,7 +331,11 @@ class Bench:
         self._tell_attacker(row, attacked)
         if row in DISK_FAULTS:
             attacked.fail_disk()
+        openings = Openings(self._chain)
+        if row == OPENS:
+            openings.begin(SECONDS)
         trips = self._typist.type_for(SECONDS)
+        opens = openings.wait()
         turns = self._chain.turns()
         cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
         report = json.loads(self._attacker_says())
@@ -298,7 +343,7 @@ class Bench:
         attacked.settle()
         if trips.lost:
             self._typist = self._sit_down()
-        return Run(trips, turns, cpu, report)
+        return Run(trips, turns, cpu, report, opens)
 
     def row(self, row: str) -> Row:
         """All rounds of a row."""
@@ -351,7 +396,22 @@ class Row:
             counts.update(one.done["refusals"])
         told = ", ".join(f"{what} x{count}" for what, count in counts.most_common(3))
         spent = ", ".join(f"{median([one.cpu[hop] for one in self.attacks]):.1f}" for hop in HOPS)
-        return f"{attacked:.2f} MB/s ({control:.2f}), CPU s {spent}" + (told and f"; {told}")
+        opens = self._opens() if self.attacks[0].opens else ""
+        return f"{opens}{attacked:.2f} MB/s ({control:.2f}), CPU s {spent}" + (told and f"; {told}")
+
+    def _opens(self) -> str:
+        """The quiet user's openings, median and 90th percentile; in parentheses those in controls."""
+        medians, slow = (
+            [
+                median([percentile(one.opens, at) for one in runs])
+                for runs in (self.attacks, self.controls)
+            ]
+            for at in (50, 90)
+        )
+        return (
+            f"opens p50 {medians[0]:.0f} ms ({medians[1]:.0f}, {medians[0] / medians[1]:.1f}x),"
+            f" p90 {slow[0]:.0f} ({slow[1]:.0f}, {slow[0] / slow[1]:.1f}x); "
+        )
 
     @staticmethod
     def _rate(runs: Sequence[Run]) -> float:

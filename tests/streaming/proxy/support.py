@@ -49,7 +49,8 @@ class Locator:
         self.headers: Sequence[tuple[bytes, bytes]] = [(b"X-Remote-User", b"ann")]
         self.path = b"/backend?x=1"
         self.problem: Exception | None = None
-        self.pool = ""
+        self.pool, self.user = "", "ann"
+        self.located = 0
         self.machine = ""
         """What is known of the subject when there is a problem."""
         self.later: Callable[[], Deferred[Location]] | None = None
@@ -57,7 +58,8 @@ class Locator:
         self.waiting: Deferred[Location] | None = None
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        context.learn(session="s-1", user="ann", machine=self.machine)
+        self.located += 1
+        context.learn(session="s-1", user=self.user, machine=self.machine)
         if self.problem is not None:
             return fail(Failure(self.problem))
         if self.waiting is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import error
@@ -14,10 +15,12 @@ from twisted.python.failure import Failure
 
 from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
-from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
+from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
+from tests.streaming.test_rejoinable import Restarted
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.session import ClientInfo, Session
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.testing.http import MemoryClient, MemoryServer
 
 
 class MemoryTests(ProxyTestCase):
@@ -120,6 +123,71 @@ class TurnTests(ProxyTestCase):
         self.locator.pool = "other"
         _, backend = self.another()
         self.assertIsNotNone(backend.protocol)
+
+
+class UserTurnTests(ProxyTestCase):
+    """Streams of several users that are opened at once."""
+
+    resumed = b"key=" + b"k" * 43 + b"; session=s-0; epoch=0123456789abcdef; from=4096"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.locator.more = {"resumes": True}
+        self.sessions.locating = Openings(at_once=8, per_user=2, pace_seconds=0)
+        self.sessions.openings = Openings(at_once=4, per_user=1, pace_seconds=0)
+        self.server = MemoryServer(self, self.clock)
+
+    def render(self, request: Request) -> object:
+        """Serve a request of the locator's user, whom a gate would have found."""
+        request.subject = replace(request.subject, user=self.locator.user)
+        return Proxying(self.proxy).render(request)
+
+    def another(self, request: bytes = handshake()) -> OneConnection:
+        """Ask for a further stream; return what it would be connected to."""
+        backend = OneConnection()
+        self.locator.endpoints = [("10.0.0.1:1", backend)]
+        self.addCleanup(self.ask(request).lose)
+        return backend
+
+    def open(self, backend: OneConnection) -> None:
+        """Let the next hop open a stream."""
+        backend.protocol.dataReceived(SWITCHED + b"\r\n")
+
+    def test_quiet_user(self) -> None:
+        """A user who opens many streams delays none of another's."""
+        busy = [self.another() for _ in range(20)]
+        self.assertEqual(sum(each.protocol is not None for each in busy), 1)
+        self.locator.user = "eve"
+        self.assertIsNotNone(self.another().protocol)
+
+    def test_located_late(self) -> None:
+        """What is decided for a stream is not much older than its user's turn."""
+        first = self.another()
+        for _ in range(9):
+            self.another()
+        self.assertEqual(self.locator.located, 3)
+        self.open(first)
+        self.assertEqual(self.locator.located, 4)
+
+    def test_resumed(self) -> None:
+        """A session that is resumed does not wait behind those that its user opens."""
+        for _ in range(20):
+            self.another()
+        resume = handshake(b"X-Twisted-Exec-Resume: " + self.resumed)
+        self.assertIsNotNone(self.another(resume).protocol)
+
+    def test_all(self) -> None:
+        """All streams come up in the end, in the order in which they were asked for."""
+        hop = Restarted()
+        self.locator.endpoints = [("10.0.0.1:1", hop)]
+        clients = [self.ask() for _ in range(20)]
+        for number, client in enumerate(clients):
+            self.assertEqual(client.received(), b"")
+            self.open(hop.connections[number])
+            self.assertEqual(client.received()[9:12], b"101")
+        self.assertEqual(len(self.sessions), 20)
+        self.assertEqual((len(self.sessions.locating), len(self.sessions.openings)), (0, 0))
+        self.assertEqual((self.sessions.locating.waiting, self.sessions.openings.waiting), (0, 0))
 
 
 class PassTests(ProxyTestCase):

@@ -26,7 +26,12 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
-from twisted_exec.streaming.sessions.openings import Openings
+from twisted_exec.streaming.sessions.openings import (
+    AT_ONCE,
+    LOCATING_AT_ONCE,
+    LOCATING_PER_USER,
+    Openings,
+)
 from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.wire.session_terms import FULL, Terms
 
@@ -50,7 +55,10 @@ class Sessions:
 
     :ivar watcher: is called when streams begin and end.
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
+    :ivar locating: the turns of requests for streams, before their next hop is known.
     :ivar openings: the turns of streams that are being opened.
+    :ivar rejoinings: the turns of open streams that lost their next hop; they do not wait behind new
+        ones.
     :ivar when_drained: called at the end of :meth:`drain`.
     :ivar on_opened: is called with each new session.
     :ivar on_asked: is called when the hop before asks to end or change sessions.
@@ -72,7 +80,15 @@ class Sessions:
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self.latency: LatencyMetrics | None = None
         self.limits = limits or SessionLimits.fitting()
+        self.locating = Openings(
+            LOCATING_AT_ONCE,
+            LOCATING_PER_USER,
+            pace_seconds=0,
+            most_waiting=self.limits.total,
+            most_waiting_per_user=self.limits.per_user,
+        )
         self.openings = Openings()
+        self.rejoinings = Openings(per_user=AT_ONCE)
         self.on_opened: Callable[[Session], None] | None = None
         self.on_asked: Callable[[], None] | None = None
         self.on_carried: Callable[[Session], None] | None = None
