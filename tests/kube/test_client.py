@@ -332,6 +332,18 @@ class VerbTests(ClientTestCase):
         self.server.handler = lambda request: {"items": [machine], "metadata": {}}
         self.assertEqual(await self.client.list_first(MACHINES, most=4), [machine])
 
+    async def test_large_list(self) -> None:
+        """All pages together have a limit, also those of which little is kept."""
+        machine = {"metadata": {"name": "a"}, "spec": {"image": "x" * 1000}}
+        self.server.handler = lambda request: {"items": [machine], "metadata": {"continue": "1"}}
+        client = KubeClient(self.client.config, reactor, list_bytes=5000)
+        self.addCleanup(client.close)
+        for listing in (
+            client.list(MACHINES),
+            Deferred.fromCoroutine(client.list_first(MACHINES, most=9)),
+        ):
+            self.assertIn("is larger than 5000 bytes", (await self.refusal(listing)).message)
+
     async def test_pages_expired(self) -> None:
         """When the pages' version expires, the list is fetched without pagination."""
 
@@ -473,11 +485,15 @@ class ErrorTests(ClientTestCase):
         await until(lambda: bool(gone))
 
     async def test_too_large(self) -> None:
-        """An answer beyond the size limit fails."""
-        self.patch(client_module, "MAX_BODY_BYTES", 1000)
-        self.server.handler = lambda request: b" " * 1001
-        refused = await self.refusal(self.client.get(MACHINES, "vm"))
-        self.assertEqual(refused.message, "the server's answer is larger than 1000 bytes")
+        """An answer beyond the limit of bytes, or of values, fails."""
+        client = KubeClient(self.client.config, reactor, body_bytes=1600)
+        self.addCleanup(client.close)
+        for content, problem in (
+            (b" " * 1601, "the server's answer is larger than 1600 bytes"),
+            ({"items": [1] * 101}, "the API server's answer has more than 100 values"),
+        ):
+            self.server.handler = lambda request, content=content: content
+            self.assertEqual((await self.refusal(client.get(MACHINES, "vm"))).message, problem)
 
     async def test_bad_token_file(self) -> None:
         """A missing token file, or one with line breaks, fails without showing its content."""

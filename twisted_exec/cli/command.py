@@ -15,9 +15,9 @@ from twisted_exec.cli.colours import Colour, painter
 from twisted_exec.cli.console.messages import explain, one_line
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.cli.client import CommandClient
 
-    Ask = Callable[[KubeClient, argparse.Namespace], Awaitable[str]]
+    Ask = Callable[[CommandClient, argparse.Namespace], Awaitable[str]]
     """Asks an API server as the options say, and returns what to print."""
 
 _INTERRUPTED = 130
@@ -66,14 +66,14 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     :return: the exit code.
     """
     from twisted_exec.api.status import APIError
+    from twisted_exec.cli.client import CommandClient
     from twisted_exec.cli.cluster_options import config_of
-    from twisted_exec.kube.client import KubeClient
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.tls.errors import TLSConfigError
 
     options.reactor = reactor
     try:
-        client = KubeClient(
+        client = CommandClient(
             config_of(options),
             reactor,
             timeout_seconds=options.request_timeout or 30.0,

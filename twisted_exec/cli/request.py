@@ -16,7 +16,7 @@ from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.cli.client import CommandClient
 
 Object = dict[str, Any]
 
@@ -49,7 +49,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         )
 
 
-async def _list(client: KubeClient, options: argparse.Namespace) -> str:
+async def _list(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import CONSOLEREQUESTS
     from twisted_exec.cli.iri.output import table
 
@@ -88,7 +88,7 @@ def _left(request: Object, now: float) -> str:
     return times.human(expiry(request) - now)
 
 
-async def _show(client: KubeClient, options: argparse.Namespace) -> str:
+async def _show(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds.policies.consolerequests import APPROVED, PENDING, state_of
 
     request = await _get(client, options.name)
@@ -115,7 +115,7 @@ async def _show(client: KubeClient, options: argparse.Namespace) -> str:
     return "".join(f"{key + ':':<17}{one_line(value)}\n" for key, value in lines if value)
 
 
-async def _approve(client: KubeClient, options: argparse.Namespace) -> str:
+async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
     request = await _decide(client, options, {"approved": True})
     spec, status = request["spec"], request["status"]
     return (
@@ -124,12 +124,12 @@ async def _approve(client: KubeClient, options: argparse.Namespace) -> str:
     )
 
 
-async def _deny(client: KubeClient, options: argparse.Namespace) -> str:
+async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
     await _decide(client, options, {"denied": True})
     return f'request "{options.name}" denied\n'
 
 
-async def _decide(client: KubeClient, options: argparse.Namespace, status: Object) -> Object:
+async def _decide(client: CommandClient, options: argparse.Namespace, status: Object) -> Object:
     from twisted_exec.api.kinds import CONSOLEREQUESTS
 
     request = await _get(client, options.name)
@@ -146,7 +146,7 @@ async def _decide(client: KubeClient, options: argparse.Namespace, status: Objec
     )
 
 
-async def _get(client: KubeClient, name: str) -> Object:
+async def _get(client: CommandClient, name: str) -> Object:
     from twisted_exec.api.kinds import CONSOLEREQUESTS
     from twisted_exec.api.status import NotFound
 

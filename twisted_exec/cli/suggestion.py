@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.kube.client import KubeClient
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.kube.consoles.exec import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -40,7 +40,7 @@ async def _hint_after(
     missing = refusal.details.get("kind"), refusal.details.get("group")
     for dialect in DIALECTS:
         if missing == (dialect.workload.plural, dialect.group):
-            client = KubeClient(config, reactor, timeout_seconds=_SECONDS, agent=AGENT)
+            client = CommandClient(config, reactor, timeout_seconds=_SECONDS, agent=AGENT)
             try:
                 return await suggest_machine(client, dialect, name, config.namespace)
             finally:

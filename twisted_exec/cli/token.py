@@ -23,7 +23,7 @@ from twisted_exec.cli.command import InputError, server_command
 from twisted_exec.cli.console.messages import one_line
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.cli.client import CommandClient
 
 _MARKS = string.ascii_lowercase + string.digits
 
@@ -77,7 +77,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     delete.add_argument("id", metavar="ID", nargs="+", help="a token, or the part before its dot")
 
 
-async def _create(client: KubeClient, options: argparse.Namespace) -> str:
+async def _create(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
     from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, PREFIX
     from twisted_exec.tls.errors import TLSConfigError
@@ -140,7 +140,7 @@ def _command_line(path: str | None) -> str:
     return f"{advice}\n    {shlex.join(words)}"
 
 
-def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
+def _write_kubeconfig(path: str, client: CommandClient, token: str) -> None:
     """Write a kubeconfig with the token and the CA, mode 0600."""
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.kube.kubeconfig.writer import written
@@ -153,7 +153,7 @@ def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
     write_private(path, written(theirs, "bootstrap"))
 
 
-async def _list(client: KubeClient, options: argparse.Namespace) -> str:
+async def _list(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
     from twisted_exec.api.kinds import bootstraptokens as keys
     from twisted_exec.api.kinds.secrets import values_of
@@ -191,7 +191,7 @@ def _left(expiration: str) -> str:
     return times.human(left) if left > 0 else "<over>"
 
 
-async def _delete(client: KubeClient, options: argparse.Namespace) -> str:
+async def _delete(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
     from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, PREFIX
 

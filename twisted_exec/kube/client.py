@@ -33,6 +33,9 @@ PAGE = 500
 MAX_PAGES = 400
 MAX_BODY_BYTES = 32 << 20
 
+_BYTES_OF_VALUE = 16
+"""An answer has no more values than one in so many bytes of the limit; most are longer."""
+
 WATCH_SECONDS = 50
 WATCH_GRACE_SECONDS = 10.0
 
@@ -60,6 +63,7 @@ class KubeClient:
         fields that the program writes.
     :param list_bytes: limit for all pages of one list together, for servers that we do not trust;
         ``None`` where the number of objects is limit enough.
+    :param body_bytes: limit for one answer, decompressed.
     """
 
     def __init__(
@@ -72,8 +76,10 @@ class KubeClient:
         renew: Callable[[], ClientConfig] | None = None,
         agent: str = USER_AGENT,
         list_bytes: int | None = None,
+        body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._timeout_seconds, self._list_bytes = timeout_seconds, list_bytes
+        self._body_bytes = body_bytes
         self._late = config if isinstance(config, LateCredentials) else None
         self._http: HTTPTransport | None = None
         self._transport = partial(HTTPTransport, reactor=reactor, server=server, agent=agent)
@@ -154,13 +160,14 @@ class KubeClient:
         The pages behind are not fetched, however many objects match.
         """
         path, query = resource.path(namespace), _selectors("", label_selector)
+        received = self._counter(path)
         items: Sequence[Object] = ()
         following = ""
         while len(items) <= most:
             limits = {"limit": str(most + 1 - len(items))}
             if following:
                 limits["continue"] = following
-            page = await self._page(path, query | limits, trim, lambda _: None)
+            page = await self._page(path, query | limits, trim, received)
             items = [*items, *page["items"]]
             following = page["metadata"].get("continue", "")
             if not following or not page["items"]:
@@ -270,11 +277,11 @@ class KubeClient:
     async def _collect_once(self, request: Request, received: Callable[[int], None]) -> Object:
         http = self._current_http()
         code, headers, body = await http.collect(
-            request, timeout_seconds=self._timeout_seconds, limit_bytes=MAX_BODY_BYTES
+            request, timeout_seconds=self._timeout_seconds, limit_bytes=self._body_bytes
         )
         received(len(body))
         try:
-            return object_of(code, headers, body)
+            return object_of(code, headers, body, self._body_bytes // _BYTES_OF_VALUE)
         except APIError as refused:
             raise explain_refusal(refused, http.config) from None
 
@@ -290,14 +297,7 @@ class KubeClient:
     async def _list(
         self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
     ) -> Object:
-        size = 0
-
-        def received(page_bytes: int) -> None:
-            nonlocal size
-            size += page_bytes
-            if self._list_bytes is not None and size > self._list_bytes:
-                raise BadGateway(f"{path}: the list is larger than {self._list_bytes} bytes")
-
+        received = self._counter(path)
         whole = await self._page(path, query | {"limit": str(PAGE)}, trim, received)
         for _ in range(MAX_PAGES):
             more = whole["metadata"].pop("continue", "")
@@ -314,6 +314,18 @@ class KubeClient:
             whole["items"] += page["items"]
             whole["metadata"] = page["metadata"]
         raise BadGateway(f"{path}: more than {PAGE * MAX_PAGES} objects")
+
+    def _counter(self, path: str) -> Callable[[int], None]:
+        """Return a function that counts the bytes of a list's pages, and refuses too many."""
+        size = 0
+
+        def received(page_bytes: int) -> None:
+            nonlocal size
+            size += page_bytes
+            if self._list_bytes is not None and size > self._list_bytes:
+                raise BadGateway(f"{path}: the list is larger than {self._list_bytes} bytes")
+
+        return received
 
     async def _page(
         self,

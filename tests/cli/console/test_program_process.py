@@ -112,7 +112,7 @@ MODULES = [
 LIBRARIES = {"autobahn", "cbor2", "click", "h11", "hyperlink", "txaio", "yaml"}
 """Libraries that a session needs: YAML, HTTP, WebSockets, and what autobahn imports."""
 
-HEAVY = {"decimal", "h2", "treq", "twisted.web.client", "twisted.web.http", "twisted.web.server"}
+HEAVY = {"decimal", "h2", "twisted.web.client", "twisted.web.http", "twisted.web.server"}
 
 SET_CLOCK = f"""
 import os, time

@@ -5,30 +5,37 @@ requests are those of :mod:`tests.kube.test_client`.
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import NOT_DONE_YET, Request
 
 from tests.kube.plugins import PluginScript
 from tests.kube.test_client import ClientTestCase, status
-from twisted_exec.api.status import GatewayTimeout
+from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import http
-from twisted_exec.kube.transport.exchange import Incoming
+from twisted_exec.kube.transport.exchange import Gunzip, Incoming
 
 
-class OpenTests(ClientTestCase):
-    """An answer whose body follows at its reader's pace."""
+class TransportCase(ClientTestCase):
+    """A transport for the scripted server."""
 
     def transport(self, **more: Any) -> http.HTTPTransport:
         server = f"http://127.0.0.1:{self.port.getHost().port}"
         transport = http.HTTPTransport(ClientConfig(server, **more), reactor)
         self.addCleanup(transport.close)
         return transport
+
+
+class OpenTests(TransportCase):
+    """An answer whose body follows at its reader's pace."""
 
     async def read(self, incoming: Incoming) -> bytes:
         body: list[bytes] = []
@@ -138,3 +145,70 @@ class OpenTests(ClientTestCase):
         request.finish()
         self.assertEqual(await self.read(incoming), b"x")
         await ended.addTimeout(10, reactor)
+
+
+class CompressedTests(TransportCase):
+    """An answer with gzip."""
+
+    limit_bytes = 1 << 20
+
+    async def collect(self, body: bytes, *encodings: str) -> bytes:
+        def answer(request: Request) -> bytes:
+            request.responseHeaders.setRawHeaders("Content-Encoding", encodings)
+            return body
+
+        self.server.handler = answer
+        asking = self.transport().collect(
+            http.Request("GET", "/"), timeout_seconds=30, limit_bytes=self.limit_bytes
+        )
+        return (await asking)[2]
+
+    async def problem(self, body: bytes) -> str:
+        with self.assertRaises(BadGateway) as caught:
+            await self.collect(body, "gzip")
+        return caught.exception.message
+
+    async def test_decompressed(self) -> None:
+        """The client asks for gzip, and the body is decompressed, up to the limit."""
+        for body in (b"", b"{}", b"ab" * (self.limit_bytes // 2)):
+            self.assertEqual(await self.collect(gzip.compress(body), "GZIP"), body)
+        self.assertEqual(self.server.headers[0]["accept-encoding"], "gzip")
+        self.assertEqual(await self.collect(b"{}"), b"{}")
+
+    async def test_bomb(self) -> None:
+        """A body that becomes larger than the limit is refused before it is in memory."""
+        bomb = gzip.compress(bytes(64 << 20))
+        tracemalloc.start()
+        try:
+            problem = await self.problem(bomb)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        self.assertEqual(problem, f"the server's answer is larger than {self.limit_bytes} bytes")
+        self.assertLess(peak, 8 << 20)
+
+    async def test_broken(self) -> None:
+        """A body that is no gzip, or not all of it, is an error."""
+        self.assertEqual(
+            await self.problem(b"{}"), "the server's answer is not the gzip that its head says"
+        )
+        self.assertEqual(
+            await self.problem(gzip.compress(b"{}" * 9)[:-9]), "the server's answer is incomplete"
+        )
+
+
+class GunzipTests(SynchronousTestCase):
+    """Decompression in pieces."""
+
+    def test_pieces(self) -> None:
+        """Pieces are small, however well they were compressed and however they arrive."""
+        body = bytes(1 << 20) + bytes(range(256)) * 300
+        packed = gzip.compress(body)
+        for size in (1, 100, len(packed)):
+            pieces: list[bytes] = []
+            gunzip = Gunzip(pieces.append)
+            for start in range(0, len(packed), size):
+                gunzip.feed(packed[start : start + size])
+            gunzip.finish()
+            self.assertEqual(b"".join(pieces), body)
+            self.assertLessEqual(max(map(len, pieces)), Gunzip.PIECE_BYTES)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.transport.limits import MAX_DEPTH, cut, loads
+from twisted_exec.kube.transport.limits import MAX_DEPTH, TooManyValues, cut, loads
 
 TEXT = 'a "quoted" [{ \\ thing'
 
@@ -45,6 +45,12 @@ class LoadsTests(SynchronousTestCase):
         for bad in (b"[" * 9000, b'"\\' * 100_000, b"[" * 9000 + b'"\\' * 100_000, b"]" * 9000):
             self.assertRaises(ValueError, loads, bad)
         self.assertLess(time.process_time() - started, 2.0)
+
+    def test_many_values(self) -> None:
+        """More values than the limit are refused before they are parsed."""
+        for form in (b"[%s1]", b"{%s1"):
+            self.assertRaises(TooManyValues, loads, form % (b"1," * 99), 99)
+        self.assertEqual(loads(b"[%s1]" % (b"1," * 98), 99), [1] * 99)
 
     @settings(max_examples=100, deadline=None, database=None)
     @given(

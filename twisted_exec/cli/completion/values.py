@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.cli.client import CommandClient
 
 SECONDS = 3.0
 _SECTIONS = {
@@ -23,7 +23,7 @@ _SECTIONS = {
 }
 _AGENT = "twisted-exec completion"
 
-_Ask = Callable[["KubeClient"], Coroutine[Any, Any, list[str]]]
+_Ask = Callable[["CommandClient"], Coroutine[Any, Any, list[str]]]
 
 
 class RealValues:
@@ -69,9 +69,9 @@ def _from_server(options: argparse.Namespace, ask: _Ask) -> list[str]:
         from twisted.internet.defer import Deferred, TimeoutError
 
         from twisted_exec.api.status import APIError
-        from twisted_exec.kube.client import KubeClient
+        from twisted_exec.cli.client import CommandClient
 
-        client = KubeClient(config, reactor, timeout_seconds=SECONDS, agent=_AGENT)
+        client = CommandClient(config, reactor, timeout_seconds=SECONDS, agent=_AGENT)
         try:
             listing = Deferred.fromCoroutine(ask(client))
             names.extend(await listing.addTimeout(SECONDS, reactor))
@@ -88,14 +88,14 @@ def _name(obj: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": obj["metadata"].get("name", "")}}
 
 
-async def _namespaces(client: KubeClient) -> list[str]:
+async def _namespaces(client: CommandClient) -> list[str]:
     from twisted_exec.api.kinds import NAMESPACES
 
     listed = await client.list(NAMESPACES.resource, trim=_name)
     return [str(each["metadata"]["name"]) for each in listed["items"]]
 
 
-async def _machines(client: KubeClient) -> list[str]:
+async def _machines(client: CommandClient) -> list[str]:
     from twisted_exec.api.dialects import DIALECTS
     from twisted_exec.kube.consoles.exec import served_dialects
 
@@ -106,7 +106,7 @@ async def _machines(client: KubeClient) -> list[str]:
     return names
 
 
-async def _spaces(client: KubeClient) -> list[str]:
+async def _spaces(client: CommandClient) -> list[str]:
     from twisted_exec.api.spaces import SPACES
 
     listed = await client.list(SPACES, trim=_name)

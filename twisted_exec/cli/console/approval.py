@@ -15,7 +15,7 @@ from twisted.internet.task import deferLater
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.status import APIError, Forbidden, NotFound
-from twisted_exec.kube.client import KubeClient
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import StreamOptions
@@ -55,7 +55,9 @@ async def approval(
         "metadata": {"generateName": f"{machine[:_LONGEST_PREFIX]}-"},
         "spec": {key: value for key, value in spec.items() if value},
     }
-    client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, agent="kubectl-console")
+    client = CommandClient(
+        config, reactor, timeout_seconds=timeout_seconds, agent="kubectl-console"
+    )
     try:
         request = await client.create(CONSOLEREQUESTS.resource, body, config.namespace)
         name = request["metadata"]["name"]
@@ -75,7 +77,7 @@ async def approval(
 
 
 async def _decided(
-    client: KubeClient, config: ClientConfig, name: str, reactor: Any, say: Say
+    client: CommandClient, config: ClientConfig, name: str, reactor: Any, say: Say
 ) -> None:
     problem, remind = "", reactor.seconds() + REMIND_SECONDS
     while True:

@@ -14,11 +14,11 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor import remedies
 from twisted_exec.cli.doctor.report import Unusable
 from twisted_exec.cli.doctor.server import AGENT, Server
 from twisted_exec.cli.suggestion import suggest_machine
-from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream
@@ -36,7 +36,7 @@ _LEFT_SECONDS = 5.0
 
 
 async def check_machine(
-    server: Server, client: KubeClient, name: str, among: Sequence[Dialect]
+    server: Server, client: CommandClient, name: str, among: Sequence[Dialect]
 ) -> None:
     """
     Check a machine and everything behind it.
@@ -50,7 +50,7 @@ async def check_machine(
 class _MachineCheck:
     _dialect: Dialect
 
-    def __init__(self, server: Server, client: KubeClient, name: str) -> None:
+    def __init__(self, server: Server, client: CommandClient, name: str) -> None:
         self._server, self._client, self._name = server, client, name
         self._namespace, self._report = server.config.namespace, server.report
         self._line_condition: Object = {}  # Ready, if it says that the line is broken

@@ -19,9 +19,9 @@ from twisted.internet.protocol import Factory, Protocol
 
 from twisted_exec.api.kinds import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError, message_of
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.doctor.report import Report
-from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
 from twisted_exec.kube.transport.connection import endpoint
@@ -59,9 +59,9 @@ class Server:
     report: Report
     now: Callable[[], float] = time.time
 
-    def client(self) -> KubeClient:
+    def client(self) -> CommandClient:
         """Return a client of the server; the caller closes it."""
-        return KubeClient(
+        return CommandClient(
             self.config, self.reactor, timeout_seconds=self.timeout_seconds, agent=AGENT
         )
 
@@ -262,7 +262,7 @@ def _judge_clock(report: Report, ahead: float) -> None:
     add("clock", message, remedy)
 
 
-async def check_user(server: Server, client: KubeClient) -> None:
+async def check_user(server: Server, client: CommandClient) -> None:
     """
     Check whether the server accepts our credentials.
 

@@ -18,9 +18,9 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.messages import explain
 from twisted_exec.cli.console.options import recorded_input_of
-from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console, served_dialects
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -180,7 +180,7 @@ async def _spaces(
     options: argparse.Namespace, config: ClientConfig, reactor: Any
 ) -> list[SpaceName]:
     """Return the Spaces whose names match the pattern of ``--space``."""
-    client = KubeClient(config, reactor, timeout_seconds=_seconds(options), agent=AGENT)
+    client = CommandClient(config, reactor, timeout_seconds=_seconds(options), agent=AGENT)
     try:
         listed = await client.list_first(SPACES, most=MOST_SPACES)
     except (APIError, KubeConfigError, TLSConfigError) as error:
@@ -212,7 +212,7 @@ async def _machines(cluster: Cluster, options: argparse.Namespace, reactor: Any)
     among = [each for each in DIALECTS if options.dialect in (None, each.name)]
     namespace = "" if options.all_namespaces else cluster.config.namespace
     config, seconds = cluster.config, _seconds(options)
-    client = KubeClient(config, reactor, timeout_seconds=seconds, agent=cluster.agent)
+    client = CommandClient(config, reactor, timeout_seconds=seconds, agent=cluster.agent)
     targets: dict[str, Target] = {}
     try:
         served = await served_dialects(client, among)

@@ -17,7 +17,7 @@ from twisted_exec.cli.console.messages import explain, one_line
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.cli.client import CommandClient
 
 Object = dict[str, Any]
 Use = Callable[[argparse.Namespace, BinaryIO, str], int]
@@ -36,7 +36,7 @@ def register_list(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     listing.add_argument("--machine", metavar="NAME", type=object_name, help="of this machine only")
 
 
-async def _list(client: KubeClient, options: argparse.Namespace) -> str:
+async def _list(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import CONSOLERECORDINGS
     from twisted_exec.cli.iri.output import table
 
@@ -90,8 +90,8 @@ def use_content(options: argparse.Namespace, use: Use) -> int:
 async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
     from twisted_exec.api.kinds import CONSOLERECORDINGS
     from twisted_exec.api.status import APIError
+    from twisted_exec.cli.client import CommandClient
     from twisted_exec.cli.cluster_options import config_of
-    from twisted_exec.kube.client import KubeClient
     from twisted_exec.kube.consoles.recording import read_recording
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.tls.errors import TLSConfigError
@@ -102,7 +102,7 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
     try:
         object_name(name)
         config = config_of(options)
-        client = KubeClient(config, reactor, timeout_seconds=timeout, agent="twisted-exec")
+        client = CommandClient(config, reactor, timeout_seconds=timeout, agent="twisted-exec")
         try:
             with TemporaryFile() as file:
                 # The object first: its head is not newer than the content.

@@ -27,8 +27,8 @@ from twisted_exec.cli.space import credential, kubeconfig
 from twisted_exec.cli.space.options import add_provider, add_viewpoint, viewpoint_of
 
 if TYPE_CHECKING:
+    from twisted_exec.cli.client import CommandClient
     from twisted_exec.cli.command import Ask
-    from twisted_exec.kube.client import KubeClient
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +227,7 @@ def _command(
     return parser
 
 
-async def _kubeconfig(client: KubeClient, options: argparse.Namespace) -> str:
+async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.spaces.lookup import config_in, find_space
     from twisted_exec.tls.pki.authority import write_private
 
@@ -244,7 +244,7 @@ async def _kubeconfig(client: KubeClient, options: argparse.Namespace) -> str:
     return ""
 
 
-async def _rotate(client: KubeClient, options: argparse.Namespace) -> str:
+async def _rotate(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.spaces.lookup import find_space
 
     location = await find_space(client, options.name, options.provider)

@@ -21,8 +21,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.space.options import viewpoint_of
-from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS
 from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -71,7 +71,7 @@ def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Defe
 
 async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Visit:
     seconds = options.request_timeout or TIMEOUT_SECONDS
-    hub = KubeClient(mine, reactor, timeout_seconds=seconds, agent=AGENT)
+    hub = CommandClient(mine, reactor, timeout_seconds=seconds, agent=AGENT)
     try:
         location = await find_space(hub, options.space, options.provider)
         viewpoint = viewpoint_of(options)

@@ -20,7 +20,7 @@ from twisted_exec.cli.space.kubeconfig import command_line
 from twisted_exec.cli.space.options import viewpoint_of
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.cli.client import CommandClient
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.spaces.interfaces import SpaceName
 
@@ -36,7 +36,7 @@ SHORTEST_SECONDS = 10.0
 """Shortest time between two runs: expired credentials must not start a process for every request."""
 
 
-async def credential(client: KubeClient, options: argparse.Namespace) -> str:
+async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     """
     Return the output: one ``ExecCredential``.
 

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.cluster_options import overrides_of
 from twisted_exec.cli.console.messages import explain, one_line
 from twisted_exec.cli.suggestion import hint_after
@@ -21,7 +22,6 @@ from twisted_exec.cli.web.enter import Enter
 from twisted_exec.cli.web.forwarding import AGENT
 from twisted_exec.cli.web.login import VALID_SECONDS
 from twisted_exec.cli.web.server import LocalServer
-from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.exec import opened_among
 from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -114,7 +114,7 @@ async def _machine(
     """
     name = options.machine.name
     machine = {"namespace": config.namespace, "name": name}
-    client = KubeClient(config, reactor, timeout_seconds=_CHECK_SECONDS, agent=AGENT)
+    client = CommandClient(config, reactor, timeout_seconds=_CHECK_SECONDS, agent=AGENT)
 
     async def read(_: ClientConfig, dialect: Dialect) -> Dialect:
         await client.get(dialect.workload, name, config.namespace)

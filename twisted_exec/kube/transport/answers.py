@@ -31,14 +31,22 @@ another user (an access review, say) must not mistake them for the answer.
 """
 
 
-def object_of(code: int, headers: Mapping[str, str], body: bytes) -> Object:
+def object_of(
+    code: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    most_values: int = limits.MAX_VALUES,
+) -> Object:
     """
     Return the object of a 2xx answer.
 
+    :param most_values: as of :func:`.limits.loads`.
     :raises APIError: any other code, made of the Status in the body when there is one.
     """
     try:
-        document = limits.loads(body)
+        document = limits.loads(body, most_values)
+    except limits.TooManyValues:
+        raise BadGateway(f"the API server's answer has more than {most_values} values") from None
     except ValueError:
         document = None
     if 200 <= code < 300:

@@ -5,6 +5,7 @@ body.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
+from twisted_exec.api.status import BadGateway
 from twisted_exec.kube.transport.limits import Head
 
 T = TypeVar("T")
@@ -70,6 +72,52 @@ class Body(Protocol):
             self.done.callback(None)
         else:
             self.done.errback(outcome)
+
+
+class Gunzip:
+    """
+    Decompresses a body piece by piece.
+
+    A megabyte of gzip may become a gigabyte.  So each piece of output is small, and the receiver
+    counts it before the next one is made.
+
+    :param receive: gets the pieces; an exception of it ends the decompression.
+    """
+
+    PIECE_BYTES = 64 << 10
+
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self._receive = receive
+        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._has_begun = False
+
+    def feed(self, data: bytes) -> None:
+        """
+        Decompress a part of the body.
+
+        :raises BadGateway: it is not gzip.
+        """
+        self._has_begun = True
+        while not self._inflate.eof:
+            try:
+                piece = self._inflate.decompress(data, self.PIECE_BYTES)
+            except zlib.error:
+                raise BadGateway("the server's answer is not the gzip that its head says") from None
+            data = self._inflate.unconsumed_tail
+            if piece:
+                self._receive(piece)
+            # A full piece may not be all that zlib holds.
+            if not data and len(piece) < self.PIECE_BYTES:
+                return
+
+    def finish(self) -> None:
+        """
+        Note the end of the body.
+
+        :raises BadGateway: the compressed data is incomplete.
+        """
+        if self._has_begun and not self._inflate.eof:
+            raise BadGateway("the server's answer is incomplete")
 
 
 class Incoming:

@@ -1,11 +1,12 @@
 """
 HTTP requests to one API server, limited in time and size.
 
-This module adds to Twisted's Agent what treq also lacks.  The time limit covers
+This module adds to Twisted's Agent what it lacks.  The time limit covers
 the whole exchange, not only the head of the response.  A cancelled or timed-out exchange
 aborts its connection, because TLS's orderly close waits for a peer that may
 be dead.  If the server had just closed a pooled connection, a repeatable request is
-sent once more.
+sent once more.  Compressed answers are decompressed in pieces, so a limit of size holds for the
+decompressed body, too, before it is in memory.
 
 A server that answers 401 has not begun the request.  So any request is sent once more if the
 credential plugin then returns another credential.
@@ -16,12 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from hyperlink import EncodedURL
-from treq.client import HTTPClient
-from treq.cookies import IndexableCookieJar
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -43,6 +40,7 @@ from twisted_exec.kube.transport.exchange import (
     Body,
     BodyBytes,
     FixedServer,
+    Gunzip,
     Incoming,
     Misuse,
     Use,
@@ -61,9 +59,6 @@ than a request.
 # 60 s), so that a server rarely closes a connection just as we use it.
 IDLE_SECONDS = 30
 
-_URLS = 64
-"""URLs that are remembered in their encoded form: reviews have the same one each time."""
-
 Answer = tuple[int, Mapping[str, str], bytes]
 """Code, selected headers, body."""
 
@@ -74,6 +69,8 @@ A = TypeVar("A", Answer, Opened)
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
 """Exceptions of Twisted's response parser, other than its own classes."""
+
+_GZIP = b"gzip"
 
 _TOLD = ("retry-after", "content-type", "cache-control", "date")
 
@@ -242,20 +239,14 @@ class HTTPTransport:
 
     async def _open(self, request: Request) -> Opened:
         use = Use(self._pool)
-        agent = Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use)
-        # Without treq, which would decode the body.
-        sent = agent.request(
-            request.method.encode("ascii"),
-            (self._shown.server + request.target).encode("ascii"),
-            self._headers(request),
-            BodyBytes(request.body) if request.body else None,
-        )
-        response = await sent.addBoth(use.answered).addErrback(self._refused, use)
+        response = await self._send(request, use, self._headers(request))
         return response.code, Incoming(response, use)
 
     async def _collect(self, request: Request, limit_bytes: int) -> Answer:
         use = Use(self._pool)
-        response = await self._send(request, use)
+        headers = self._headers(request)
+        headers.setRawHeaders(b"Accept-Encoding", [_GZIP])
+        response = await self._send(request, use, headers)
         return await _collected(response, limit_bytes, use)
 
     async def _stream(
@@ -268,7 +259,8 @@ class HTTPTransport:
     ) -> Answer:
         # A stream has a connection of its own, which closes with it.
         use = Use(HTTPConnectionPool(self._reactor, persistent=False))
-        head = self._send(request, use)
+        # Not compressed: a few bytes could become many megabytes of events in one turn.
+        head = self._send(request, use, self._headers(request))
         response = await head.addTimeout(head_seconds, self._reactor)
         if response.code != 200:
             return await _collected(response, limit_bytes, use)
@@ -288,21 +280,13 @@ class HTTPTransport:
             headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
         return headers
 
-    def _send(self, request: Request, use: Use) -> Deferred[Any]:
-        client = HTTPClient(
-            Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use),
-            _NO_COOKIES,
-            data_to_body_producer=BodyBytes,
-        )
-        sent: Deferred[Any] = client.request(
-            request.method,
-            _url(self._shown.server + request.target),
-            headers=self._headers(request),
-            data=request.body or None,
-            cookies=_NO_COOKIES,
-            allow_redirects=False,
-            unbuffered=True,
-            reactor=self._reactor,
+    def _send(self, request: Request, use: Use, headers: Headers) -> Deferred[Any]:
+        agent = Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use)
+        sent: Deferred[Any] = agent.request(
+            request.method.encode("ascii"),
+            (self._shown.server + request.target).encode("ascii"),
+            headers,
+            BodyBytes(request.body) if request.body else None,
         )
         return sent.addBoth(use.answered).addErrback(self._refused, use)
 
@@ -406,12 +390,16 @@ def _why_no_answer(failed: BaseException) -> str:
 
 async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
     collector = _Collector(limit_bytes)
-    body = Body(collector.add, use.abort)
+    encoding = (response.headers.getRawHeaders(b"content-encoding") or [b""])[-1]
+    gunzip = Gunzip(collector.add) if encoding.strip().lower() == _GZIP else None
+    body = Body(collector.add if gunzip is None else gunzip.feed, use.abort)
     response.deliverBody(body)
     try:
         await body.done
     except Misuse as wrapped:
         raise wrapped.cause from None
+    if gunzip is not None:
+        gunzip.finish()
     headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
     return response.code, headers, b"".join(collector.chunks)
 
@@ -427,37 +415,3 @@ class _Collector:
         if self._left < 0:
             raise BadGateway(f"the server's answer is larger than {self._limit} bytes")
         self.chunks.append(data)
-
-
-class _NoCookies(IndexableCookieJar):
-    """A cookie jar that stays empty: cookies would tie our requests together, and cost time."""
-
-    def add_cookie_header(self, request: Any) -> None:
-        """Send no cookie."""
-
-    def extract_cookies(self, response: Any, request: Any) -> None:
-        """Keep no cookie."""
-
-
-_NO_COOKIES = _NoCookies()
-
-
-class _ReadyURL(EncodedURL):
-    """A URL that is percent-encoded already: treq encodes each URL, in a tenth of a request's time."""
-
-    text = ""
-
-    def to_uri(self) -> _ReadyURL:
-        """As :meth:`hyperlink.URL.to_uri`."""
-        return self
-
-    def to_text(self, with_password: bool = False) -> str:
-        """As :meth:`hyperlink.URL.to_text`."""
-        return self.text
-
-
-@lru_cache(maxsize=_URLS)
-def _url(text: str) -> EncodedURL:
-    url: Any = _ReadyURL.from_text(text)
-    url.text = EncodedURL.from_text(text).to_uri().to_text()
-    return cast(EncodedURL, url)
