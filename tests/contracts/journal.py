@@ -142,6 +142,19 @@ class JournalContract:
         self.assertEqual(journal.read(7, 100), b"boot 2\n")
         self.assertEqual(self.whole(journal), b"boot 1\nboot 2\nboot 3\n")
 
+    def test_events_of_a_kind(self: Any) -> None:
+        """A reader may ask for the events of one kind."""
+        journal = self.make_journal()
+        for number in range(3):
+            journal.resized(24 + number, 80)
+            journal.joined(f"s-{number}", "ada", "observer")
+            journal.missed()
+            journal.append(b"abc")
+        for kind in Kind:
+            events = [each for each in journal.events(0, 6) if each.kind == kind]
+            self.assertEqual(list(journal.events(0, 6, kind)), events)
+            self.assertEqual(bool(events), kind in (Kind.SIZE, Kind.JOIN, Kind.GAP))
+
     def test_events(self: Any) -> None:
         """Events are between the bytes before and after which they happened."""
         journal = self.make_journal()

@@ -4,13 +4,16 @@ Tests for :mod:`twisted_exec.journal.journal`.
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.journal import JournalContract
 from tests.journal.support import ManualDisk, close_segments
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.journal.journal import Journal
 
 
@@ -24,6 +27,53 @@ class DiskJournalTests(JournalContract, SynchronousTestCase):
     def reopened(self, path: str) -> Journal:
         self.disk = ManualDisk(path)
         return Journal(lambda: self.now, self.disk)
+
+
+class CountingLayer:
+    """A disk that counts reads."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, *arguments: Any) -> bytes:
+        self.reads += 1
+        return os.pread(*arguments)
+
+
+class ViewersTests(SynchronousTestCase):
+    """A machine whose console is opened again and again."""
+
+    def setUp(self) -> None:
+        self.addCleanup(close_segments)
+        self.path, self.layer = self.mktemp(), CountingLayer()
+        journal = self.reopened()
+        journal.append(b"login: ")
+        for number in range(4000):
+            if number == 2000:
+                journal.missed()
+            journal.joined(f"session-{number}", "ada", "writer")
+            journal.left(f"session-{number}", "ada")
+
+    def reopened(self) -> Journal:
+        return Journal(lambda: 1, ManualDisk(self.path, self.layer))
+
+    def test_gaps(self) -> None:
+        """Whether output is missing is known without a read for each earlier viewer."""
+        journal = self.reopened()
+        journal.rest()
+        for most in (250, 0):
+            self.layer.reads = 0
+            self.assertIsNone(missing_bytes(journal, journal.end, journal.end))
+            self.assertLessEqual(self.layer.reads, most)
+        journal.append(b"root")
+        self.assertEqual(missing_bytes(journal, journal.end, journal.end), 0)
+        journal.missed()
+        self.layer.reads = 0
+        self.assertIsNone(missing_bytes(journal, journal.end, journal.end))
+        self.assertLessEqual(self.layer.reads, 1)
 
 
 class RestingJournalTests(DiskJournalTests):

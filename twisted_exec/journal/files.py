@@ -415,11 +415,11 @@ class Files:
             if segment is not None or self.firsts[self.number(offset)] == first:
                 return segment
 
-    def events(self, first: int) -> list[Event]:
-        """Return the events of the segment that begins at an offset."""
+    def events(self, first: int, kind: Kind | None = None) -> list[Event]:
+        """Return the events of the segment that begins at an offset, or only those of one kind."""
         segment = self.segment(first)
-        events = [] if segment is None else list(segment.events())
-        if self._gap is not None and first == self.open.first:
+        events = [] if segment is None else list(segment.events(kind))
+        if self._gap is not None and first == self.open.first and kind in (None, Kind.GAP):
             events.append(self._gap)
         return events
 

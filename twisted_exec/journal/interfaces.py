@@ -4,7 +4,7 @@ The journal of a console, as viewers, logs, alerts and shippers read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -204,8 +204,12 @@ class IJournal(Interface):
         :return: whether the disk has it; false also for a journal in memory.
         """
 
-    def events(first: int, last: int) -> Iterator[Event]:
-        """Iterate over the events from offset ``first`` to ``last``, both included, oldest first."""
+    def events(first: int, last: int, kind: Kind | None = None) -> Iterator[Event]:
+        """
+        Iterate over the events from offset ``first`` to ``last``, both included, oldest first.
+
+        :param kind: only those of this kind.
+        """
 
     def cursor(name: str) -> ICursor:
         """
@@ -216,6 +220,11 @@ class IJournal(Interface):
         """
 
 
+def of_kind(events: Iterable[Event], kind: Kind | None) -> list[Event]:
+    """Return the events of a kind; all for ``None``."""
+    return [each for each in events if kind in (None, each.kind)]
+
+
 def missing_bytes(journal: Any, first: int, last: int) -> int | None:
     """
     Return how many bytes of gaps are between two offsets of an :class:`IJournal`.
@@ -223,8 +232,8 @@ def missing_bytes(journal: Any, first: int, last: int) -> int | None:
     :return: ``None`` if the journal does not know.
     """
     total = 0
-    for event in journal.events(first, last):
-        if event.kind == Kind.GAP and event.data["end"] <= last:
+    for event in journal.events(first, last, Kind.GAP):
+        if event.data["end"] <= last:
             if event.data["bytes"] is None:
                 return None
             total += event.data["bytes"]

@@ -29,7 +29,7 @@ from zope.interface import implementer
 
 from .cursors import FileCursor, MemoryCursor
 from .files import UNSYNCED_BYTES, Files, ahead_of_all
-from .interfaces import Boot, Event, ICursor, IJournal, Kind
+from .interfaces import Boot, Event, ICursor, IJournal, Kind, of_kind
 from .reading import Reading
 from .records import NewerFormat
 from .tail import Tail
@@ -480,15 +480,16 @@ class Journal:
         self._events.append(event)
         return event
 
-    def events(self, first: int, last: int) -> Iterator[Event]:
+    def events(self, first: int, last: int, kind: Kind | None = None) -> Iterator[Event]:
         events: list[Event] = []
         if self.files is not None and self._reading is not None:
-            events += self._reading.events(first, last)
+            events += self._reading.events(first, last, kind)
             begin, end = self._files.end if self._files else 0, self._tail.start
-            if first <= begin <= last and begin < end:
+            if kind in (None, Kind.GAP) and first <= begin <= last and begin < end:
                 data = {"bytes": end - begin, "end": end}
                 events.append(Event(begin, self._tail.time_at(end), Kind.GAP, data))
-        events += [each for each in self._events or () if first <= each.offset <= last]
+        recent = of_kind(self._events or (), kind)
+        events += [each for each in recent if first <= each.offset <= last]
         return iter(events)
 
     def cursor(self, name: str) -> ICursor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from .records import (
     encode_event,
     encode_index,
     encode_output,
+    event_before,
     is_torn,
     open_header,
     records,
@@ -39,6 +40,7 @@ _BLOCK_RECORDS = 2048
 _SEGMENT_BYTES = 1 << 20
 _FILE_BYTES = 4 << 20
 _MAX_EVENTS = 1000
+_EVENTS_BYTES = 4 << 10
 _NEWLINE = b"\n"
 _MAX_READ_BYTES = 256 << 20
 
@@ -80,6 +82,7 @@ class OpenSegment:
         self._descriptor: int | None = None
         self._is_writable = False
         self._positions: array[int] | None = None
+        self._gaps: list[Event] | None = None  # each new viewer needs them
 
     @classmethod
     def create(cls, layer: Any, path: str, header: Header, gap: Event | None = None) -> OpenSegment:
@@ -272,6 +275,8 @@ class OpenSegment:
         self._events_count += 1
         if event.kind == Kind.BOOT:
             self.boots = event.data["number"]
+        elif event.kind == Kind.GAP and self._gaps is not None:
+            self._gaps.append(event)
 
     def _write(self, data: bytes, position: int) -> None:
         while data:
@@ -402,18 +407,45 @@ class OpenSegment:
             raise Damaged("a block is corrupted")
         return Block(first, b"".join(parts), times)
 
-    def events(self) -> Sequence[Event]:
-        """Return the events, by the chain of their records."""
+    def events(self, kind: Kind | None = None) -> Sequence[Event]:
+        """Return the events, or only those of one kind, by the chain of their records."""
+        if kind != Kind.GAP:
+            return self._read_events(kind)
+        if self._gaps is None:
+            self._gaps = self._read_events(kind)
+        return list(self._gaps)
+
+    def _read_events(self, kind: Kind | None) -> list[Event]:
+        number = None if kind is None else RecordKind[kind.name]
         events: list[Event] = []
-        position = self._event_position
+        with suppress(Damaged):
+            for record in self._event_records():
+                if number in (None, record[0]):
+                    event, _ = decode_event(*record)
+                    if event is not None:
+                        events.append(event)
+        return events[::-1]
+
+    def _event_records(self) -> Iterator[tuple[int, int, bytes]]:
+        """Iterate over kind, time and payload of each event, the newest first."""
+        position, start, data = self._event_position, 0, b""
         for _ in range(_MAX_EVENTS * 10 + 1):
             if not position:
                 break
-            try:
-                event, previous = decode_event(*self._record_at(position))
-            except Damaged:
-                break
-            if event is not None:
-                events.append(event)
+            record = self._record_in(data, position - start)
+            if record is None:  # most events are close to the one before
+                start = max(FIRST_RECORD, position - _EVENTS_BYTES)
+                length = position - start + _EVENTS_BYTES
+                data = read_output(self._layer, self._reading_fd, length, start)
+                record = self._record_in(data, position - start) or self._record_at(position)
+            yield record
+            previous = event_before(record[2])
             position = previous if previous < position else 0
-        return events[::-1]
+
+    def _record_in(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
+        """Return the record that begins at a place in ``data``; ``None`` if it is not there, or not whole."""
+        if at < 0:
+            return None
+        for kind, time_ns, first, last in records(data, self._seed, at):
+            return kind, time_ns, data[first:last]
+        return None

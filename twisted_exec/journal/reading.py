@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from .blocks import Block
 from .files import Files
-from .interfaces import Boot, Event, Kind
+from .interfaces import Boot, Event, Kind, of_kind
 from .layer import is_passing
 from .records import Damaged
 from .sealed_segment import Segment
@@ -212,16 +212,16 @@ class Reading:
     # Events.
 
     @_unless_unreadable(())
-    def events(self, first: int, last: int) -> Sequence[Event]:
+    def events(self, first: int, last: int, kind: Kind | None = None) -> Sequence[Event]:
         """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
         events: list[Event] = []
         for begin in files.firsts[files.number(first) :]:
-            events += files.events(begin)
+            events += files.events(begin, kind)
             if begin > last + 1:
                 break  # this one may begin with a gap
-        recorded = [(each.offset, each.data["end"]) for each in events if each.kind == Kind.GAP]
-        for begin, end in list(files.holes.items()):
+        recorded = [(each.offset, each.data["end"]) for each in of_kind(events, Kind.GAP)]
+        for begin, end in list(files.holes.items()) if kind in (None, Kind.GAP) else ():
             if not any(gap <= begin and end <= behind for gap, behind in recorded):
                 time_ns = self.time_at(end)
                 events.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
@@ -245,7 +245,7 @@ class Reading:
         for first in files.firsts[::-1]:
             header = files.header(first)
             if header is not None and header.boots != newest:
-                events = [each for each in files.events(first) if each.kind == Kind.BOOT]
+                events = files.events(first, Kind.BOOT)
                 boots[:0] = [
                     Boot(each.data["number"], each.offset, each.time_ns) for each in events
                 ]

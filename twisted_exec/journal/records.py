@@ -309,6 +309,18 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
     return (None if name is None else Event(offset, time_ns, name, data)), previous
 
 
+def event_before(payload: bytes) -> int:
+    """
+    Return the position of the event before, 0 without one, from the payload of an event.
+
+    :raises Damaged: the payload is not of the format.
+    """
+    if len(payload) < _EVENT.size:
+        raise Damaged("an event is too short")
+    previous: int = _EVENT.unpack_from(payload)[0]
+    return previous
+
+
 def decode_index(payload: bytes) -> tuple[int, int, int]:
     """
     Decode the payload of an index record: offset, position of the index record before, newlines.

@@ -19,7 +19,7 @@ from .blocks import (
     decode_index,
     index_place,
 )
-from .interfaces import Event
+from .interfaces import Event, Kind, of_kind
 from .layer import opened, read_output, sync_directory
 from .open_segment import OpenSegment, check_segment
 from .records import HEADER_BYTES, SEALED_MAGIC, Damaged, decode_header
@@ -47,8 +47,8 @@ class Segment(Protocol):
     def newlines_until(self, number: int) -> int:
         """Return the number of newlines in the segment before a block."""
 
-    def events(self) -> Sequence[Event]:
-        """Return the events of the segment, oldest first."""
+    def events(self, kind: Kind | None = None) -> Sequence[Event]:
+        """Return the events of the segment, or only those of one kind, oldest first."""
 
 
 class SealedSegment:
@@ -92,8 +92,8 @@ class SealedSegment:
     def newlines_until(self, number: int) -> int:
         return self._until[number]
 
-    def events(self) -> Sequence[Event]:
-        return self._index.events
+    def events(self, kind: Kind | None = None) -> Sequence[Event]:
+        return of_kind(self._index.events, kind)
 
 
 def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: int = LEVEL) -> int:

@@ -140,7 +140,7 @@ async def _size_at(journal: IJournal, offset: int, turns: ShortTurns) -> tuple[i
 
 
 def _sizes(journal: IJournal, first: int, last: int) -> list[Event]:
-    return [each for each in journal.events(first, last) if each.kind == Kind.SIZE]
+    return list(journal.events(first, last, Kind.SIZE))
 
 
 @dataclass(frozen=True)

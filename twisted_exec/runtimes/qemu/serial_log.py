@@ -121,8 +121,8 @@ class SerialLog:
             # Another journal, which has nothing of this machine.
             return 0 if base is None else int(base["punched"])
         read: int = journal.end - base["journal"]
-        for event in journal.events(base["journal"], journal.end):
-            if event.kind == Kind.GAP and event.data["bytes"] is None:
+        for event in journal.events(base["journal"], journal.end, Kind.GAP):
+            if event.data["bytes"] is None:
                 read -= event.data["end"] - event.offset  # offsets that no byte has
         return max(int(base["punched"]), int(base["log"]) + read)
 

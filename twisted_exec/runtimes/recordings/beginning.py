@@ -133,7 +133,7 @@ class Beginning:
         offset = journal.next_available(journal.printed_since(since))
         before = sum(1 for each in journal.events(offset, offset) if each.time_ns < since)
         size = machine.size() or (80, 24)
-        for event in journal.events(max(journal.start, offset - _SIZE_BYTES), offset - 1):
-            if event.kind == Kind.SIZE:
-                size = event.data["columns"], event.data["rows"]
+        first = max(journal.start, offset - _SIZE_BYTES)
+        for event in journal.events(first, offset - 1, Kind.SIZE):
+            size = event.data["columns"], event.data["rows"]
         return Position(offset, before), size
