@@ -19,7 +19,7 @@ TABLES = {
     "Spaces": 21,
     "Tokens and secrets": 6,
     "Resumed sessions": 12,
-    "Forwarded requests": 8,
+    "Forwarded requests": 9,
     "Bytes from peers": 15,
     "Hosts and transports": 15,
     "Output to people": 19,

@@ -440,6 +440,22 @@ class ErrorTests(ClientTestCase):
         self.server.handler = lambda request: {"items": [7], "metadata": {}}
         self.assertEqual((await self.refusal(self.client.list(MACHINES))).code, 502)
 
+    async def test_discovery(self) -> None:
+        """Discovery names groups and resources; another document is an error that names it."""
+        client, listed = self.client, {"groups": [{"name": "a"}], "resources": [{"name": "b"}]}
+        self.server.handler = lambda request: listed
+        self.assertEqual((await client.groups(), await client.resources("a", "v1")), (["a"], ["b"]))
+        self.server.handler = lambda request: {"groups": None}
+        self.assertEqual((await client.groups(), await client.resources("a", "v1")), ([], []))
+        for wrong in (1, "abc", {"name": "a"}, [7], [{}], [{"name": 1}]):
+            self.server.handler = lambda request, wrong=wrong: {"groups": wrong, "resources": wrong}
+            refused = await self.refusal(client.groups())
+            self.assertEqual(
+                refused.message, f"{client.config.server}/apis: its groups are not a list of names"
+            )
+            asking = Deferred.fromCoroutine(client.resources("a", "v1"))
+            self.assertIn("/apis/a/v1: its resources", (await self.refusal(asking)).message)
+
     async def test_refused(self) -> None:
         """An unreachable server is a 502 with its address."""
         await maybeDeferred(self.port.stopListening)

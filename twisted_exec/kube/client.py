@@ -112,11 +112,7 @@ class KubeClient:
 
     def groups(self) -> Deferred[list[str]]:
         """See :meth:`IKubeClient.groups`."""
-        return Deferred.fromCoroutine(self._groups())
-
-    async def _groups(self) -> list[str]:
-        listing = await self._request("GET", "/apis", repeatable=True)
-        return [str(group.get("name")) for group in listing.get("groups") or ()]
+        return Deferred.fromCoroutine(self._discovered("/apis", "groups"))
 
     async def resources(self, group: str, version: str) -> list[str]:
         """
@@ -124,8 +120,19 @@ class KubeClient:
 
         :raises APIError: the request failed; 404 if the server does not have the version.
         """
-        listing = await self._request("GET", f"/apis/{group}/{version}", repeatable=True)
-        return [str(resource.get("name")) for resource in listing.get("resources") or ()]
+        return await self._discovered(f"/apis/{group}/{version}", "resources")
+
+    async def _discovered(self, path: str, key: str) -> list[str]:
+        """Return the names in a document of discovery."""
+        document = await self._request("GET", path, repeatable=True)
+        listed = document.get(key)
+        if listed is None:  # as Go writes an empty list
+            return []
+        if isinstance(listed, list):
+            names = [each["name"] for each in listed if _is_named(each)]
+            if len(names) == len(listed):
+                return names
+        raise BadGateway(f"{self.config.server}{path}: its {key} are not a list of names")
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         """See :meth:`IKubeClient.get`."""
@@ -379,6 +386,10 @@ class KubeClient:
 
         # A 401 inside an open watch ends it: repeated, it would deliver its first events twice.
         await self._attempt(once, lambda: not is_open)
+
+
+def _is_named(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("name"), str)
 
 
 def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:

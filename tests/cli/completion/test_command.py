@@ -5,11 +5,16 @@ Tests for ``twisted-exec completion`` with real shells, kubectl and API servers.
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from contextlib import redirect_stdout
 
+from twisted.internet import reactor
+from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
 
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
@@ -202,6 +207,24 @@ class ServerTests(ChainTestCase):
     async def test_namespaces(self) -> None:
         """The namespaces of the server are candidates."""
         self.assertIn("kube-system", await self.words("-n", "kube-"))
+
+    async def test_hostile(self) -> None:
+        """A name with other characters than names have is no candidate."""
+
+        class Answer(Resource):
+            isLeaf = True
+
+            def render(self, request: Request) -> bytes:
+                request.setHeader("content-type", "application/json")
+                names = ("default", "\x1b]0;x\x07", "a b", "a\nb", "$(id)")
+                items = [{"metadata": {"name": name}} for name in names]
+                return json.dumps({"items": items, "metadata": {}}).encode()
+
+        endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+        port = await endpoint.listen(Site(Answer()))
+        self.addCleanup(port.stopListening)
+        server = f"http://127.0.0.1:{port.getHost().port}"
+        self.assertEqual(await self.words("--server", server, "-n", ""), ["default", ":4"])
 
     async def test_errors(self) -> None:
         """An error is silent: it would disturb the line that the user types."""

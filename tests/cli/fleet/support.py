@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from tests.kube.console_cases import Consoles, ConsolesCase
 from tests.streaming.sessions.test_registry import Records
@@ -14,12 +16,17 @@ from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.options import parse_options
-from twisted_exec.cli.fleet import command
+from twisted_exec.cli.fleet import command, targets
+from twisted_exec.cli.space import console
+from twisted_exec.cli.space.console import Visit
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.journal.journal import Journal
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.audit import Trail
+from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond_json
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.sessions.registry import Sessions
 
 
@@ -37,6 +44,7 @@ class Fleet(Consoles):
     :ivar labels: likewise.
     :ivar problems: refuse the logs of machines, likewise.
     :ivar list_problem: refuses lists.
+    :ivar documents: of discovery, in place of those of :class:`Consoles`, by path.
     :ivar frames: the server knows frames.
     :ivar log_queries: of each request for a log.
     """
@@ -47,6 +55,7 @@ class Fleet(Consoles):
         self.labels: dict[str, dict[str, str]] = {}
         self.problems: dict[str, APIError] = {}
         self.list_problem: APIError | None = None
+        self.documents: dict[str, Any] = {}
         self.frames = True
         self.listed = 0
         self.log_queries: list[str] = []
@@ -67,6 +76,9 @@ class Fleet(Consoles):
             await self._log(request, f"{parts[5]}/{parts[7]}")
         else:
             await super().dispatch(request)
+
+    def _discovery(self) -> dict[str, Any]:
+        return super()._discovery() | self.documents
 
     def _list(self, request: Request, namespace: str) -> None:
         if self.list_problem is not None:
@@ -128,3 +140,40 @@ class FleetCase(ConsolesCase):
         """Return the task of a command line."""
         options = self.options(*words)
         return make(options, config_of(options), reactor)
+
+
+class FleetsCase(FleetCase):
+    """
+    Serves the fleets of Spaces; ``self.fleet`` has the Spaces, which are not read.
+
+    :ivar fleets: by the name of the Space.
+    """
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.fleets: dict[str, Fleet] = {}
+        self.visits: dict[str, ClientConfig] = {}
+
+        async def spaces(*_: Any) -> list[SpaceName]:
+            return [SpaceName(name, "p", "") for name in self.fleets]
+
+        def visit(mine: Any, options: Any, reactor: Any) -> Deferred[Visit]:
+            return succeed(Visit(self.visits[options.space]))
+
+        self.patch(targets, "_spaces", spaces)
+        self.patch(console, "visit", visit)
+
+    async def add_fleet(self, name: str, *machines: str) -> Fleet:
+        """Serve the machines of a Space."""
+        fleet = self.fleets[name] = Fleet()
+        fleet.add(*(f"default/{machine}" for machine in machines))
+        site = Site(fleet, reactor)  # type: ignore[arg-type]
+        endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+        port = await endpoint.listen(site)  # type: ignore[arg-type]
+        self.addCleanup(lambda: maybeDeferred(port.stopListening))
+        self.addCleanup(site.drain)
+        self.visits[name] = ClientConfig(f"http://127.0.0.1:{port.getHost().port}")
+        return fleet
+
+    def options(self, *words: str) -> Any:
+        return super().options("--space", "*", *words)

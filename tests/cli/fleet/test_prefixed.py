@@ -16,6 +16,7 @@ from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.cli.console.stdio import Input
 from twisted_exec.cli.fleet import follower
 from twisted_exec.cli.fleet.prefixed import Prefixed
+from twisted_exec.kube.consoles import log
 
 
 class Run:
@@ -106,6 +107,24 @@ class PrefixedTests(FleetCase):
         refused, following = sorted(told)
         self.assertEqual(refused, "b: forbidden: no log of b for you")
         self.assertRegex(following, "following 1 of 2 machines")
+        self.assertEqual(await run.interrupt(), 1)
+
+    async def test_our_error(self) -> None:
+        """A machine whose server provokes an error of ours is named, and the others are printed."""
+        self.fleet.add("default/a", "default/b")
+        self.append("a", b"one\n")
+        open_download = log.open_download
+
+        def fail(config: Any, head: Any, *more: Any, **options: Any) -> Any:
+            if b"/b/log" in head.path:
+                raise TypeError("no\x1b[2J")
+            return open_download(config, head, *more, **options)
+
+        self.patch(log, "open_download", fail)
+        run = Run(self, "--all")
+        await run.until(rb"a \| one\n")
+        while "b: internal error: TypeError: no?[2J" not in self.messages:
+            await self._settle()
         self.assertEqual(await run.interrupt(), 1)
 
     async def test_retried(self) -> None:

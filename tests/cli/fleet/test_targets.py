@@ -6,14 +6,15 @@ from typing import Any
 
 from twisted.internet import reactor
 
-from tests.cli.fleet.support import FleetCase
+from tests.cli.fleet.support import FleetCase, FleetsCase
 from tests.spaces.hub import HubTestCase
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import MACHINES
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.options import parse_options
-from twisted_exec.cli.fleet.targets import Selection, SelectionError, select
+from twisted_exec.cli.fleet import targets
+from twisted_exec.cli.fleet.targets import Cluster, Selection, SelectionError, Target, select
 from twisted_exec.journal.journal import Journal
 
 
@@ -91,12 +92,60 @@ class SelectTests(FleetCase):
         self.fleet.dialects = ()
         self.assertIn("has no machines", await self.refusal("--all"))
 
+    async def test_hostile_name(self) -> None:
+        """A name with other characters than names have is refused, and shown without them."""
+        for name in ("\x1b]0;x\x07", "a | b", "a\nb", "x" * 1000):
+            self.fleet.journals.clear()
+            self.fleet.add("default/a", f"default/{name}")
+            refusal = await self.refusal("--all")
+            self.assertIn("has a machine with an invalid name: 'default/", refusal)
+            self.assertTrue(refusal.isprintable())
+            self.assertLess(len(refusal), 200)
+
     async def test_dialect(self) -> None:
         """Another dialect than that of the server has no machines there."""
         self.fleet.add("default/a")
         self.assertEqual(await self.labels("--all", "--dialect", "ironcore"), ["a"])
         refusal: Any = await self.refusal("--all", "--dialect", "onmetal")
         self.assertIn("has no machines of dialect onmetal", refusal)
+
+
+class ClustersTests(FleetsCase):
+    """Tests for :func:`select` in several clusters: each is on its own."""
+
+    async def selected(self) -> tuple[list[str], dict[str, str]]:
+        """Return the labels of the machines, and the failures."""
+        options = self.options("--all")
+        selection = await select(options, config_of(options), reactor)
+        return [target.label for target in selection.targets], dict(selection.failures)
+
+    async def test_hostile(self) -> None:
+        """A cluster with answers that are none, or with names that are none, fails; the others are there."""
+        await self.add_fleet("lab-1", "a", "b")
+        for number, wrong in enumerate((1, "abc", [7], [{"name": 1}])):
+            fleet = await self.add_fleet(f"bad-{number}", "c")
+            fleet.documents["/apis"] = {"groups": wrong}
+        await self.add_fleet("bad-4", "\x1b[2Ja")
+        labels, failures = await self.selected()
+        self.assertEqual(labels, ["a", "b"])
+        self.assertEqual(sorted(failures), [f"bad-{number}" for number in range(5)])
+        self.assertIn("/apis: its groups are not a list of names", failures["bad-0"])
+        self.assertIn("has a machine with an invalid name", failures["bad-4"])
+
+    async def test_our_error(self) -> None:
+        """So does a cluster that provokes an error of ours."""
+        await self.add_fleet("lab-1", "a")
+        await self.add_fleet("lab-2", "b")
+        machines = targets._machines
+
+        async def fail(cluster: Cluster, *more: Any) -> list[Target]:
+            if cluster.name == "lab-2":
+                raise TypeError("no")
+            return await machines(cluster, *more)
+
+        self.patch(targets, "_machines", fail)
+        _, failures = await self.selected()
+        self.assertEqual(failures, {"lab-2": "internal error: TypeError: no"})
 
 
 class SpacesTests(HubTestCase):

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from twisted_exec.api.names import dns_subdomain
+
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
 
@@ -38,7 +40,9 @@ class RealValues:
             "machine": _machines,
             "space": _spaces,
         }
-        return sorted(set(_from_server(argparse.Namespace(**options), asks[name])))
+        names = set(_from_server(argparse.Namespace(**options), asks[name]))
+        # A hostile server's names could have control characters, or look like several words.
+        return sorted(each for each in names if not dns_subdomain(each))
 
 
 def _entries(path: str | None, section: str, noun: str) -> list[str]:

@@ -162,14 +162,14 @@ def _crashed(failure: Failure) -> int:
 
 
 def complain(line: str) -> int:
-    """Print an error on one line; return the exit code."""
-    say(one_line(line))
+    """Print an error; return the exit code."""
+    say(line)
     return FAILED
 
 
 def say(line: str) -> None:
-    """Print a line on standard error."""
+    """Print a line on standard error, without the control characters of a server."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(one_line(line), file=sys.stderr, flush=True)
     except OSError:  # it is closed, or full
         pass

@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, NotFound
@@ -166,6 +167,11 @@ class Follower:
             return str(error)
         return explain(error, self.target.namespace)
 
+    def failed(self, failure: Failure) -> None:
+        """Give up after an error of ours, such as one that a hostile server's answer provokes."""
+        assert failure.value is not None
+        self._become(State.REFUSED, self._explain(failure.value))
+
     def _become(self, state: State, problem: str = "") -> None:
         self.state, self.problem = state, problem
         self._changed(self)
@@ -176,6 +182,10 @@ class _NoPosition(Exception):
 
 
 def start(follower: Follower) -> Deferred[None]:
-    """Run a follower; cancelling the result is no failure."""
-    running = Deferred.fromCoroutine(follower.run())
-    return running.addErrback(lambda failure: failure.trap(CancelledError) and None)
+    """Run a follower; the result does not fail."""
+
+    def failed(failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            follower.failed(failure)
+
+    return Deferred.fromCoroutine(follower.run()).addErrback(failed)

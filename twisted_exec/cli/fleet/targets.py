@@ -16,8 +16,9 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, gatherResults
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.api.status import APIError, BadGateway, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.messages import explain
 from twisted_exec.cli.console.options import recorded_input_of
@@ -136,8 +137,7 @@ def _reason(failure: Any) -> str:
     error = failure.value
     if isinstance(error, CancelledError):  # the user left
         return "interrupted"
-    if not isinstance(error, APIError | KubeConfigError | TLSConfigError):
-        failure.raiseException()
+    # Also of an error of ours, such as one that a hostile server's answer provokes: others go on.
     return str(error) if isinstance(error, TLSConfigError) else explain(error)
 
 
@@ -195,7 +195,8 @@ async def _spaces(
     names = [
         name
         for name in names
-        if fnmatchcase(name.name, options.space)
+        if not any(map(dns_subdomain, (name.name, name.namespace, name.provider or "none")))
+        and fnmatchcase(name.name, options.space)
         and options.provider in ("", name.provider or name.namespace)
     ]
     if not names:
@@ -244,6 +245,11 @@ def _identity(machine: Object) -> Object:
 def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> Target:
     metadata = machine["metadata"]
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
+    # With other characters a hostile server could write lines in the name of other machines.
+    if dns_subdomain(namespace) or dns_subdomain(name):
+        raise BadGateway(
+            f"{cluster.config.server} has a machine with an invalid name: {f'{namespace}/{name}'[:60]!a}"
+        )
     # Without a UID, which no API server leaves out, the name stands for the machine.
     uid = str(metadata["uid"]) or f"{cluster.name}/{namespace}/{name}"
     return Target(cluster, dialect, namespace, name, uid)
