@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -46,7 +46,7 @@ class ShortTurnsTests(SynchronousTestCase):
         self.steps = 0
 
     async def work(self, seconds: float) -> None:
-        turns = ShortTurns(self.clock)
+        turns = self.turns = ShortTurns(self.clock)
         for _ in range(10):
             await turns.breathe()
             self.steps += 1
@@ -60,6 +60,22 @@ class ShortTurnsTests(SynchronousTestCase):
             self.clock.advance(REST_SECONDS)
             seen.append(self.steps)
         self.assertEqual(seen, [2, 4, 6, 8, 10])
+
+    def test_stopped(self) -> None:
+        """Work whose service stops does not rest any more."""
+        working = Deferred.fromCoroutine(self.work(0.001))
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.turns.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.successResultOf(working)
+        self.assertEqual(self.steps, 10)
+
+    def test_cancelled(self) -> None:
+        """Work that is cancelled while it rests ends."""
+        working = Deferred.fromCoroutine(self.work(0.001))
+        working.cancel()
+        self.failureResultOf(working, CancelledError)
+        self.assertEqual(self.steps, 2)
 
     def test_short(self) -> None:
         """Short work takes one turn."""

@@ -67,12 +67,26 @@ class ShortTurns:
         self._turn_seconds = URGENT_TURN_SECONDS if is_urgent else TURN_SECONDS
         self._rest_seconds = URGENT_REST_SECONDS if is_urgent else REST_SECONDS
         self._until = clock.seconds() + self._turn_seconds
+        self._rest: Deferred[None] | None = None
+        self._is_over = False
 
     async def breathe(self) -> None:
         """Rest, if this turn has lasted long enough."""
-        if self._clock.seconds() >= self._until:
-            await deferLater(self._clock, self._rest_seconds)
+        if self._clock.seconds() >= self._until and not self._is_over:
+            self._rest = deferLater(self._clock, self._rest_seconds)
+            try:
+                await self._rest
+            except CancelledError:
+                if not self._is_over:
+                    raise
+            self._rest = None
             self._until = self._clock.seconds() + self._turn_seconds
+
+    def stop(self) -> None:
+        """End the rest, and do not rest any more: the coroutine sees that its service has stopped."""
+        self._is_over = True
+        if self._rest is not None:
+            self._rest.cancel()
 
 
 class SharedTurns:

@@ -361,6 +361,38 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.pool_of("vm-2"), "pool-a")
 
 
+class SlowClock(Clock):
+    """Each look at the clock takes three milliseconds."""
+
+    def seconds(self) -> float:
+        self.rightNow += 0.003
+        return super().seconds()
+
+
+class StopTests(APITestCase):
+    """A scheduler that stops while it works."""
+
+    def test_rest(self) -> None:
+        """It leaves no call for later, and places no further machine."""
+        clock, storage = SlowClock(), BrokenStorage()
+        scheduler = Scheduler(
+            IRONCORE, storage, Verbs(storage, [], clock.seconds), clock, clock.seconds
+        )
+        for number in range(3):
+            machine = {
+                "apiVersion": IRONCORE.workload.api_version,
+                "kind": "Machine",
+                "metadata": {"name": f"vm-{number}", "namespace": "default", "uid": f"{number}"},
+                "spec": {"machineClassRef": {"name": "small"}},
+            }
+            self.successResultOf(storage.create(IRONCORE.workload, machine))
+        scheduler.startService()
+        clock.advance(SOON_SECONDS)
+        self.assertEqual(len(clock.getDelayedCalls()), 1)
+        scheduler.stopService()
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+
 class NotWritableTests(APITestCase):
     """A store that cannot write."""
 

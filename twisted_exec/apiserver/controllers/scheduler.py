@@ -105,6 +105,7 @@ class Scheduler(StoreFollower):
         """A waiting machine may have a place now, or another reason: the next run is for all of them."""
         self._passes = CoalescedRuns(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
         self._call: IDelayedCall | None = None
+        self._turns: tuple[ShortTurns, ...] = ()
         self._retry_seconds = _FIRST_RETRY_SECONDS
 
     def followed(self) -> list[Followed]:
@@ -119,6 +120,8 @@ class Scheduler(StoreFollower):
         """Stop following the store."""
         super().stopService()
         self._cancel()
+        for turns in self._turns:
+            turns.stop()
 
     def _cancel(self) -> None:
         if self._call is not None and self._call.active():
@@ -230,6 +233,7 @@ class Scheduler(StoreFollower):
         :return: false if a write failed and must be repeated.
         """
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
+        self._turns = turns, urgent
         is_urgent = False
         # Earlier placements of this run count for later ones.
         assumed, pools = Counter(self._bound), list(self._pools.values())
