@@ -279,12 +279,14 @@ class HandOverTests(HandOverCase):
             await talk.until(b"\n")
         os.kill(program.pid, signal.SIGUSR2)
         successor = await self.handed(program)
-        kinds = [os.readlink(f"/proc/{successor}/fd/{n}") for n in self.numbers(successor)]
+        kinds = list(self.descriptors(successor))
         listening = self.inode(successor)
         self.assertEqual(kinds.count(f"socket:[{listening}]"), 1, kinds)
 
-    def numbers(self, pid: int) -> Iterator[str]:
-        yield from os.listdir(f"/proc/{pid}/fd")
+    def descriptors(self, pid: int) -> Iterator[str]:
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                yield os.readlink(f"/proc/{pid}/fd/{number}")
 
     def inode(self, pid: int) -> str:
         for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines():
